@@ -57,7 +57,7 @@ def same(value: Any) -> Any:
 
 
 def run(spec: BackpressureSpec) -> dict[str, Any]:
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     spark = active_or_local(spec.parallelism)
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:

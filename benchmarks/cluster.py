@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from tailrace.spark.java import ensure_java
+from tailrace.spark.cluster.java import ensure_java
 
 ROOT = Path(__file__).parents[1]
 

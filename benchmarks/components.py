@@ -38,7 +38,7 @@ class ComponentsSpec:
 
 
 def session(spec: ComponentsSpec) -> Any:
-    from tailrace.spark.session import local_session
+    from tailrace.spark.cluster.session import local_session
 
     return local_session(spec.parallelism, {"spark.driver.memory": spec.memory})
 

@@ -168,7 +168,7 @@ class Listener(threading.Thread):
 
 
 def run(spec: FailoverSpec) -> list[dict[str, Any]]:
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     spark = active_or_local(spec.parallelism + 2)
     listener = Listener()

@@ -81,7 +81,7 @@ def circle(records: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
 
 
 def run_termination(spec: TerminationSpec) -> dict[str, Any]:
-    from tailrace.spark.session import local_session
+    from tailrace.spark.cluster.session import local_session
 
     spark = local_session(spec.parallelism)
     _terminate(TerminationSpec(laps=1, parallelism=spec.parallelism), spark)  # so that Spark and its workers are warm

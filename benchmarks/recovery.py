@@ -119,8 +119,8 @@ def warm_up(spark: Any, workers: int) -> None:
     def task(numbers: Any) -> Iterator[Any]:
         import time
 
-        import tailrace.runtime.worker
-        import tailrace.spark.shipping  # noqa: F401
+        import tailrace.runtime.worker.process
+        import tailrace.spark.shipping.plan_files  # noqa: F401
 
         for number in numbers:
             time.sleep(0.5)  # so that none does the work of another
@@ -171,7 +171,7 @@ class Watched:
 
 
 def run(spec: RecoverySpec) -> list[dict[str, Any]]:
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     spark = active_or_local(spec.parallelism + 2)
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -15,12 +15,12 @@ import msgspec
 
 import tailrace as tr
 from tailrace.coordinator.actions import Claim, Commit, Kill, Launch, MarkPublished, Send
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.progress import ProgressMaker
-from tailrace.coordinator.restarts import Fixed
-from tailrace.coordinator.showing import books_of
+from tailrace.coordinator.view.progress import ProgressMaker
+from tailrace.coordinator.view.slice_views import books_of
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode, encode_marker
 from tailrace.elements.markers import Barrier, Marker, Watermark
@@ -31,13 +31,13 @@ from tailrace.protocol.deployment import Deploy, Deployed, Hello, Progress, Publ
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.snapshot import Ack, Declined, OperatorAck, SubtaskAck, Transaction
 from tailrace.protocol.termination import Facts, Quiet, RoundReport, WaveReport
-from tailrace.runtime.settings import nests_of
-from tailrace.spark.shipping import dump_job
+from tailrace.runtime.driver.settings import nests_of
+from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import Manifest, decode_manifest
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.services import Services
-from tailrace.task.slice import Slice
+from tailrace.task.channels.services import Services
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.slice.machine import Slice
 
 from .loops import circle
 

@@ -59,7 +59,7 @@ class CountRows:
 
 
 def run(spec: StartSpec) -> dict[str, Any]:
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     begun = time.time()
     spark = active_or_local(spec.parallelism + 1)

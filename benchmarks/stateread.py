@@ -77,7 +77,7 @@ def made(spec: StateReadSpec, folder: str) -> str:
 
 def _with_spark(spec: StateReadSpec, path: str) -> dict[str, Any]:
     from tailrace.spark import register
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     spark = active_or_local(spec.parallelism)
     register(spark)

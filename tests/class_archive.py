@@ -38,7 +38,7 @@ def make() -> None:
     os.environ["SPARK_LAUNCHER_OPTS"] = _QUICK
     from pyspark import SparkContext
 
-    from tailrace.spark.session import local_session
+    from tailrace.spark.cluster.session import local_session
 
     session = local_session(2)
     _load(session)

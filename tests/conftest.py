@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from pyspark import cloudpickle
-from tests import buckets, class_archive
 
 from tailrace.log import sparing
+from tests import buckets, class_archive
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("no deadlines", deadline=None)
@@ -34,7 +34,7 @@ for name, options in class_archive.options().items():
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A session on `local[4]`, as `tailrace` starts it. Shared by all tests of a run: leave it as it was."""
-    from tailrace.spark.session import local_session
+    from tailrace.spark.cluster.session import local_session
 
     session = local_session(4)
     yield session

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 from packaging.requirements import Requirement
+
 from tests.environ import plain_environ
 
 OF_PYSPARK = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil", "pytz", "six", "tzdata")

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from tailrace.runtime.binding import Binding
+from tailrace.runtime.network.binding import Binding
 
 _LOCKS: list[IO[str]] = []
 """Locks on the ports that this process has taken, for as long as it lives."""

@@ -12,14 +12,15 @@ import sys
 import tarfile
 import zipfile
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from packaging.metadata import Metadata
-from tests.installing import environment, outside, pip_install
 
 import tailrace as tr
-from tailrace.spark.java import ensure_java
+from tailrace.spark.cluster.java import ensure_java
+from tests.installing import environment, outside, pip_install
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tailrace"
@@ -106,6 +107,7 @@ def test_the_wheel_has_all_files_of_the_package_and_nothing_else(wheel: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         found = set(archive.namelist())
     assert {name for name in found if not name.startswith(about)} == ours
+    assert not [name for name in found if not name.startswith(("tailrace/", about))], "the workshop is in no wheel"
     assert f"{about}licenses/LICENSE" in found
     assert wheel.name == f"tailrace-{tr.__version__}-py3-none-any.whl"
     assert "tailrace = tailrace.cli:main" in info(wheel, "entry_points.txt")
@@ -120,6 +122,9 @@ def test_the_sdist_makes_the_same_wheel_as_the_checkout(wheel: Path, sdist: Path
 def test_the_sdist_has_what_it_takes_to_work_on_it(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
+        tests = [one for one in archive.getmembers() if one.name.endswith(".py") and "/tests/" in one.name]
+        texts = {one.name: (archive.extractfile(one) or BytesIO()).read().decode() for one in tests}
+    assert not [name for name, text in texts.items() if re.search(r"^\s*(from|import) search\b", text, re.M)]
     for name in (
         "dev",
         ".ci/run",
@@ -131,6 +136,7 @@ def test_the_sdist_has_what_it_takes_to_work_on_it(sdist: Path) -> None:
     ):
         assert name in found
     assert {page.name for page in ROOT.glob("*.md")} <= found
+    assert not [name for name in found if name.startswith(("search", "tests/search", "tests/simulation"))], "the workshop"
     assert not [name for name in found if name.endswith(".pyc") or name.startswith((".venv", ".matrix", "dist"))]
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.spark.places import Place
+from tailrace.spark.data.places import Place
 from tailrace.storage.opening import open_folder
 
 SECRET = re.compile(r"token|secret|password|credential|options$")

@@ -17,8 +17,8 @@ from typing import Any
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, PeerHello, Progress, SubtaskReport
 from tailrace.protocol.handshake import MAGIC, NONCE_SIZE, VERSION
-from tailrace.runtime.link import CONTROL, FRAME
-from tailrace.runtime.listener import DialFailed, dial
+from tailrace.runtime.network.link import CONTROL, FRAME
+from tailrace.runtime.network.listener import DialFailed, dial
 
 HELLO = MAGIC + VERSION.to_bytes(2, "little") + bytes(NONCE_SIZE)
 AT_A_TIME = 32

@@ -20,7 +20,7 @@ from tailrace.elements.markers import Barrier, Watermark
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Failed, FailureKind, Hello, PeerHello, Progress, SubtaskReport
-from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
+from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkError
 
 from . import Setting
 

@@ -29,7 +29,7 @@ class Wrong(AssertionError):
 
 def session(setting: Setting, slots: int, **conf: str) -> Any:
     """A session with so many task slots, on the cluster or on this machine."""
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"} | {
         name.replace("_", "."): value for name, value in conf.items()

@@ -16,7 +16,7 @@ from . import Setting
 from .running import Run, Watched, Wrong, executor_of, executors, jvm, session, signalled
 
 LEASE = 10.0
-"""Seconds for a sign of life of a worker (`coordinator.limits`)."""
+"""Seconds for a sign of life of a worker (`coordinator.job.timeouts`)."""
 
 
 class Holds:

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 import tailrace as tr
-from tailrace.runtime import hosting
-from tailrace.runtime.listener import LinkError, dial
+from tailrace.runtime.network.listener import LinkError, dial
+from tailrace.runtime.outpost import hosting
 
 from . import Setting
 from .running import Run, Watched, Wrong, session

@@ -42,8 +42,8 @@ from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling
 from tailrace.connectors import sinks, sources
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.slices import Failover, SliceStandby, SliceStatus
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,

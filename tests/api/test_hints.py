@@ -20,7 +20,7 @@ from tailrace.api.functions import Context
 from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.api.windowed import WindowedStream
 from tailrace.runtime.job import Job
-from tailrace.spark.defaults import Defaults
+from tailrace.spark.cluster.defaults import Defaults
 
 TABLES: dict[str, tuple[dict[str, str], Any]] = {
     "tr": (hints.PUBLIC, tr),

@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.api.identity import dataflow_of
-from tailrace.spark.origins import find_origin
+from tailrace.spark.start.start_checkpoint import find_origin
 from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
 from tailrace.storage.store import Store
 

@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("benchmarks.scale")
 
-from benchmarks.scale import Played, dataflow, of_coordinator, of_worker, overtaking
-
 import tailrace
+from benchmarks.scale import Played, dataflow, of_coordinator, of_worker, overtaking
 
 OURS = str(Path(tailrace.__file__).parent)
 FEW, TIMES = 12, 4

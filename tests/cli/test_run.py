@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 import tailrace as tr
 from tailrace.cli import run
 from tailrace.cli.main import app
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.spark.defaults import DEFAULTS
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
 from tailrace.storage.store import Store
 
@@ -168,7 +168,7 @@ import json, sys
 from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.runtime.job import JOBS
-from tailrace.spark.session import local_session
+from tailrace.spark.cluster.session import local_session
 
 local_session(3)
 for name, command in json.loads(sys.argv[1]).items():

@@ -11,12 +11,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests import buckets
-from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
 import tailrace as tr
 from tailrace.connectors import hidden, s3files
 from tailrace.connectors.filesinks import remove_unfinished
+from tests import buckets
+from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.spark.dataframes import DataFrameSource
-from tailrace.spark.places import Place
+from tailrace.spark.data.dataframes import DataFrameSource
+from tailrace.spark.data.places import Place
 
 pytestmark = pytest.mark.spark
 

@@ -16,11 +16,11 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
-from tests.connectors.test_sinks import Place
 
 import tailrace as tr
 from tailrace.connectors import folders, hidden, remotefiles
 from tailrace.connectors.publishing import Finished, make_visible, settle
+from tests.connectors.test_sinks import Place
 
 Step = Callable[[str], None]
 

@@ -17,9 +17,9 @@ from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.elements.batches import Rows
 from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Sink as SinkNode
-from tailrace.task.context import OperatorContext
+from tailrace.task.channels.services import Services
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.sink import LARGEST_PREPARED, SinkTask
-from tailrace.task.services import Services
 
 
 @dataclass

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests import buckets
 
 import tailrace as tr
 from tailrace.connectors import hidden, travelling
@@ -21,9 +20,10 @@ from tailrace.connectors.sinks import Collect
 from tailrace.connectors.sources import ArrowFiles
 from tailrace.connectors.travelling import Reading, Writing, folder_of
 from tailrace.errors import ConfigError
-from tailrace.runtime.binding import Binding
-from tailrace.runtime.hosting import FolderHost
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.outpost.hosting import FolderHost
 from tailrace.storage.filesystem import Folder
+from tests import buckets
 
 
 class Place(NamedTuple):

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.coordinator.actions import Commit, Delete, Send
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.loops import NestSpec
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Fixed, Strategy
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import NestSpec
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.origin import StartFrom
-from tailrace.coordinator.restarts import Fixed, Strategy
+from tailrace.coordinator.output.origin import StartFrom
 from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Published
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.snapshot import Ack, Transaction, Trigger

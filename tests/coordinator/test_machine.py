@@ -6,9 +6,9 @@ import pytest
 from driving import LIMITS, SECOND, Job, S
 
 from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.restarts import Never
-from tailrace.coordinator.stopping import Aim
+from tailrace.coordinator.durability.stopping import Aim
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Never
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,

@@ -26,8 +26,8 @@ from tailrace.coordinator.actions import (
     Sweep,
     WasPublished,
 )
-from tailrace.coordinator.failures import storage_failure
-from tailrace.coordinator.restarts import Fixed, Never
+from tailrace.coordinator.job.failures import storage_failure
+from tailrace.coordinator.job.restarts import Fixed, Never
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (

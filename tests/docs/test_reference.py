@@ -19,20 +19,20 @@ import tailrace as tr
 from tailrace.api import config
 from tailrace.api.launch import JobHandle
 from tailrace.cli.main import app
-from tailrace.coordinator import stopping
-from tailrace.coordinator.failures import REACTIONS
-from tailrace.coordinator.lifecycle import EDGES
-from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.progress import ProgressMaker
-from tailrace.coordinator.slices import Slices, standby_figures
-from tailrace.coordinator.stopping import Happening
+from tailrace.coordinator.durability import stopping
+from tailrace.coordinator.durability.stopping import Happening
+from tailrace.coordinator.job.failures import REACTIONS
+from tailrace.coordinator.job.lifecycle import EDGES
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.view.progress import ProgressMaker
+from tailrace.coordinator.view.slices import Slices, standby_figures
 from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, standby, termination
 from tailrace.protocol.deployment import AFTER, FailureKind
 from tailrace.protocol.message import Message
 from tailrace.protocol.wire import AnyMessage
-from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
-from tailrace.runtime.worker import WorkerProcess
+from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.state import format as state_format
 from tailrace.state import manifest as state_manifest
 from tailrace.state.manifest import Manifest
@@ -268,7 +268,7 @@ def test_every_contract_of_the_linter_is_an_arrow() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_files_that_are_named_are_there(page: Path) -> None:
-    """`task/gate.py`, `tests/elements/golden_keys.json`: from the root, or from the source."""
+    """`task/channels/gate.py`, `tests/elements/golden_keys.json`: from the root, or from the source."""
     for name in re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:py|json|toml|md))`", read(page)):
         assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: there is no {name}"
 
@@ -300,7 +300,8 @@ def check_watch(watch: str, name: str) -> None:
         assert test in functions, f"{name}: there is no {watch}"
         return
     owner, _, method = watch.partition(".")
-    owners = [text for text in map(read, SOURCE.rglob("*.py")) if re.search(rf"^class {owner}\b", text, flags=re.M)]
+    files = [*SOURCE.rglob("*.py"), *(ROOT / "search").rglob("*.py")]
+    owners = [text for text in map(read, files) if re.search(rf"^class {owner}\b", text, flags=re.M)]
     assert owners and re.search(rf"^    def {method}\(", owners[0], flags=re.M), f"{name}: there is no {watch}"
 
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.docs.test_docs import blocks_of
 
 import tailrace as tr
+from tests.docs.test_docs import blocks_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 RANGE = 800

@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.environ import plain_environ
 
 import tailrace as tr
+from tests.environ import plain_environ
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.environ import plain_environ
 
 import tailrace as tr
 from tailrace.testing.faults import Fault
+from tests.environ import plain_environ
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

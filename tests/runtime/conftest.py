@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.runtime import heart
+from tailrace.runtime.worker import heartbeat
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is not back three seconds after its job ends its process, and that is ours. A machine that does much
     else may keep one for longer."""
-    monkeypatch.setattr(heart, "GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(heartbeat, "GRACE_SECONDS", 60.0)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.test_job import Running
 
 import tailrace as tr
-from tailrace.runtime.clock import JobClock, unix_micros
+from tailrace.runtime.eventloop.clock import JobClock, unix_micros
+from tests.runtime.test_job import Running
 
 HOUR = 3_600
 TIME, TIME_NS = time.time, time.time_ns

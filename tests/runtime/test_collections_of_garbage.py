@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tailrace.runtime.worker import _rare_collections
+from tailrace.runtime.worker.process import _rare_collections
 
 
 @pytest.fixture(autouse=True)

@@ -16,29 +16,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.ports import free_ports
 
 import tailrace as tr
-from tailrace.coordinator import progress
-from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.progress import stalled_figures
+from tailrace.coordinator.view import progress
+from tailrace.coordinator.view.progress import stalled_figures
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
-from tailrace.runtime import coordinator as coordinator_module
-from tailrace.runtime import heart, link, tls, watchdog
-from tailrace.runtime import worker as worker_module
-from tailrace.runtime.binding import Binding
-from tailrace.runtime.config import WorkerConfig
-from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.driver import coordinator as coordinator_module
+from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
-from tailrace.runtime.link import CONTROL, Link
-from tailrace.runtime.listener import DialFailed, dial
-from tailrace.runtime.securelink import SecureLink
-from tailrace.runtime.worker import WorkerProcess
-from tailrace.spark.shipping import dump_job, load_job
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.slice import Slice
+from tailrace.runtime.network import link, tls
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.runtime.network.link import CONTROL, Link
+from tailrace.runtime.network.listener import DialFailed, dial
+from tailrace.runtime.network.securelink import SecureLink
+from tailrace.runtime.worker import heartbeat, watchdog
+from tailrace.runtime.worker import process as worker_module
+from tailrace.runtime.worker.process import WorkerProcess
+from tailrace.spark.shipping.plan_files import dump_job, load_job
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.slice.machine import Slice
+from tests.ports import free_ports
 
 
 class Threads:
@@ -436,7 +437,7 @@ def test_nobody_is_late_because_the_driver_was_stopped(
 
     The clock stands still behind the leap until all have been heard: the driver waits for them for a fraction of a second
     here, and on a machine that has other things to do a thread gets less than that."""
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     monkeypatch.setattr(coordinator_module, "STOPPED_SECONDS", 0.3)
     job = started(endless(tmp_path)).start()
     runner, slots = job._runner, job._runner.machine.roster.slots
@@ -530,11 +531,11 @@ def test_a_heart_goes_on_beating_for_a_coordinator_that_does_not_read(monkeypatc
             return super().send(data[:5], *flags)
 
     narrow = Narrow(fileno=ours.detach())
-    monkeypatch.setattr(heart, "reach", lambda *said: SimpleNamespace(detach=lambda: narrow))
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr(heartbeat, "reach", lambda *said: SimpleNamespace(detach=lambda: narrow))
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.001)
     ended: list[int] = []
-    monkeypatch.setattr(heart.os, "kill", lambda pid, number: ended.append(pid))
-    beating = heart.Heart(WorkerConfig(3, "job", 1, ("host", 1), bytes(32)))
+    monkeypatch.setattr(heartbeat.os, "kill", lambda pid, number: ended.append(pid))
+    beating = heartbeat.Heart(WorkerConfig(3, "job", 1, ("host", 1), bytes(32)))
     beating.start()
     deadline = time.monotonic() + 30
     while len(tried) < 20 or len(set(tried[-10:])) > 1:  # no room: it tries the same again and again
@@ -650,7 +651,7 @@ def test_functions_are_closed_before_the_job_is_over_however_long_they_take(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[Any] = []
-    monkeypatch.setattr(heart, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(worker_module.os, "kill", lambda *args: killed.append(args))
 
     class Slow(tr.MapFunction):
@@ -721,7 +722,7 @@ def test_a_step_that_does_not_come_back_is_told_with_its_operator_and_stack(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A deadlock in a `map` looked like a subtask without input: busy 0 %, and figures from when it last came back."""
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     monkeypatch.setattr(watchdog, "SHOWN_AFTER", 50_000_000)
     monkeypatch.setattr(watchdog, "TOLD_AFTER", 200_000_000)
     monkeypatch.setattr(progress, "STALLED_MICROS", 200_000)
@@ -757,7 +758,7 @@ def test_opening_that_does_not_come_back_is_told(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No step is under way then, and the job is STARTING for as long as it takes."""
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     monkeypatch.setattr(watchdog, "SHOWN_AFTER", 50_000_000)
     monkeypatch.setattr(watchdog, "TOLD_AFTER", 200_000_000)
     GO_ON.clear()

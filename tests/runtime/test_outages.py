@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.buckets import ENVIRONMENT, new_bucket, options, serving
-from tests.runtime.test_job import Threads
 
 import tailrace as tr
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.durability.outages import SINKS, STORAGE
+from tailrace.coordinator.job.restarts import Never
+from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.outages import SINKS, STORAGE
-from tailrace.coordinator.restarts import Never
-from tailrace.runtime import worker as worker_module
-from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
-from tailrace.spark.shipping import dump_job
+from tailrace.runtime.worker import process as worker_module
+from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.storage.store import Store
-from tailrace.task.jobspec import JobSpec
+from tailrace.task.contract.jobspec import JobSpec
+from tests.buckets import ENVIRONMENT, new_bucket, options, serving
+from tests.runtime.test_job import Threads
 
 MS = 1_000
 LIMITS = Limits(leave=500 * MS, gone=500 * MS, retry=10 * MS, retry_most=100 * MS)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import tailrace as tr
-from tailrace.coordinator.progress import ProgressMaker, job_metrics
+from tailrace.coordinator.view.progress import ProgressMaker, job_metrics
 from tailrace.protocol.deployment import SubtaskReport
-from tailrace.task.services import Services
-from tailrace.task.slice import Slice
+from tailrace.task.channels.services import Services
+from tailrace.task.slice.machine import Slice
 
 
 def test_only_what_went_into_sinks_counts_as_out() -> None:

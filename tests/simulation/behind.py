@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tailrace as tr
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
+from search.stories import MS, Story
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index
+from tailrace.task.contract.tuning import Tuning
 from tailrace.task.operators.splits import decode_state
-from tailrace.task.snapshot import read_meta
-from tailrace.task.tuning import Tuning
+from tailrace.task.subtask.snapshot import read_meta
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.stories import MS, Story
 from tailrace.testing.world import Conditions
 
 N = 600

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.testing.checker import BOOKS
-from tailrace.testing.stories import Story
+from search.stories import Story
+from search.watchers.checker import BOOKS
 
 
 @pytest.fixture

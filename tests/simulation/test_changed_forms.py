@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.failures import FailureKind
-from tailrace.coordinator.restarts import Never
-from tailrace.task.tuning import Tuning
-from tailrace.testing.scenarios import NETWORKS
+from search.scenarios import NETWORKS
+from search.stories import EVERY_MS, Story, until_feedback_is_held
+from tailrace.coordinator.job.failures import FailureKind
+from tailrace.coordinator.job.restarts import Never
+from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.stories import EVERY_MS, Story, until_feedback_is_held
 
 N, KEYS = 400, 4
 UNALIGNED = replace(EVERY_MS, interval=200, overtakes_after=0)

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.testing.loop_programs import Hoard
-from tailrace.testing.stories import Story, until_feedback_is_held
+from search.programs.loops import Hoard
+from search.stories import Story, until_feedback_is_held
+from tailrace.coordinator.job.lifecycle import JobStatus
 
 
 def entering(more: bool, kind: str) -> Any:

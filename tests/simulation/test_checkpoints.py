@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
+from search.programs.golden import PROGRAMS, Running
+from search.scenarios import LIMITS, NETWORKS
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.state.paths import is_of_checkpoint
-from tailrace.task.tuning import Tuning
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryStore
-from tailrace.testing.programs import PROGRAMS, Running
-from tailrace.testing.scenarios import LIMITS, NETWORKS
 from tailrace.testing.simulator import Simulation
 
 MS = 1_000

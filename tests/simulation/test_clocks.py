@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.scenarios import MS, Verdict, run_scenario, scenario
+from search.stories import Story
 from tailrace.testing.clocks import HOURS
 from tailrace.testing.faults import NEW_DRIVERS, Fault
-from tailrace.testing.scenarios import MS, Verdict, run_scenario, scenario
-from tailrace.testing.stories import Story
 from tailrace.testing.world import EPOCH
 
 BACK_AND_FORTH = [-3 * HOURS, 3 * HOURS]

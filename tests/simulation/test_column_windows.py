@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.restarts import Never
+from search.stories import MS, Story
+from tailrace.coordinator.job.restarts import Never
 from tailrace.testing.faults import Fault
-from tailrace.testing.stories import MS, Story
 
 N, KEYS, SIZE, SLIDE = 900, 30, 120, 60
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.programs.golden import PROGRAMS
+from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.state.paths import SAVEPOINT
 from tailrace.statedata.newcheckpoint import Plan, complete
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.copying import begin
 from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
-from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.programs import PROGRAMS
 
 
 def taken(files: MemoryFiles, number: int) -> bool:

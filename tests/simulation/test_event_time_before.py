@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.stopping import Aim
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
+from tailrace.coordinator.durability.stopping import Aim
 from tailrace.state.paths import SAVEPOINT
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 

@@ -1,4 +1,4 @@
-"""Whatever befalls a job, its output is as if nothing had: a search over seeds. `python -m tailrace.testing.search` goes
+"""Whatever befalls a job, its output is as if nothing had: a search over seeds. `python -m search` goes
 further. Every failure prints the command that repeats it."""
 
 import json
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
+from search.__main__ import FIGURES, main, search, told
+from search.programs.golden import LOOPS, PROGRAMS
+from search.scenarios import MS, run_scenario, scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.testing.faults import ANCHORS, LOOP_ANCHORS, WEIGHTS, Fault
-from tailrace.testing.programs import LOOPS, PROGRAMS
-from tailrace.testing.scenarios import MS, run_scenario, scenario
-from tailrace.testing.search import FIGURES, main, search, told
 
 EACH = 3
 SEEDS = {name: range(i * EACH, (i + 1) * EACH) for i, name in enumerate(sorted(PROGRAMS))}
@@ -111,7 +111,7 @@ def test_at_any_moment_a_coordinator_may_be_lost_alone(moment: str) -> None:
 
 @pytest.mark.parametrize("program", sorted(set(PROGRAMS) - set(LOOPS)))
 def test_undisturbed_each_program_gives_what_was_worked_out_by_hand(program: str) -> None:
-    """Those with loops do: `tests/testing/test_golden_loops.py`."""
+    """Those with loops do: `tests/search/test_golden_loops.py`."""
     for seed in (1, 2):
         verdict = run_scenario(scenario(seed, program, faults=False))
         assert verdict.wrong == []
@@ -128,7 +128,7 @@ def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr("tailrace.task.operators.sink.SinkTask.prepared", lambda self, checkpoint: [])
     assert main(["--seeds", "0:3", "--program", "counted"]) == 1
     said = capsys.readouterr()
-    assert "python -m tailrace.testing.search --seeds 0:1 --program counted --trace" in said.err
+    assert "python -m search --seeds 0:1 --program counted --trace" in said.err
     assert "records of 240 were lost" in said.err
     assert main(["--seeds", "0:1", "--program", "counted", "--trace"]) == 1
     assert "status FINISHED" in capsys.readouterr().out

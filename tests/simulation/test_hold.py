@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
+from search.programs.golden import PROGRAMS
+from search.scenarios import Scenario, build
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.elements.cuts import CutKind
 from tailrace.storage.reading import load_index
-from tailrace.task.machine import Task
-from tailrace.task.work import TaskId
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import Scenario, build
+from tailrace.task.subtask.machine import Task
+from tailrace.task.subtask.work import TaskId
 from tailrace.testing.simulator import Simulation
 
 

@@ -12,15 +12,15 @@ from unittest import mock
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.restarts import Fixed
-from tailrace.testing.checker import BOOKS, Book, Ledger, check_records
+from search.programs.loops import Hoard
+from search.scenarios import LIMITS, NETWORKS
+from search.watchers.checker import BOOKS, Book, Ledger, check_records
+from search.watchers.loops import LoopFiles, LoopWatch
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Fixed
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.loop_programs import Hoard
-from tailrace.testing.loop_watch import LoopFiles, LoopWatch
-from tailrace.testing.scenarios import LIMITS, NETWORKS
 from tailrace.testing.simulator import Simulation
 
 MS = 1_000
@@ -113,8 +113,8 @@ def test_a_wave_that_begins_while_the_end_of_an_inner_loop_s_input_is_on_its_way
 
         return numbers(env, 60, 0.02).map(lambda i: (i, i % 5)).iterate(body).map(lambda hop: hop[0])
 
-    often = mock.patch.multiple("tailrace.coordinator.loops", PAUSE=200, LONGEST_PAUSE=2 * MS)
-    with often, mock.patch("tailrace.coordinator.loops._Nest.balanced", True):
+    often = mock.patch.multiple("tailrace.coordinator.loops.loops", PAUSE=200, LONGEST_PAUSE=2 * MS)
+    with often, mock.patch("tailrace.coordinator.loops.loops._Nest.balanced", True):
         expected = Counter([*range(60), *range(100, 110)])
         runs.finish(program, expected, seed=seed, network="uneven", checkpoints=None)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.programs.timed_loops import reminded
+from search.scenarios import NETWORKS
 from tailrace.api.connectors import NOTHING_YET, Reader, Source
 from tailrace.testing.faults import Fault
-from tailrace.testing.scenarios import NETWORKS
-from tailrace.testing.timed_loop_programs import reminded
 
 N = 20
 START = 1_700_000_000

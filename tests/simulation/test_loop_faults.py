@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.planted.loops import given_up
+from search.programs.golden import PROGRAMS, Running
+from search.scenarios import NETWORKS, run_scenario, scenario
+from search.stories import EVERY_MS, MS, Story, until_feedback_is_held
 from tailrace.testing.faults import Fault
-from tailrace.testing.planted_loops import given_up
-from tailrace.testing.programs import PROGRAMS, Running
-from tailrace.testing.scenarios import NETWORKS, run_scenario, scenario
-from tailrace.testing.stories import EVERY_MS, MS, Story, until_feedback_is_held
 
 visited = PROGRAMS["visited"]
 

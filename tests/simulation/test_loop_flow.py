@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.task.tuning import Tuning
+from search.scenarios import LIMITS
+from search.stories import EVERY_MS, Story
+from search.watchers.loops import LoopWatch
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.loop_watch import LoopWatch
-from tailrace.testing.scenarios import LIMITS
-from tailrace.testing.stories import EVERY_MS, Story
 from tailrace.testing.world import Conditions
 
 # Nobody starves.
@@ -27,7 +27,7 @@ def test_where_feedback_never_runs_dry_checkpoints_are_made_all_the_same(
 ) -> None:
     """Records run around a small loop all the time, so many that every frame is full at once, as it is to the machines
     here; each checkpoint is there within a bounded number of turns."""
-    monkeypatch.setattr("tailrace.task.outbox.FRAME_RECORDS", {"rows": 1, "columns": 1})
+    monkeypatch.setattr("tailrace.task.channels.outbox.FRAME_RECORDS", {"rows": 1, "columns": 1})
 
     def program(env: tr.Environment) -> tr.DataStream:
         def body(hops: tr.DataStream) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.programs.golden import PROGRAMS
+from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.testing import Conditions, run, simulate
-from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.programs import PROGRAMS
 
 N = 120
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import Scenario, build
+from search.programs.golden import PROGRAMS
+from search.scenarios import Scenario, build
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
 
 
 def test_a_worker_that_slept_through_a_restart_is_refused_by_its_peers() -> None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from search.stories import Story
 from tailrace.connectors.pace import Pace
-from tailrace.coordinator.restarts import Never
+from tailrace.coordinator.job.restarts import Never
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.stories import Story
 
 RATE = 20_000.0
 BIG = 2**53

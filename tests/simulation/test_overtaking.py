@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
+from search.__main__ import search
+from search.campaigns.unaligned import closely, overtaking, overtaking_run, rescaled_run, resting_run
+from search.programs.golden import LOOPS, PROGRAMS
+from search.random_flows.description import WAYS
+from search.random_flows.drawing import Run, drawn
+from search.random_flows.running import carry_out
+from search.scenarios import scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.testing.faults import WEIGHTS
-from tailrace.testing.overtaking import closely, overtaking, overtaking_run, rescaled_run, resting_run
-from tailrace.testing.programs import LOOPS, PROGRAMS
-from tailrace.testing.random_flows.description import WAYS
-from tailrace.testing.random_flows.drawing import Run, drawn
-from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.scenarios import scenario
-from tailrace.testing.search import search
 
 GOLDEN = {
     name: range(each * i, each * (i + 1))

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.task.tuning import Tuning
+from search.scenarios import NETWORKS
+from search.stories import EVERY_MS, Story
+from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.faults import Fault
-from tailrace.testing.scenarios import NETWORKS
-from tailrace.testing.stories import EVERY_MS, Story
 
 pytestmark = pytest.mark.search
 PARALLELISM = 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.testing.finding import SEARCHES, find
-from tailrace.testing.planted import BUGS, planted
-from tailrace.testing.planting import RANDOM
-from tailrace.testing.random_flows.drawing import drawn
-from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.search import search
+from search.__main__ import search
+from search.finding import SEARCHES, find
+from search.planted.patches import RANDOM
+from search.planted.table import BUGS, planted
+from search.random_flows.drawing import drawn
+from search.random_flows.running import carry_out
 
 SEEDS = 60
 

@@ -1,5 +1,5 @@
 """Whatever befalls a random dataflow, it comes to what a plain interpreter says: some seeds of the search through them.
-`python -m tailrace.testing.search --random` goes further, and prints the command that repeats what it finds."""
+`python -m search --random` goes further, and prints the command that repeats what it finds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.testing.random_flows.drawing import drawn
-from tailrace.testing.random_flows.hunting import hunt
-from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.search import main
+from search.__main__ import main
+from search.random_flows.drawing import drawn
+from search.random_flows.hunting import hunt
+from search.random_flows.running import carry_out
 
 FIRST, LAST, CHUNK = 0, 22, 11
 
@@ -49,17 +49,17 @@ def test_a_failure_comes_with_its_story_cut_down(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A sink that writes nothing loses every record of every flow."""
-    monkeypatch.setattr("tailrace.testing.checker._Writer.write", lambda self, batch: None)
+    monkeypatch.setattr("search.watchers.checker._Writer.write", lambda self, batch: None)
     assert main(["--random", "--seeds", "0:1", "--shrink"]) == 1
     said = capsys.readouterr()
-    assert "python -m tailrace.testing.search --random --seeds 0:1 --trace" in said.err
+    assert "python -m search --random --seeds 0:1 --trace" in said.err
     assert "were lost" in said.err and "cut down, with seed 0" in said.err
     assert "1 runs" in said.out and "operator" in said.out
 
 
 def test_a_flow_that_never_ends_says_what_each_task_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.testing.random_flows.running.LEAST", 10)
-    monkeypatch.setattr("tailrace.testing.random_flows.running.EACH", 0)
+    monkeypatch.setattr("search.random_flows.running.LEAST", 10)
+    monkeypatch.setattr("search.random_flows.running.EACH", 0)
     outcome = carry_out(drawn(0))
     assert "did not end" in outcome.wrong[0]
     assert any(line.startswith("worker 0") for line in outcome.idle)

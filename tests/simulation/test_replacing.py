@@ -9,13 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.testing.faults import Fault
-from tailrace.testing.mirrored import Mirrored
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.random_flows.drawing import drawn
-from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.replacing import (
+from search.__main__ import search
+from search.campaigns.replacements import (
     all_together,
     all_together_run,
     past_what_waits,
@@ -25,9 +20,14 @@ from tailrace.testing.replacing import (
     several_at_once,
     standing_by,
 )
-from tailrace.testing.scenarios import LIMITS, MS, Scenario, run_scenario, scenario
-from tailrace.testing.search import search
-from tailrace.testing.stops import look, losing
+from search.programs.golden import PROGRAMS
+from search.random_flows.drawing import drawn
+from search.random_flows.running import carry_out
+from search.scenarios import LIMITS, MS, Scenario, run_scenario, scenario
+from search.stops import look, losing
+from search.watchers.mirrors import Mirrored
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.testing.faults import Fault
 
 pytestmark = pytest.mark.search
 REPLACED = "replaced a worker"

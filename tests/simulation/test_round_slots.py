@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.checkpoints import CheckpointSettings
+from search.programs.loops import Named
+from search.programs.rounds import Heavy
+from search.stories import Story
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.testing.faults import Fault
-from tailrace.testing.loop_programs import Named
-from tailrace.testing.round_programs import Heavy
-from tailrace.testing.stories import Story
 
 LAPS = 3
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.coordinator.actions import StopEnded
-from tailrace.coordinator.stopping import Aim
+from tailrace.coordinator.durability.stopping import Aim
 from tailrace.state.paths import SAVEPOINT
 from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.store import Store
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 

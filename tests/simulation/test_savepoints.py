@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from search.programs.golden import PROGRAMS
+from search.scenarios import Scenario, build
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.coordinator.actions import SavepointEnded
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import Scenario, build
 from tailrace.testing.simulator import Simulation
 
 Booked = Callable[[str], Book]

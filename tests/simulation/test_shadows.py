@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
+from search.campaigns.replacements import past_what_waits
+from search.campaigns.unaligned import closely, rescaled_run
+from search.programs.golden import PROGRAMS
+from search.random_flows.drawing import drawn
+from search.random_flows.remembering import remembering
+from search.random_flows.running import carry_out
+from search.scenarios import Scenario, run_scenario, scenario
+from search.watchers.shadows import Shadows
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.testing.faults import Fault
-from tailrace.testing.overtaking import closely, rescaled_run
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.random_flows.drawing import drawn
-from tailrace.testing.random_flows.remembering import remembering
-from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.replacing import past_what_waits
-from tailrace.testing.scenarios import Scenario, run_scenario, scenario
-from tailrace.testing.shadows import Shadows
 
 pytestmark = pytest.mark.search
 

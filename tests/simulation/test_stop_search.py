@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.testing.stops import look
+from search.stops import look
 
 pytestmark = pytest.mark.search
 

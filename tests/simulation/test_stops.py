@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from search.programs.golden import PROGRAMS
+from search.scenarios import Scenario, build
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.coordinator.actions import StopEnded
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.stopping import Aim, Stage
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.durability.stopping import Aim, Stage
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.state.manifest import decode_manifest
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import Scenario, build
 from tailrace.testing.simulator import Simulation
 
 SETTINGS = CheckpointSettings(interval=40_000, keep=2)

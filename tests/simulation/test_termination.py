@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.programs.golden import PROGRAMS
+from search.stories import MS, Story
 from tailrace.testing.faults import Fault
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.stories import MS, Story
 
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waves begin at any time: they alone must find the end, not the counts that usually call for them."""
-    monkeypatch.setattr("tailrace.coordinator.loops._Nest.balanced", True)
-    monkeypatch.setattr("tailrace.coordinator.loops.PAUSE", 100)
-    monkeypatch.setattr("tailrace.coordinator.loops.LONGEST_PAUSE", 1 * MS)
+    monkeypatch.setattr("tailrace.coordinator.loops.loops._Nest.balanced", True)
+    monkeypatch.setattr("tailrace.coordinator.loops.loops.PAUSE", 100)
+    monkeypatch.setattr("tailrace.coordinator.loops.loops.LONGEST_PAUSE", 1 * MS)
 
 
 def _down(stream: tr.DataStream) -> Any:

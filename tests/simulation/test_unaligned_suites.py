@@ -1,10 +1,10 @@
 """Unaligned checkpoints from outside: jobs that are behind, fail and go on at another parallelism.
 
-What others have of this: of a single task and of the workers of a job without a coordinator `tests/task/test_overtaking.py`
-(caps, time-outs, several at once, aborted), `test_returning.py` (event time, changed chains) and `test_written.py`; random
-flows and golden programs `test_overtaking.py` beside this; loops that are killed while they read what was restored, and a
-thousand times as much on its way around, `test_loop_faults.py` and `test_loop_flow.py`; processes that are killed
-`tests/spark/test_unaligned.py`.
+What others have of this: of a single task and of the workers of a job without a coordinator
+`tests/task/inflight/test_overtaking.py` (caps, time-outs, several at once, aborted), `test_returning.py` (event time,
+changed chains) and `test_written.py`; random flows and golden programs `test_overtaking.py` beside this; loops that are
+killed while they read what was restored, and a thousand times as much on its way around, `test_loop_faults.py` and
+`test_loop_flow.py`; processes that are killed `tests/spark/test_unaligned.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from search.stories import MS, Story
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.task.contract.tuning import Tuning
+from tailrace.testing.faults import Fault
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.storing import Trouble
 from tests.simulation.behind import (
     ALIGNED,
     BEHIND,
@@ -44,13 +51,6 @@ from tests.simulation.behind import (
     until_behind,
 )  # fmt: skip
 
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.task.tuning import Tuning
-from tailrace.testing.faults import Fault
-from tailrace.testing.simulator import Simulation
-from tailrace.testing.stories import MS, Story
-from tailrace.testing.storing import Trouble
-
 # What a user's code does wrong.
 
 SCHEDULES: list[dict[str, list[int]]] = [
@@ -66,7 +66,7 @@ SCHEDULES: list[dict[str, list[int]]] = [
 @pytest.fixture
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few records fill a frame that sources wait for whoever is slow."""
-    monkeypatch.setattr("tailrace.task.outbox.FRAME_RECORDS", {"rows": 3, "columns": 3})
+    monkeypatch.setattr("tailrace.task.channels.outbox.FRAME_RECORDS", {"rows": 3, "columns": 3})
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_a_job_that_fails_every_few_checkpoints_is_exactly_once(
     of some kind after two to ten checkpoints, and now and then another size."""
     chance = random.Random(f"stress {seed}")
     rows = chance.choice([1, 3, 20])
-    monkeypatch.setattr("tailrace.task.outbox.FRAME_RECORDS", {"rows": rows, "columns": rows})
+    monkeypatch.setattr("tailrace.task.channels.outbox.FRAME_RECORDS", {"rows": rows, "columns": rows})
     made = FLOWS[chance.choice(sorted(FLOWS))]
     policy = chance.choice(sorted(POLICIES))
     commit = chance.randint(2, 4)

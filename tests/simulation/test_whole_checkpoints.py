@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
+from search.programs.golden import PROGRAMS
+from search.scenarios import Scenario, build
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from search.watchers.restorable import Restorable
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.elements.cuts import CutKind
 from tailrace.state.manifest import Manifest, decode_manifest
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.restorable import Restorable
-from tailrace.testing.scenarios import Scenario, build
 from tailrace.testing.simulator import Simulation
 
 ON_REQUEST = CheckpointSettings(interval=None, keep=10, max_concurrent=2)

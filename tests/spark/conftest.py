@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.spark.cluster import Cluster, hiding
-from tests.spark.waiting import waited
 
 import tailrace as tr
+from tests.spark.cluster import Cluster, hiding
+from tests.spark.waiting import waited
 
 ROWS_PER_SECOND = 2000
 

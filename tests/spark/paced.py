@@ -153,7 +153,7 @@ def start(spark: Any, said: str) -> tuple[Path, Any]:
 
 
 def main() -> None:
-    from tailrace.spark.session import active_or_local
+    from tailrace.spark.cluster.session import active_or_local
 
     master, *said = sys.argv[1:]
     spark = active_or_local(2, master)

@@ -1,7 +1,7 @@
 """Aggregates and windows, in rows and in columns, are what Spark SQL says of the same random DataFrame.
 
 Many: `TAILRACE_TYPE_SEEDS=200 pytest tests/spark/test_aggregates_by_chance.py`. A plain model says the same without Spark:
-`python -m tailrace.testing.values --only aggregates`.
+`python -m search.values --only aggregates`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.spark.test_types import SEEDS, same
 
 import tailrace as tr
+from tests.spark.test_types import SEEDS, same
 
 pytestmark = pytest.mark.spark
 

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from tests.spark.cluster import Cluster, said
-from tests.spark.waiting import waited
 
 from tailrace.errors import ConfigError
-from tailrace.spark.profiles import check_share
+from tailrace.spark.slots.profiles import check_share
+from tests.spark.cluster import Cluster, said
+from tests.spark.waiting import waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # two programs, on a cluster
 
@@ -24,7 +24,7 @@ DYNAMIC = """
 import os, time, warnings
 from pyspark.sql import SparkSession
 import tailrace as tr
-from tailrace.spark.application import application
+from tailrace.spark.cluster.application import application
 
 settings = {
     "spark.dynamicAllocation.enabled": "true",
@@ -54,7 +54,7 @@ FIXED = """
 import os, sys, time
 from pyspark.sql import SparkSession
 import tailrace as tr
-from tailrace.spark.decommissions import running_on
+from tailrace.spark.cluster.decommissions import running_on
 
 moved, shared, ready, go = sys.argv[1:]
 settings = {"spark.cores.max": "3", "spark.executor.cores": "1", "spark.decommission.enabled": "true"}

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 import tailrace as tr
 from tailrace.cli import run
-from tailrace.runtime.config import WorkerConfig
-from tailrace.spark import slots as slots_module
-from tailrace.spark.capacity import slots_of
-from tailrace.spark.connect import Connect
-from tailrace.spark.defaults import DEFAULTS
-from tailrace.spark.executors import check_reach, worker_task
-from tailrace.spark.session import remote_session
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.spark.cluster.capacity import slots_of
+from tailrace.spark.cluster.connect import Connect
+from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.spark.cluster.session import remote_session
+from tailrace.spark.shipping.executors import check_reach, worker_task
+from tailrace.spark.slots import provider as slots_module
 
 
 def session(endpoint: str = "127.0.0.1:15002", splits: int = 6, **conf: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tailrace as tr
-from tailrace.spark import launcher
+from tailrace.spark.start import launcher
 
 
 def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_slots_are_taken(

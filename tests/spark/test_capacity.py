@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.spark import slots
-from tailrace.spark.capacity import may_give, notices_after
-from tailrace.spark.classic import Classic
-from tailrace.spark.profiles import check_share
-from tailrace.spark.slots import give_back, take_slots
+from tailrace.spark.cluster.capacity import may_give, notices_after
+from tailrace.spark.cluster.classic import Classic
+from tailrace.spark.slots import provider
+from tailrace.spark.slots.profiles import check_share
+from tailrace.spark.slots.provider import give_back, take_slots
 
 DYNAMIC = {"dynamicAllocation.enabled": "true"}
 
@@ -86,7 +86,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The pauses between two looks."""
     pauses: list[float] = []
     monkeypatch.setattr(
-        slots, "time", SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append, time=time.time)
+        provider, "time", SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append, time=time.time)
     )
     yield pauses
     for tag in ("one", "two"):
@@ -165,14 +165,14 @@ def test_workers_leave_an_executor_that_goes_only_where_the_others_have_room(ask
     spark = Session("spark://head:7077", {}, 4, 4, 3, 3, 2, 2)  # the last ones without the executors that go
     assert take_slots(spark, 2, "job", "one", 60.0) is None
     assert take_slots(spark, 1, "job", "two", 60.0) is None
-    assert slots.have_room(spark, "one") and slots.have_room(spark, "two")
-    assert not slots.have_room(spark, "one") and not slots.have_room(spark, "two")
-    assert slots.have_room(Session("yarn", DYNAMIC), "one"), "Spark may start executors"
+    assert provider.have_room(spark, "one") and provider.have_room(spark, "two")
+    assert not provider.have_room(spark, "one") and not provider.have_room(spark, "two")
+    assert provider.have_room(Session("yarn", DYNAMIC), "one"), "Spark may start executors"
 
 
 def test_a_local_session_has_slots_for_those_who_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """They took the one to spare, and each job warned that it leaves none."""
-    monkeypatch.setattr("tailrace.spark.launcher.active_or_local", lambda slots, master, conf: slots)
+    monkeypatch.setattr("tailrace.spark.start.launcher.active_or_local", lambda slots, master, conf: slots)
     kept = tr.CheckpointConfig("unused")
     assert tr.Environment(parallelism=3).spark == 7, "for two jobs, and one to spare"
     assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig()).spark == 9

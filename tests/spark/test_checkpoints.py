@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.waiting import waited
 
 import tailrace as tr
 from tailrace.errors import Fenced
 from tailrace.storage.store import Store
+from tests.spark.waiting import waited
 
 pytestmark = pytest.mark.spark
 

@@ -11,11 +11,11 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
+
 from benchmarks.cluster import ROOT
+from tailrace.storage.opening import open_folder
 from tests import buckets
 from tests.spark.cluster import Cluster, said
-
-from tailrace.storage.opening import open_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # two programs, on a cluster
 
@@ -24,7 +24,7 @@ import sys
 from collections import Counter
 from tests.spark.test_dataframes import EVERY_TYPE, rows, same
 import tailrace as tr
-from tailrace.testing.programs import PROGRAMS
+from search.programs.golden import PROGRAMS
 
 spark = tr.Environment().spark
 assert spark.sparkContext.master.startswith("spark://"), spark.sparkContext.master

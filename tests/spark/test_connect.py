@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from benchmarks.cluster import ROOT
 from tests.environ import plain_environ
 from tests.spark.cluster import Cluster, said
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.spark
 FLOWS = """
 from collections import Counter
 import tailrace as tr
-from tailrace.testing.programs import PROGRAMS
+from search.programs.golden import PROGRAMS
 
 spark = tr.Environment().spark
 assert type(spark).__module__ == "pyspark.sql.connect.session", type(spark)
@@ -147,7 +148,7 @@ UNREACHED = """
 import json, os, signal, subprocess, sys, time
 import psutil
 import tailrace as tr
-from tailrace.testing.programs import PROGRAMS
+from search.programs.golden import PROGRAMS
 
 spark = tr.Environment().spark
 program = PROGRAMS["in_sequence"]  # a loop in rounds

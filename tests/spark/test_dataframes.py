@@ -253,7 +253,7 @@ def test_a_test_of_a_dataflow_reads_dataframes_of_any_shape(spark: Any) -> None:
 def test_a_test_of_a_dataflow_says_that_the_session_of_a_dataframe_is_gone(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailrace.spark.classic import Classic
+    from tailrace.spark.cluster.classic import Classic
 
     df = spark.range(3)
     monkeypatch.setattr(Classic, "over", lambda self: "the Spark session was stopped")
@@ -294,7 +294,7 @@ def test_an_empty_stream_is_a_dataframe_of_its_columns(jobs: Any) -> None:
 
 def test_a_test_of_a_dataflow_runs_the_python_that_is_meant(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that a program made itself took the first Python of the path, which had no pyarrow."""
-    from tailrace.spark.classic import Classic
+    from tailrace.spark.cluster.classic import Classic
 
     chosen: list[Classic] = []
     monkeypatch.setattr(Classic, "choose_interpreter", lambda self: chosen.append(self))

@@ -121,7 +121,7 @@ def test_processes_that_user_code_has_forked_hold_no_connection(jobs: Any, tmp_p
 
 
 def test_a_worker_that_cannot_reach_the_driver_says_so(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailrace.runtime.coordinator import JobRunner
+    from tailrace.runtime.driver.coordinator import JobRunner
 
     launch = JobRunner._launch
 

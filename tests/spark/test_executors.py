@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from tests.installing import OF_PYSPARK, bare, link, outside, spark_home
 
 import tailrace as tr
-from tailrace.runtime.config import WorkerConfig
-from tailrace.spark import slots as slots_module
-from tailrace.spark.executors import lacking, said, with_tailrace, worker_task
-from tailrace.spark.looking import looking
-from tailrace.spark.parcel import CARRIED, Parcel, kind_of_python
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.spark.shipping.arrival import looking
+from tailrace.spark.shipping.executors import lacking, said, with_tailrace, worker_task
+from tailrace.spark.shipping.parcel import CARRIED, Parcel, kind_of_python
+from tailrace.spark.slots import provider as slots_module
+from tests.installing import OF_PYSPARK, bare, link, outside, spark_home
 
 ABORTED = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent "

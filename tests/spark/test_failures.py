@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.job.timeouts import Limits
 from tailrace.errors import OWN_FOLDER
 
 pytestmark = pytest.mark.spark
@@ -211,7 +211,7 @@ def test_a_killed_worker(jobs: Any, traces: Any, victim: int) -> None:
 
 
 def test_a_frozen_worker_loses_its_lease(jobs: Any, traces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.runtime.settings.Limits", lambda **said: replace(Limits(**said), lease=2_500_000))
+    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **said: replace(Limits(**said), lease=2_500_000))
     before = traces.now()
     job = jobs.endless()
     frozen = psutil.Process(jobs.workers(job)[1])
@@ -234,7 +234,7 @@ def test_code_that_holds_the_interpreter_for_seconds_loses_nobody(jobs: Any, mon
                 size += 1
         return x
 
-    monkeypatch.setattr("tailrace.runtime.settings.Limits", lambda **said: replace(Limits(**said), lease=8_000_000))
+    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **said: replace(Limits(**said), lease=8_000_000))
     env = jobs.env()
     stream = env.from_source(tr.sources.Sequence(0, 2000)).map(slow)
     stream.key_by(lambda x: x % 10).count().sink_to(tr.sinks.TextFiles(str(jobs.out)))
@@ -247,7 +247,7 @@ def test_workers_that_open_at_very_different_speed(jobs: Any, monkeypatch: pytes
     # Whoever is ready connects to those who are not: that must not run into the time limits of a handshake.
     class Slow(tr.MapFunction):
         def open(self, ctx: Any) -> None:
-            from tailrace.runtime import dialing
+            from tailrace.runtime.network import dialing
 
             dialing.DIAL_SECONDS = 1.0  # in this process of Spark's pool only
             time.sleep({0: 0, 1: 6, 2: 3}[ctx.subtask])
@@ -256,7 +256,7 @@ def test_workers_that_open_at_very_different_speed(jobs: Any, monkeypatch: pytes
             return value
 
         def close(self) -> None:
-            from tailrace.runtime import dialing
+            from tailrace.runtime.network import dialing
 
             dialing.DIAL_SECONDS = 20.0
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.spark.defaults import Defaults
-from tailrace.spark.origins import find_origin, warn_of_later
+from tailrace.spark.cluster.defaults import Defaults
+from tailrace.spark.start.start_checkpoint import find_origin, warn_of_later
 from tailrace.state.manifest import Manifest, Prepared, encode_manifest
 from tailrace.storage.store import Store
 

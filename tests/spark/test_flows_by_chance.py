@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.test_types import SEEDS, random_frame, same
 
 import tailrace as tr
+from tests.spark.test_types import SEEDS, random_frame, same
 
 pytestmark = pytest.mark.spark
 

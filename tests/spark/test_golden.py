@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.testing.programs import PROGRAMS
+from search.programs.golden import PROGRAMS
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 

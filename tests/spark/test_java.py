@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.spark import java as java_module
-from tailrace.spark.java import JavaChoice, ensure_java, java_version
+from tailrace.spark.cluster import java as java_module
+from tailrace.spark.cluster.java import JavaChoice, ensure_java, java_version
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fake programs are shell scripts")
 

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from tests.spark.waiting import waited
 
 import tailrace as tr
+from tests.spark.waiting import waited
 
 pytestmark = pytest.mark.spark
 

@@ -19,9 +19,9 @@ from typing import Any
 import networkx as nx
 import psutil
 import pytest
-from tests.spark.waiting import waited
 
 import tailrace as tr
+from tests.spark.waiting import waited
 
 pytestmark = pytest.mark.spark
 

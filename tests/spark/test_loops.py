@@ -15,9 +15,9 @@ import networkx as nx
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.spark.waiting import waited
 
 import tailrace as tr
+from tests.spark.waiting import waited
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ from typing import IO, Any
 import pytest
 
 import tailrace as tr
-from tailrace.spark import modules
-from tailrace.spark.modules import bring_up_to_date, versions_here
+from tailrace.spark.shipping import modules
+from tailrace.spark.shipping.modules import bring_up_to_date, versions_here
 
 FILES = {
     "tr_labels": "def label(n):\n    return 'first'\n",

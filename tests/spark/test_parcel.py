@@ -19,8 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import tailrace as tr
-from tailrace.spark import parcel
-from tailrace.spark.parcel import CARRIED, local_modules, send, was_sent
+from tailrace.spark.shipping import parcel
+from tailrace.spark.shipping.parcel import CARRIED, local_modules, send, was_sent
 
 
 class Session:

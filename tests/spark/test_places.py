@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.runtime import tls
-from tailrace.runtime.binding import Binding
-from tailrace.spark import places
+from tailrace.runtime.network import tls
+from tailrace.runtime.network.binding import Binding
+from tailrace.spark.data import places
 
 
 class App:

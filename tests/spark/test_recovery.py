@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 import pytest
 from pyspark import cloudpickle
-from tests.environ import plain_environ
-from tests.spark.waiting import waited
 
 import tailrace as tr
 from tailrace.storage.store import Store
+from tests.environ import plain_environ
+from tests.spark.waiting import waited
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.spark.schemas import _plain_ddl, spark_schema
+from tailrace.spark.data.schemas import _plain_ddl, spark_schema
 
 PLAIN = [
     "x int, y long",

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.environ import plain_environ
 
 from tailrace.errors import ConfigError
-from tailrace.spark.session import local_session
+from tailrace.spark.cluster.session import local_session
+from tests.environ import plain_environ
 
 PROGRAM = """
 import os, socket, sys, threading, urllib.request
 from tailrace.errors import ConfigError
-from tailrace.spark.session import active_or_local, local_session
+from tailrace.spark.cluster.session import active_or_local, local_session
 
 before = dict(os.environ)
 first = socket.socket()  # where the web UI would be: it takes another port, and says nothing of it

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.environ import plain_environ
 from tests.spark.waiting import waited
 

@@ -137,8 +137,8 @@ def test_all_partitions_are_of_one_checkpoint(folder: str) -> None:
     """Also where a job takes another one before they are read."""
     import shutil
 
-    from tailrace.spark.schemas import spark_schema
-    from tailrace.spark.statesource import StateReader, Wanted, carry
+    from tailrace.spark.data.schemas import spark_schema
+    from tailrace.spark.data.statesource import StateReader, Wanted, carry
 
     wanted = Wanted.of({"path": folder, "uid": "counts", "state": "count", "partitions": "4"}, "/")
     reader = StateReader(wanted, spark_schema(wanted.view().schema()), carry())

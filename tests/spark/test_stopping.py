@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_checkpoints import counting, expected, lines
-from tests.spark.waiting import waited
 
 import tailrace as tr
-from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tests.spark.test_checkpoints import counting, expected, lines
+from tests.spark.waiting import waited
 
 pytestmark = pytest.mark.spark
 END = 4_000

@@ -20,8 +20,8 @@ import tailrace as tr
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello, Progress, Published
 from tailrace.protocol.handshake import MAGIC, NONCE_SIZE, VERSION
-from tailrace.runtime.link import CONTROL, FRAME
-from tailrace.runtime.listener import DialFailed, dial
+from tailrace.runtime.network.link import CONTROL, FRAME
+from tailrace.runtime.network.listener import DialFailed, dial
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.installing import OF_PYSPARK, bare, outside, spark_home
 
 import tailrace as tr
+from tests.installing import OF_PYSPARK, bare, outside, spark_home
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.spark.tables import describe, prepare_table
+from tailrace.spark.data.tables import describe, prepare_table
 
 pytestmark = pytest.mark.spark
 

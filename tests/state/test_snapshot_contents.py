@@ -19,7 +19,7 @@ from tailrace.state.blocks import BLOCK_BYTES
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorState, OperatorStates
-from tailrace.task.groupchains import GroupChains
+from tailrace.task.operators.groupchains import GroupChains
 from tailrace.testing.backends import Files, Snapshot
 
 TABLES = ("a", "b", "timers")

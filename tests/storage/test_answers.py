@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.buckets import ENVIRONMENT, new_bucket, options, serving
-from tests.runtime.test_outages import Proxy
 
 from tailrace.storage import answers
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import open_folder
+from tests.buckets import ENVIRONMENT, new_bucket, options, serving
+from tests.runtime.test_outages import Proxy
 
 
 def written(folder: Folder) -> None:

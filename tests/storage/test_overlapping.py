@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.keys import key_group
@@ -25,8 +25,8 @@ from tailrace.state.manifest import Manifest
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.parts import BlockOf, ChainsOf
 from tailrace.storage.reading import read_state
-from tailrace.task.groupchains import GroupChains
-from tailrace.task.snapshot import FileBuilder
+from tailrace.task.operators.groupchains import GroupChains
+from tailrace.task.subtask.snapshot import FileBuilder
 from tailrace.testing.memorystore import MemoryFiles
 
 KEYS = 60

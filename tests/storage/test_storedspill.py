@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.runtime.worker import WorkerProcess
+from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import BEHIND, StoredSpill
-from tailrace.task.spilling import SpillPlace
+from tailrace.task.channels.spilling import SpillPlace
 
 PREFIX = "3/kept/w1-2"
 WHAT = "what is kept"

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from search.stories import Story
+from search.watchers.checker import WatchedFiles
 from tailrace.cli.inspect import inspect
 from tailrace.elements.frames import ChannelName
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, checksum, read_index
 from tailrace.state.parts import LogOf
 from tailrace.storage.reading import load_index, read_state, verify
-from tailrace.testing.checker import WatchedFiles
 from tailrace.testing.memorystore import MemoryStore
-from tailrace.testing.stories import Story
 
 CONTENT: dict[str, bytes] = {
     name: base64.b64decode(data)

@@ -18,9 +18,9 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate
 from tailrace.state import layers
 from tailrace.state.memory import MemoryBackend
-from tailrace.task.context import OperatorContext
+from tailrace.task.channels.services import Services
 from tailrace.task.operators.aggregate import AggregateTask, StatefulTask
-from tailrace.task.services import Services
+from tailrace.task.operators.context import OperatorContext
 from tailrace.testing.backends import Files, Snapshot
 
 DAY = date(2026, 1, 1)

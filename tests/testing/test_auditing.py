@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import tailrace as tr
+from search.programs.golden import PROGRAMS
+from search.scenarios import run_scenario, scenario
 from tailrace.testing.auditing import Audited
 from tailrace.testing.emissions import alike
 from tailrace.testing.otherprocess import OtherProcess
-from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import run_scenario, scenario
 
 WORDS = [{"word": word} for word in ["a", "b", "c", "d", "e", "f", "g", "h"]] * 3
 

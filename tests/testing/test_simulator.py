@@ -12,8 +12,8 @@ import pytest
 import tailrace as tr
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan
-from tailrace.task.functions import with_own_functions
-from tailrace.task.jobspec import JobSpec
+from tailrace.task.contract.functions import with_own_functions
+from tailrace.task.contract.jobspec import JobSpec
 from tailrace.testing.simulator import Simulation
 
 pytestmark = pytest.mark.search

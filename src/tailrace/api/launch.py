@@ -14,7 +14,7 @@ from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.durations import Duration
 from tailrace.graph.plan import Plan
 
-LAUNCHER = "tailrace.spark.launcher"
+LAUNCHER = "tailrace.spark.start.launcher"
 
 
 class JobHandle(Protocol):
@@ -68,7 +68,7 @@ class Settings(Protocol):
 
 
 class Launcher(Protocol):
-    """What `tailrace.spark.launcher` offers. All names are module-level functions."""
+    """What `tailrace.spark.start.launcher` offers. All names are module-level functions."""
 
     def submit(
         self,

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 from tailrace.cli.showing import job_text, table
 from tailrace.elements.durations import span_seconds
 from tailrace.errors import ConfigError
-from tailrace.runtime.control import ask, jobs
+from tailrace.runtime.driver.control import ask, jobs
 from tailrace.storage.opening import absolute
 
 SHOWN_WITHIN = 5.0

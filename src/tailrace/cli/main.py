@@ -15,7 +15,7 @@ from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
 from tailrace.cli.run import Outcome, run_file
 from tailrace.errors import ConfigError
-from tailrace.spark.defaults import DEFAULTS, checked_master
+from tailrace.spark.cluster.defaults import DEFAULTS, checked_master
 
 # Plain help: boxes cut the names of options on a terminal of 80 columns.
 app = typer.Typer(

@@ -14,11 +14,11 @@ from typing import Any
 
 from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
-from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import OWN_FOLDER, GraphError, JobAlreadyFinished, JobFailed, TailraceError, error_text
-from tailrace.runtime.exits import PATIENCE
+from tailrace.runtime.driver.exits import PATIENCE
 from tailrace.runtime.job import JOBS, Job
-from tailrace.spark.defaults import DEFAULTS
+from tailrace.spark.cluster.defaults import DEFAULTS
 
 
 class Outcome(Enum):

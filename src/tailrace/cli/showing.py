@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.elements.timestamps import isoformat
-from tailrace.runtime.progressline import size_of, told_of
+from tailrace.runtime.driver.progressline import size_of, told_of
 
 
 def job_text(shown: dict[str, Any]) -> str:

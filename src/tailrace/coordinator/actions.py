@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.coordinator.failures import Cause
-from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.job.failures import Cause
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.protocol.deployment import UnderWay
 from tailrace.protocol.wire import AnyMessage

@@ -23,22 +23,22 @@ from tailrace.coordinator.actions import (
     StopEnded,
     WasPublished,
 )
-from tailrace.coordinator.attempts import Attempts
 from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
-from tailrace.coordinator.durability import Durability
-from tailrace.coordinator.failures import Cause, Reaction, reaction
-from tailrace.coordinator.leaving import Leaving
-from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
-from tailrace.coordinator.loops import Nests
-from tailrace.coordinator.places import Place
-from tailrace.coordinator.replacements import Replacements
-from tailrace.coordinator.restarts import Strategy
-from tailrace.coordinator.roster import Roster, Slot
-from tailrace.coordinator.savepoints import Request
-from tailrace.coordinator.standbys import Standby
+from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.durability.savepoints import Request
+from tailrace.coordinator.durability.stopping import Aim, Stage, Stopping
+from tailrace.coordinator.job.attempts import Attempts
+from tailrace.coordinator.job.failures import Cause, Reaction, reaction
+from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, moved
+from tailrace.coordinator.job.restarts import Strategy
+from tailrace.coordinator.job.shutdown import Leaving
+from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.stats import CheckpointStats
-from tailrace.coordinator.stopping import Aim, Stage, Stopping
-from tailrace.coordinator.takeovers import Takeovers
+from tailrace.coordinator.workers.places import Place
+from tailrace.coordinator.workers.replacements import Replacements
+from tailrace.coordinator.workers.roster import Roster, Slot
+from tailrace.coordinator.workers.standbys import Standby
+from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start

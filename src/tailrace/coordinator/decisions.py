@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.coordinator.actions import Action
-from tailrace.coordinator.failures import Cause
+from tailrace.coordinator.job.failures import Cause
 from tailrace.protocol.wire import AnyMessage
 
 

@@ -3,7 +3,7 @@
 Events come as method calls with the clock reading where one is needed; what is to be done collects in `actions`. The
 bookkeepers (`roster`, `attempts`, `durability` with `claims`, `checkpoints` and `output`, `loops`, `restarts`, `failures`,
 `leaving`) return decisions and know each other by values only; `course` alone knows the state of the job, and carries out
-what they decide. The drivers of a coordinator are `runtime.coordinator` and the simulator.
+what they decide. The drivers of a coordinator are `runtime.driver.coordinator` and the simulator.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded
-from tailrace.coordinator.attempts import Attempts
-from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
-from tailrace.coordinator.durability import TAKES_NONE, Durability
-from tailrace.coordinator.failures import Cause
-from tailrace.coordinator.leaving import Leaving
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Pace
-from tailrace.coordinator.origin import NOTHING, Origin, StartFrom
-from tailrace.coordinator.replacements import Replacements
-from tailrace.coordinator.restarts import Never, Strategy
-from tailrace.coordinator.roster import Roster, Slot
-from tailrace.coordinator.savepoints import Request
-from tailrace.coordinator.standbys import Standby
-from tailrace.coordinator.stopping import Aim, Stopping
-from tailrace.coordinator.takeovers import Takeovers
+from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability.durability import TAKES_NONE, Durability
+from tailrace.coordinator.durability.savepoints import Request
+from tailrace.coordinator.durability.stopping import Aim, Stopping
+from tailrace.coordinator.job.attempts import Attempts
+from tailrace.coordinator.job.failures import Cause
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Never, Strategy
+from tailrace.coordinator.job.shutdown import Leaving
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Pace
+from tailrace.coordinator.output.origin import NOTHING, Origin, StartFrom
+from tailrace.coordinator.workers.replacements import Replacements
+from tailrace.coordinator.workers.roster import Roster, Slot
+from tailrace.coordinator.workers.standbys import Standby
+from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deployed,

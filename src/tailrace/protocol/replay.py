@@ -9,9 +9,9 @@ Known(slice, history, …)   ->                                 <-    Hello
                                                               <-    Replayed(heard)
                                  what was said to the slice meanwhile ->
 
-*History.* What a worker has done (`task.history`) goes to each other worker, and to the coordinator, before anything that
-follows from it: `Gained`. So whoever depends on an event of a worker can tell it to the one that takes its place. All copies
-are beginnings of the same history; the longest has everything that anybody depends on.
+*History.* What a worker has done (`task.journal.history`) goes to each other worker, and to the coordinator, before
+anything that follows from it: `Gained`. So whoever depends on an event of a worker can tell it to the one that takes its
+place. All copies are beginnings of the same history; the longest has everything that anybody depends on.
 
 *What is restored* is the newest complete checkpoint. Checkpoints under way are given up before.
 
@@ -47,7 +47,8 @@ class Gained(Message, frozen=True):
     cut_short: bool = False
     """Whether it had grown too large, and what was before `first` is gone, though no complete checkpoint is behind it."""
     opened: bytes = b""
-    """What opening the functions of the worker has found of the world (`task.opening`): told to each party first, once."""
+    """What opening the functions of the worker has found of the world (`task.subtask.opening`): told to each party first,
+    once."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:
         """Whether it has all that is behind the cuts of a complete checkpoint."""

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.api.hints import JOB, missing
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.progress import inflight_bytes, job_metrics
-from tailrace.coordinator.slices import SliceStatus
+from tailrace.coordinator.durability.stopping import Aim
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
-from tailrace.coordinator.stopping import Aim
+from tailrace.coordinator.view.progress import inflight_bytes, job_metrics
+from tailrace.coordinator.view.slices import SliceStatus
 from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
-from tailrace.runtime.coordinator import JobRunner
-from tailrace.runtime.exits import Leaving
-from tailrace.runtime.finishedrun import FinishedRun
-from tailrace.runtime.following import Follower
-from tailrace.runtime.wishes import Stop, TakeCheckpoint, TakeSavepoint, Unheard
+from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.exits import Leaving
+from tailrace.runtime.driver.finishedrun import FinishedRun
+from tailrace.runtime.driver.requests import Stop, TakeCheckpoint, TakeSavepoint, Unheard
+from tailrace.runtime.outpost.following import Follower
 from tailrace.storage.opening import absolute
 
 JOBS: deque[Job] = deque(maxlen=100)

@@ -12,7 +12,7 @@ def register(spark: Any) -> None:
     """Makes checkpoints readable as DataFrames in this session: `spark.read.format("tailrace-state")`. The guide says what
     can be read. Raises `ConfigError` for what is no session."""
     from tailrace.errors import ConfigError
-    from tailrace.spark import statesource
+    from tailrace.spark.data import statesource
 
     if not hasattr(spark, "dataSource"):
         raise ConfigError(f"tr.spark.register: expected a SparkSession, got {type(spark).__name__}")

@@ -140,8 +140,8 @@ class ChannelLog(msgspec.Struct, omit_defaults=True):
     turn: int = 0
     """Of what was returned: tells several logs of one name apart."""
     shape: list[int] = []
-    """Where a lost worker may be replaced: what was on the channel (`task.shapes`), one element after the other. Pieces may
-    have the records in other frames, and have no markers of waves."""
+    """Where a lost worker may be replaced: what was on the channel (`task.channels.shapes`), one element after the other.
+    Pieces may have the records in other frames, and have no markers of waves."""
 
     @property
     def overtaken(self) -> bool:

@@ -30,7 +30,7 @@ from tailrace.statedata.columns import in_samples
 from tailrace.statedata.listings import source_state
 from tailrace.statedata.stored import OURS, StoredCheckpoint
 from tailrace.storage.reading import read_state
-from tailrace.task.snapshot import read_meta
+from tailrace.task.subtask.snapshot import read_meta
 
 TRIED = 10_000
 """So many entries of an operator are restored for a try, about."""

@@ -30,9 +30,9 @@ from tailrace.statedata.columns import (
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.reading import read_logs
-from tailrace.task.logs import restored_frame
+from tailrace.task.channels.logs import restored_frame
 from tailrace.task.operators.splits import SourceState, decode_state, joined
-from tailrace.task.snapshot import read_meta
+from tailrace.task.subtask.snapshot import read_meta
 
 Part = tuple[int, int]
 """What is read together: key groups [first, last), or files of a checkpoint."""

@@ -26,8 +26,8 @@ from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import load_index, read_logs, read_placed
 from tailrace.storage.store import Store
-from tailrace.task.logs import restored_frame
-from tailrace.task.snapshot import FileBuilder
+from tailrace.task.channels.logs import restored_frame
+from tailrace.task.subtask.snapshot import FileBuilder
 
 _AT_ONCE = 64 << 20
 """Bytes of state that are copied together, about."""

@@ -1,8 +1,8 @@
 """Writing state anew: files of whole key groups, from entries and from what another checkpoint has, and the manifest that
 makes them a checkpoint. The folder is one that a job starts from like from any other, and needs no other.
 
-State is encoded by the code that a job encodes it with (`state.blocks`), into the files that a job writes (`task.snapshot`).
-Each key group of an operator is in one file, as a whole.
+State is encoded by the code that a job encodes it with (`state.blocks`), into the files that a job writes
+(`task.subtask.snapshot`). Each key group of an operator is in one file, as a whole.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tailrace.statedata.values import is_tuple, state_values
 from tailrace.storage.opening import open_folder
 from tailrace.storage.reading import read_state
 from tailrace.storage.store import Store
-from tailrace.task.snapshot import FileBuilder
+from tailrace.task.subtask.snapshot import FileBuilder
 
 INCARNATION = CHECKPOINT = 1
 """Of the one checkpoint that the folder has."""

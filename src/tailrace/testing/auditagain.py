@@ -11,10 +11,10 @@ from tailrace.connectors.sinks import Callback
 from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
-from tailrace.task.eventlog import decode
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.outside import Replayed
-from tailrace.task.worker import Worker
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.recorded_answers import Replayed
+from tailrace.task.worker.eventlog import decode
+from tailrace.task.worker.machine import Worker
 from tailrace.testing.auditing import Differs, Heard, Listening, fault_in
 from tailrace.testing.emissions import first_apart
 from tailrace.testing.otherprocess import serve

@@ -17,11 +17,11 @@ from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
-from tailrace.task.actions import Action, ToCoordinator
-from tailrace.task.events import Event
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.slice import Slice
-from tailrace.task.worker import Worker
+from tailrace.task.contract.actions import Action, ToCoordinator
+from tailrace.task.contract.events import Event
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.slice.machine import Slice
+from tailrace.task.worker.machine import Worker
 from tailrace.testing.emissions import Emission, watch
 from tailrace.testing.inprocess import checked, prepared_simulation
 from tailrace.testing.job import SimulatedJob

@@ -17,7 +17,7 @@ from tailrace.elements.keys import key_group
 from tailrace.elements.plainkeys import NAN
 from tailrace.state.backend import Backend
 from tailrace.state.format import TableInfo
-from tailrace.task.groupchains import GroupChains
+from tailrace.task.operators.groupchains import GroupChains
 
 Make = Callable[[], Backend]
 GROUPS = 128

@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
 from tailrace.storage.disk import DiskBackend
-from tailrace.task.jobspec import JobSpec
+from tailrace.task.contract.jobspec import JobSpec
 
 
 class InMemory:

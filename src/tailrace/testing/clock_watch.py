@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tailrace.task.events import Event, Step
+from tailrace.task.contract.events import Event, Step
 from tailrace.testing.clocks import HOURS
 from tailrace.testing.world import Observer, Process
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace.runtime.clock import JobClock
+from tailrace.runtime.eventloop.clock import JobClock
 
 DRIVER = -1
 """The machine of all drivers. That of a worker has the number of the slot or standby that the worker was started for."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.task.events import PeerLost
+from tailrace.task.contract.events import PeerLost
 from tailrace.testing.clocks import Clocks
 from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Link, Observer, Process
 

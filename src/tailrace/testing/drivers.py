@@ -1,5 +1,5 @@
 """What happens to the drivers of a simulated cluster, and what their coordinators want: the counterpart of
-`runtime.coordinator`."""
+`runtime.driver.coordinator`."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from tailrace.coordinator.actions import (
     StopEnded,
     WasPublished,
 )
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.loops import Pace
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.restarts import Strategy
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import Pace
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.restarts import Strategy
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
 from tailrace.protocol.snapshot import Trigger
-from tailrace.runtime.settings import nests_of, start_from
+from tailrace.runtime.driver.settings import nests_of, start_from
 from tailrace.storage.finding import newest_start
 from tailrace.storage.origins import Origin, origin_at
-from tailrace.task.events import CoordinatorLost
+from tailrace.task.contract.events import CoordinatorLost
 from tailrace.testing.clocks import DRIVER, Clocks
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
@@ -170,8 +170,8 @@ class Drivers:
         self.start(self.begin("latest"))
 
     def replace(self, lost: Driver, why: str) -> None:
-        """Another process goes on with the run of a coordinator that was lost: see `runtime.outpost`. It knows what its
-        program knows, which is what that one was begun with; the rest it finds in the files."""
+        """Another process goes on with the run of a coordinator that was lost: see `runtime.outpost.outpost`. It knows
+        what its program knows, which is what that one was begun with; the rest it finds in the files."""
         with self._storage.calm():
             store = self._storage.own()
             store.hold(lost.run_id, lost.term + 1)

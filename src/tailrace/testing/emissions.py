@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.elements.batches import Batch, Columns
 from tailrace.errors import shortened
 from tailrace.task.operators.base import Emit, OperatorTask, nowhere
-from tailrace.task.slice import Slice
+from tailrace.task.slice.machine import Slice
 
 
 @dataclass(frozen=True, slots=True)

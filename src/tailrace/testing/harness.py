@@ -14,9 +14,9 @@ from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, mi
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
-from tailrace.task.context import OperatorContext
+from tailrace.task.channels.services import Services
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import CoProcessTask, FunctionTask, KeyedProcessTask, ProcessTask, TimedTask
-from tailrace.task.services import Services
 
 _ALL = 1 << 62
 

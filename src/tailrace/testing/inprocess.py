@@ -20,9 +20,9 @@ from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
-from tailrace.runtime.settings import settings_of, strategy_of
-from tailrace.task.functions import with_own_functions
-from tailrace.task.jobspec import JobSpec
+from tailrace.runtime.driver.settings import settings_of, strategy_of
+from tailrace.task.contract.functions import with_own_functions
+from tailrace.task.contract.jobspec import JobSpec
 from tailrace.testing.faults import Fault
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.memorystore import MemoryFiles

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.progress import job_metrics
-from tailrace.coordinator.showing import books_of
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.progress import job_metrics
+from tailrace.coordinator.view.slice_views import books_of
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
 from tailrace.testing.simulator import Simulation

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tailrace.api.launch import launcher
-from tailrace.task.eventlog import Entry, action_bytes, encode
-from tailrace.task.events import Event
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.outside import Recorder
-from tailrace.task.worker import Worker
+from tailrace.task.contract.events import Event
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.recorded_answers import Recorder
+from tailrace.task.worker.eventlog import Entry, action_bytes, encode
+from tailrace.task.worker.machine import Worker
 from tailrace.testing.setting import Setting
 
 

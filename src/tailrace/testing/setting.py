@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tailrace.runtime.chance import SharedGenerators
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.outside import Outside
-from tailrace.task.tuning import Tuning
-from tailrace.task.worker import Worker
+from tailrace.runtime.worker.random_state import SharedGenerators
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.recorded_answers import Outside
+from tailrace.task.contract.tuning import Tuning
+from tailrace.task.worker.machine import Worker
 from tailrace.testing.backing import InMemory, OnDisk
 
 

@@ -16,17 +16,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.loops import Pace
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Strategy
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import Pace
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.restarts import Strategy
 from tailrace.errors import InternalError, TailraceError
 from tailrace.graph.plan import Plan
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.tuning import Tuning
-from tailrace.task.worker import Worker
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.tuning import Tuning
+from tailrace.task.worker.machine import Worker
 from tailrace.testing.cluster import Cluster, Later
 from tailrace.testing.drivers import Drivers, From, Job
 from tailrace.testing.faults import Fault

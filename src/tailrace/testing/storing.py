@@ -1,5 +1,5 @@
 """What simulated workers and drivers want of the storage of checkpoints: done some time later, answered some time after
-that, in the order in which it was asked for. The counterpart of `runtime.storing`."""
+that, in the order in which it was asked for. The counterpart of `runtime.eventloop.storing`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from tailrace.coordinator.actions import (
     StoreAction,
     Sweep,
 )
-from tailrace.coordinator.failures import storage_failure
+from tailrace.coordinator.job.failures import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.storage.copying import copy_savepoint, default_place, remove
 from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
-from tailrace.task.actions import ReadPlaced, ReadState
-from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.events import (
+from tailrace.task.contract.actions import DropState, ReadPlaced, ReadState, WriteState
+from tailrace.task.contract.events import (
     PlacedRead,
     PlacedUnreadable,
     StateNotWritten,

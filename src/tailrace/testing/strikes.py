@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.task.events import CoordinatorLost
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.task.contract.events import CoordinatorLost
 from tailrace.testing.clocks import DRIVER
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.drivers import Drivers

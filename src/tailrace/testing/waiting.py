@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.task.events import Step
-from tailrace.task.idle import Reason
-from tailrace.task.machine import Task
+from tailrace.task.contract.events import Step
+from tailrace.task.subtask.idleness import Reason
+from tailrace.task.subtask.machine import Task
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.world import EPOCH, Process, described
 

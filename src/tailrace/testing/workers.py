@@ -1,4 +1,4 @@
-"""What happens to the workers of a simulated cluster, and what they want: the counterpart of `runtime.worker`."""
+"""What happens to the workers of a simulated cluster, and what they want: the counterpart of `runtime.worker.process`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any, assert_never
 
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport, Welcome
-from tailrace.task.actions import (
+from tailrace.task.contract.actions import (
     Action,
     ClosePeers,
     ConnectPeers,
+    DropState,
     Exit,
     HoldSlot,
     ReadPlaced,
     ReadState,
     ReplacePeer,
     ToCoordinator,
+    ToPeer,
+    WriteState,
 )
-from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.events import (
+from tailrace.task.contract.events import (
     CoordinatorSaid,
     Encode,
     Flush,
@@ -30,9 +32,8 @@ from tailrace.task.events import (
     PeersUnreachable,
     Step,
 )
-from tailrace.task.jobspec import JobSpec
-from tailrace.task.meeting import Answer, Meeting
-from tailrace.task.slice import ToPeer
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.worker.rendezvous import Answer, Meeting
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
 from tailrace.testing.setting import Setting

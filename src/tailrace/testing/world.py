@@ -12,11 +12,11 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.protocol.deployment import PeerHello
 from tailrace.storage.origins import Origin
-from tailrace.task.events import Event as WorkerEvent
-from tailrace.task.events import Flush, Step
-from tailrace.task.idle import Idle
-from tailrace.task.meeting import Meeting
-from tailrace.task.worker import Worker
+from tailrace.task.contract.events import Event as WorkerEvent
+from tailrace.task.contract.events import Flush, Step
+from tailrace.task.subtask.idleness import Idle
+from tailrace.task.worker.machine import Worker
+from tailrace.task.worker.rendezvous import Meeting
 from tailrace.testing.clocks import Clocks
 from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.recording import LiveRecording

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from search.value_shapes import NO_VALUES
 from tailrace.elements.columns.misfit import Misfit, type_for
 from tailrace.elements.columns.schemas import columns_of
-from tailrace.testing.value_shapes import NO_VALUES
 
 KINDS = [
     pa.bool_(), pa.int64(), pa.float64(), pa.float32(), pa.decimal128(10, 2), pa.decimal256(60, 2), pa.string(), pa.binary(),

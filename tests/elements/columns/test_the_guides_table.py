@@ -197,7 +197,7 @@ def test_a_column_takes_the_columns_that_the_table_says(line: Line) -> None:
 
 @pytest.mark.spark
 def test_the_spark_types_of_the_table_are_these_arrow_types(spark: Any) -> None:
-    from tailrace.spark.schemas import arrow_schema
+    from tailrace.spark.data.schemas import arrow_schema
 
     for line in TABLE:
         if line.spark:

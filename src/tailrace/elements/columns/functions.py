@@ -1,7 +1,7 @@
 """The functions of `pyarrow.compute`, each with the types for which it is exact, or with the reason why it is refused.
 
 A function that is not here is refused by name: a newer Arrow may have more. Those that are here have a reference in exact
-Python each (`testing.functions`), with which the search over values compares them.
+Python each (`search.functions`), with which the search over values compares them.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ DAEMON = "pyspark.daemon"
 NEEDED = (
     "pyspark.worker",
     "pyarrow",
-    "tailrace.runtime.worker",
-    "tailrace.runtime.hosting",
-    "tailrace.spark.shipping",
+    "tailrace.runtime.worker.process",
+    "tailrace.runtime.outpost.hosting",
+    "tailrace.spark.shipping.plan_files",
     *("csv", "email.message", "email.parser", "encodings.idna", "importlib.metadata"),  # by those above, when called
 )
 """Not pandas, which takes longer than all of these: it is imported by those who use it."""

@@ -33,15 +33,15 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING
-from tailrace.task.context import OperatorContext
-from tailrace.task.copying import own_copy
-from tailrace.task.keys import FieldReader, key_reader, settled, settled_keys
+from tailrace.task.channels.copies import own_copy
+from tailrace.task.channels.keys import FieldReader, key_reader, settled, settled_keys
 from tailrace.task.operators.accumulators import Unfit
 from tailrace.task.operators.aggregateloops import RowsLoop, compiled_merge
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
 from tailrace.task.operators.columns import fitted
 from tailrace.task.operators.columnstate import ColumnState, new_state
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.grouping import SlotGrouping
 from tailrace.task.operators.process import backend_of
 

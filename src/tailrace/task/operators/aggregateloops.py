@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from tailrace.api.aggregates import BuiltinAggregate, held
-from tailrace.task.usercode import FUSED
+from tailrace.task.contract.usercode import FUSED
 
 Getter = Callable[[Any], Any]
 First = Callable[[Any], tuple[Any, ...]]

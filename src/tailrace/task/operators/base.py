@@ -20,10 +20,10 @@ from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
-from tailrace.task.context import OperatorContext
-from tailrace.task.groupchains import GroupChains
-from tailrace.task.logs import LogFrame, Recording
-from tailrace.task.usercode import raised_text, user_error
+from tailrace.task.channels.logs import LogFrame, Recording
+from tailrace.task.contract.usercode import raised_text, user_error
+from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.groupchains import GroupChains
 
 Emit = Callable[[Batch], None]
 

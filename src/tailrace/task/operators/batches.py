@@ -18,11 +18,11 @@ from tailrace.graph.operators import MapBatches
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import OperatorStates
-from tailrace.task.batchtimes import times_kept, with_times
-from tailrace.task.context import OperatorContext
-from tailrace.task.dataframes import ArrowBatches, Frames, format_of, frames_of
 from tailrace.task.operators.base import Emit, OperatorTask, close_functions
+from tailrace.task.operators.batchtimes import times_kept, with_times
 from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.dataframes import ArrowBatches, Frames, format_of, frames_of
 from tailrace.task.operators.timestamps import arrow_times
 
 Given = tuple[pa.RecordBatch, Times | None]
@@ -30,7 +30,7 @@ Given = tuple[pa.RecordBatch, Times | None]
 
 
 class BatchesTask(OperatorTask):
-    """A batch or a frame in, one or several out. `task.batchtimes` says which timestamps they have."""
+    """A batch or a frame in, one or several out. `task.operators.batchtimes` says which timestamps they have."""
 
     one_schema_of = "output"
 

@@ -16,7 +16,7 @@ from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grown
 from tailrace.state.fronts import FrozenColumns
 from tailrace.state.tables import Table
-from tailrace.task.keys import settled_keys
+from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.arrow import GroupedBatch
 

@@ -16,9 +16,9 @@ from tailrace.errors import UserCodeError, error_text
 from tailrace.graph.declared import selected
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import FilterColumns, Select
-from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import fitted, shown
+from tailrace.task.operators.context import OperatorContext
 
 
 class ExpressionTask(OperatorTask):

@@ -1,7 +1,8 @@
 """The ends of a loop at run time: its head and tail, and where streams enter and leave it.
 
 The tail's subtask hands what comes back to the head's subtask in the same worker, through a queue that never refuses: so
-no back-pressure goes around the loop. What the queue holds of a checkpoint is the head's to write (`task.feedback`).
+no back-pressure goes around the loop. What the queue holds of a checkpoint is the head's to write
+(`task.channels.feedback`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Forward, Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
-from tailrace.task.context import OperatorContext
-from tailrace.task.logs import LogFrame, Recording
+from tailrace.task.channels.logs import LogFrame, Recording
+from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
-from tailrace.task.redistribution import Redistribution
+from tailrace.task.operators.context import OperatorContext
 
 FEEDBACK_PORT = 1
 """The port of a head that what comes back is handed in at."""

@@ -22,12 +22,12 @@ from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.state.tables import Table
-from tailrace.task.context import OperatorContext, Stamped
-from tailrace.task.copying import own_copy
-from tailrace.task.keys import FieldReader, key_reader, settled_keys
+from tailrace.task.channels.copies import own_copy
+from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
+from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.timers import Keyed, Timers
-from tailrace.task.usercode import raised_text
+from tailrace.task.operators.context import OperatorContext, Stamped
+from tailrace.task.operators.timers import Keyed, Timers
 
 _GIVING = ("process", "process1", "process2", "on_timer", "on_round_end", "finish")
 """Methods that give any number of records."""

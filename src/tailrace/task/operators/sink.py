@@ -17,14 +17,14 @@ from tailrace.graph.operators import Sink
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
-from tailrace.task.context import OperatorContext
+from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import columns_in, fitted, rows_in
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     of_class,
     writer_of,
 )
-from tailrace.task.usercode import raised_text
 
 LARGEST_PREPARED = 32 << 20
 """Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""

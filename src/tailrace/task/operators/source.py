@@ -21,9 +21,10 @@ from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
 from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
-from tailrace.task.context import OperatorContext
+from tailrace.task.contract.recorded_answers import Taken
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     batch_of,
     enumerator_of,
@@ -49,7 +50,6 @@ from tailrace.task.operators.splits import (
     joined,
     read_post,
 )
-from tailrace.task.outside import Taken
 
 ENUMERATOR = 0
 """The subtask of a source that knows its splits."""

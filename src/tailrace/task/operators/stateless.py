@@ -16,10 +16,10 @@ from tailrace.elements.columns.kinds import plain_schema
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, ToColumns
-from tailrace.task.context import OperatorContext
+from tailrace.task.contract.usercode import FUSED, innermost_fused_frame, user_error
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
 from tailrace.task.operators.columns import columns_in, rows_in
-from tailrace.task.usercode import FUSED, innermost_fused_frame, user_error
+from tailrace.task.operators.context import OperatorContext
 
 FUSIBLE = (Map, Filter, FlatMap)
 

@@ -17,9 +17,9 @@ from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
 from tailrace.state.backend import MetaPart
-from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader, column_of
+from tailrace.task.channels.keys import FieldReader, column_of
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.context import OperatorContext
 
 _Standing = tuple[dict[int, int], int]
 """The largest timestamp per split, and the watermark."""

@@ -29,17 +29,17 @@ from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window, key_columns
-from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader, KeyReader, column_of, settled_keys
+from tailrace.task.channels.keys import FieldReader, KeyReader, column_of, settled_keys
+from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.accumulators import Unfit
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.grouping import SlotGrouping, Windows
 from tailrace.task.operators.process import timers_of
 from tailrace.task.operators.windowload import into_arrays, into_entries
 from tailrace.task.operators.windowstate import WindowState
-from tailrace.task.usercode import raised_text
 
 LATE = "late"
 _NOTHING: Any = object()

@@ -13,7 +13,7 @@ import numpy as np
 
 from tailrace.elements.slottables import Slots
 from tailrace.state.fronts import FrozenColumns
-from tailrace.task.keys import settled_keys
+from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.columnstate import Kept
 from tailrace.task.operators.windowstate import WindowState
 from tailrace.task.operators.windowtimers import AS_IT_IS, NOWHERE, OTHERWISE

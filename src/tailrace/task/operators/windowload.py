@@ -14,10 +14,10 @@ from tailrace.elements.slottables import Slots
 from tailrace.state.tables import Table
 from tailrace.task.operators.accumulators import Unfit, accumulators_of
 from tailrace.task.operators.arrow import GroupedBatch, one_zero
+from tailrace.task.operators.timers import Keyed, Timers
 from tailrace.task.operators.windowfronts import TimerFront, WindowFront
 from tailrace.task.operators.windowstate import WindowState
 from tailrace.task.operators.windowtimers import AS_IT_IS
-from tailrace.task.timers import Keyed, Timers
 
 _Window = tuple[Any, int, Any]
 """A key, the start of a window, and its accumulators."""

@@ -1,4 +1,5 @@
-"""The timers of windows in arrays, by slot: those that are due at once come out together, in the order of `task.timers`."""
+"""The timers of windows in arrays, by slot: those that are due at once come out together, in the order of
+`task.operators.timers`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class SlotTimers:
     def __init__(self, delay: int) -> None:
         self.delay = delay
         self.order = np.zeros(0, np.int64)
-        """By slot, when it was set: as `task.timers` counts."""
+        """By slot, when it was set: as `task.operators.timers` counts."""
         self.is_set = np.zeros(0, np.bool_)
         self.below = np.zeros(0, np.int8)
         """By slot, what the table of timers says of it."""

@@ -1,0 +1,1 @@
+"""Scenarios of one subject: the same jobs and faults as in `search.scenarios`, under other settings."""

@@ -1,0 +1,152 @@
+"""Scenarios in which lost workers are replaced while the others go on: the same jobs, and workers that are killed again and
+again, some of them soon after each other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from search.campaigns.unaligned import closely, overtaking, overtaking_run
+from search.random_flows.drawing import Run
+from search.random_flows.remembering import remembering
+from search.scenarios import MS, Scenario
+from tailrace.testing.faults import Fault, jumps
+
+
+def replacing(made: Scenario) -> Scenario:
+    """The scenario with two or three workers at least, of which one to four are killed. What they keep has little room in
+    memory, or none; clocks are set as they were. One without checkpoints stays as it is."""
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace replacing {made.seed}")
+    turns, found = 0, []
+    for _ in range(rng.choice([1, 2, 2, 3, 4])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        found.append(Fault(turns, rng.choice(["kill", "kill", "kill", "respawn"]), which=rng.randint(0, 5)))
+    parallelism = max(made.parallelism, rng.choice([2, 3]))
+    kept = rng.choice([0, 0, 300, 3_000, made.kept])
+    return replace(made, replaces=True, parallelism=parallelism, faults=(*found, *jumps(made.faults)), kept=kept)
+
+
+def standing_by(made: Scenario) -> Scenario:
+    """The same with one to three processes that stand by, which are killed like all others."""
+    rng = random.Random(f"tailrace standing by {made.seed}")
+    return replace(replacing(made), spares=rng.randint(1, 3))
+
+
+def several_at_once(made: Scenario) -> Scenario:
+    """The same, where two or three workers may be lost at once, and are: in the same moment, soon after each other, and
+    while those that take their places do again what was done."""
+    rng = random.Random(f"tailrace several at once {made.seed}")
+    made = replacing(made)
+    if made.checkpoints is None:
+        return made
+    turns, found = 0, []
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        for _ in range(rng.choice([2, 2, 2, 3])):
+            found.append(Fault(turns, rng.choice(["kill", "kill", "kill", "respawn"]), which=rng.randint(0, 5)))
+            turns += rng.choice([0, 1, rng.randint(2, 40), rng.randint(10, 200)])
+    size = max(made.parallelism, min(rng.choice([3, 4]), made.max_parallelism - 1))
+    depth = rng.choice([2, 2, 3])
+    return replace(
+        made, parallelism=size, depth=depth, spares=rng.choice([0, 1, 3]), faults=(*found, *jumps(made.faults))
+    )
+
+
+def past_what_waits(made: Scenario) -> Scenario:
+    """The same with barriers that go past what waits, in channels that are narrow, and checkpoints that follow each other
+    closely. Some workers are lost two at a time: then all start again, and what was in flight comes back."""
+    made = replacing(overtaking(made))
+    settings = made.checkpoints
+    if settings is None:
+        return made
+    rng = random.Random(f"tailrace past what waits {made.seed}")
+    settings = replace(
+        settings,
+        interval=max(200, (settings.interval or MS) // rng.choice([1, 2, 8])),
+        overtakes_after=rng.choice([0, 0, 0, settings.overtakes_after, 200]),
+        most_inflight=rng.choice([-1, -1, -1, settings.most_inflight]),
+    )
+    turns, found = 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 3, 4])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        which = rng.randint(0, 5)
+        if rng.random() < 0.5:  # soon after a checkpoint, which has something in flight then
+            found.append(Fault(rng.randint(0, 60), "kill", which=which, after=f"commit {rng.randint(1, 6)} done"))
+            continue
+        found.append(Fault(turns, "kill", which=which))
+        if rng.random() < 0.3:
+            found.append(Fault(turns + rng.randint(0, 3), "kill", which=which + 1))
+    made = replace(made, faults=(*found, *jumps(made.faults)), checkpoints=settings, spares=rng.choice([0, 0, 1, 2]))
+    return replace(made, window=rng.choice([1, 1, 60, 200, 400]), rate=None)
+
+
+def all_together(made: Scenario) -> Scenario:
+    """What the others have one by one: several that are lost at once, soon after checkpoints that hold records in flight, in
+    channels so narrow that there always is something, with hardly any memory for what is kept."""
+    made = several_at_once(past_what_waits(made))
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace all together {made.seed}")
+    turns, found = 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        after, at = rng.choice([(f"commit {rng.randint(1, 8)} done", rng.randint(0, 60)), ("", turns)])
+        for _ in range(rng.choice([1, 2, 2, 2, 3])):
+            found.append(Fault(at, rng.choice(["kill", "kill", "kill", "respawn"]), rng.randint(0, 5), after=after))
+            at += rng.choice([0, 0, 1, rng.randint(2, 40), rng.randint(10, 200)])
+    window, kept = rng.choice([1, 60, 200, 400]), rng.choice([0, 0, 300, 3_000])
+    return replace(
+        made, faults=(*found, *jumps(made.faults)), window=window, kept=kept, rate=None, debug=rng.random() < 0.3
+    )
+
+
+def replacing_run(run: Run) -> Run:
+    """A random dataflow likewise, at the parallelism that it was drawn with."""
+    return _as_drawn(run, replacing(run.world))
+
+
+def past_what_waits_run(run: Run) -> Run:
+    """A random dataflow with barriers that go past what waits, likewise."""
+    return replacing_run(closely(overtaking_run(run)))
+
+
+def all_together_run(run: Run) -> Run:
+    """A random dataflow likewise, with checkpoints that follow each other closely."""
+    run = closely(overtaking_run(run))
+    return _as_drawn(run, all_together(run.world))
+
+
+def run_of(tune: Callable[[Scenario], Scenario]) -> Callable[[Run], Run]:
+    """What does to random dataflows what a tune does to scenarios."""
+    if tune is past_what_waits:
+        return past_what_waits_run
+    return all_together_run if tune is all_together else lambda run: _as_drawn(run, tune(run.world))
+
+
+def _as_drawn(run: Run, world: Scenario) -> Run:
+    """The run in this world, but for what follows from how it was drawn: its parallelism, the network, for which it is known
+    how long it may take, and whether barriers overtake, which they do not where operators come and go."""
+    drawn, settings = run.world, world.checkpoints
+    if settings is not None and drawn.checkpoints is not None:
+        settings = replace(settings, timeout=drawn.checkpoints.timeout)
+        if drawn.checkpoints.overtakes_after < 0:
+            settings = replace(settings, overtakes_after=-1)
+    memory = random.Random(f"tailrace replaced memory {run.seed}")
+    if memory.random() < 0.5:
+        run = replace(run, flow=remembering(memory, run.flow))
+    return replace(
+        run, world=replace(world, parallelism=drawn.parallelism, network=drawn.network, checkpoints=settings)
+    )
+
+
+TUNES = {
+    "replacing": replacing,
+    "standing-by": standing_by,
+    "several-at-once": several_at_once,
+    "past-what-waits": past_what_waits,
+    "all-together": all_together,
+}
+"""By the name under which a search takes them."""

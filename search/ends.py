@@ -1,0 +1,109 @@
+"""The end of a job, and the same start once more: what is asked of them where a simulated job is started again.
+
+A job that is over marks its end and removes what is not to outlive it; its storage fails meanwhile, or its driver dies. Then
+its user says `latest` once more. That goes on from the newest checkpoint that was ever complete, or says that the job has
+finished, where it has; it never goes back behind what was published.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from msgspec import structs
+
+from search.watchers.checker import WatchedFiles
+from tailrace.api.identity import dataflow_of
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
+from tailrace.state.ending import Dataflow
+from tailrace.state.paths import ended_mark, manifest_name, manifest_place
+from tailrace.storage.endings import leave
+from tailrace.storage.finding import newest_start
+from tailrace.testing.memorystore import MemoryStore
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.storing import Trouble
+
+FINISHED = "finished"
+NOTHING = "nothing"
+ANOTHER = "another dataflow"
+BEGINNING = ""
+
+
+def leaves(world: Simulation, chance: random.Random) -> str:
+    """A job that is over does the last to its folder, with any `retain`. Its storage fails now and then, or for good: the
+    `retain` that was drawn, and whether all was done."""
+    coordinator, driver = world.coordinator, world.driver
+    assert coordinator.checkpoints is not None and driver.store is not None
+    retain = chance.choice(["on-cancellation", "on-cancellation", "always", "never"])
+    coordinator.checkpoints.settings = replace(coordinator.checkpoints.settings, retain=retain)
+    ending = coordinator.ending(False, world.now)
+    if isinstance(world.files, WatchedFiles):
+        world.files.newest = None  # it may go now
+    trouble = Trouble(1 << 60, chance.choice([0.0, 0.0, 0.3, 1.0]), "any")
+    world.storage.trouble = trouble
+    done = "all of it"
+    try:
+        leave(driver.store, driver.run_id, ending, coordinator.give_up(False))
+    except OSError as error:
+        done = f"up to {error}"
+    world.storage.trouble = Trouble()
+    return f"with retain={retain!r}, {done}"
+
+
+def newest_committed(files: WatchedFiles) -> str:
+    """The newest checkpoint that was ever complete in a folder, whether it is there or not."""
+    return max(files.lineage, key=lambda name: manifest_place(name) or (0, 0))
+
+
+def found_by(files: WatchedFiles, *, start_again: bool = False, dataflow: Dataflow | None = None) -> str:
+    """What `latest-or-new` finds in a folder: the name of a checkpoint, `FINISHED`, `NOTHING`, `ANOTHER` or `BEGINNING`."""
+    store = MemoryStore("golden", files)
+    try:
+        return newest_start(store, or_new=True, start_again=start_again, dataflow=dataflow) or BEGINNING
+    except IncompatibleState:
+        return ANOTHER
+    except JobAlreadyFinished:
+        return FINISHED
+    except CheckpointNotFound:
+        return NOTHING
+
+
+def misled(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | None:
+    """What is wrong with what `latest` has found, behind a run that has `ended` so (None: it was left alone)."""
+    newest = newest_committed(files)
+    marked = ended_mark((manifest_place(newest) or (0, 0))[0]) in files.contents
+    if newest in files.contents and marked:  # whether its files could be removed behind the mark makes no difference
+        right = found == (FINISHED if ended is JobStatus.FINISHED else NOTHING)
+    elif newest in files.contents:
+        right = found == newest
+    elif ended is JobStatus.FINISHED:
+        right = found == FINISHED
+    else:
+        right = found == NOTHING
+    return None if right else f"behind {newest} ({ended}) it goes on from {found or 'the beginning'!r}"
+
+
+def mistaken(world: Simulation, files: WatchedFiles) -> str | None:
+    """What is wrong where a job has finished, and its user gives its name to another dataflow, in which a source, a sink
+    or an operator with state is missing, has another uid, or is new."""
+    first, *rest = dataflow_of(world.plan.graph)
+    other = structs.replace(first, uid="of another program")
+    for what, dataflow in (("missing", rest), ("of another uid", [other, *rest]), ("new", [other, first, *rest])):
+        found = found_by(files, dataflow=dataflow)
+        if found != ANOTHER:
+            return f"another dataflow is taken for the finished one ({found}): {first} is {what}"
+    return None
+
+
+def once_more(world: Simulation, files: WatchedFiles) -> tuple[str, str]:
+    """A job that is over does the last to its folder, and the same start once more looks there: what that finds, and what it
+    should."""
+    newest, coordinator, driver = files.newest, world.coordinator, world.driver
+    assert driver.store is not None
+    finished = coordinator.status is JobStatus.FINISHED and newest is not None and newest[1].final
+    if finished:
+        files.newest = None  # it may go now
+    leave(driver.store, driver.run_id, coordinator.ending(False, world.now), coordinator.give_up(False))
+    right = FINISHED if finished else manifest_name(*newest[0]) if newest is not None else BEGINNING
+    return found_by(files, dataflow=dataflow_of(world.plan.graph)) or "the beginning", right or "the beginning"

@@ -1,0 +1,110 @@
+"""How soon the searches find a planted bug: the one through golden programs, or the one through random flows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass, replace
+
+from search import changes, stops
+from search.__main__ import search
+from search.outages import look
+from search.planted.patches import CHANGES, OUTAGES, RANDOM, STOPS, Bug
+from search.planted.table import BUGS, planted
+from search.random_flows.hunting import hunt
+from search.replay import replays
+from search.scenarios import Scenario
+
+TURNS = 20_000
+"""A golden program with a bug in it is taken for one that never ends after so many turns."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a bug was found."""
+
+    bug: str
+    search: str
+    """The golden program, "random", "outages", "stops" or "changes"."""
+    seed: int
+    wrong: tuple[str, ...]
+    seconds: float
+
+
+def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = False) -> Found | None:
+    """Looks for a planted bug: from the seed that is known to show it on (or from 0), through so many seeds. With
+    `anywhere`, in random flows whatever it says."""
+    bug = BUGS[name]
+    first = bug.seed if known and not anywhere else 0
+    starts = [range(first, first + seeds), range(min(first, seeds))]
+    begun = time.monotonic()
+    program = RANDOM if anywhere else bug.program
+    with planted(name):
+        for tried in starts:
+            found = _replays(bug, tried) if bug.replayed else SEARCHES.get(program, _golden)(bug, tried)
+            if found is not None:
+                return Found(name, program, found[0], tuple(found[1]), time.monotonic() - begun)
+    return None
+
+
+def _golden(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    def tuned(made: Scenario) -> Scenario:
+        return replace(bug.tuned(made), max_turns=TURNS)
+
+    _, failed = search(seeds, bug.program, tune=tuned)
+    return (failed[0].scenario.seed, failed[0].wrong) if failed else None
+
+
+def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    failed = hunt(seeds, tune=bug.tuned_run).failed
+    return (failed[0].run.seed, failed[0].wrong) if failed else None
+
+
+def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = look(seeds)
+    return (failed[0].seed, failed[0].wrong) if failed else None
+
+
+def _stops(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = stops.look(seeds, tune=bug.tune)
+    return (failed[0].seed, failed[0].wrong) if failed else None
+
+
+def _changes(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = changes.look(seeds)
+    return (failed[0].change.seed, failed[0].wrong) if failed else None
+
+
+def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    for seed, replay in zip(seeds, replays(seeds, bug.program, bug=bug.name, tune=bug.tune), strict=True):
+        if replay.differences:
+            return seed, [" ".join(str(one).split()) for one in replay.differences]
+    return None
+
+
+SEARCHES = {RANDOM: _random, OUTAGES: _outages, STOPS: _stops, CHANGES: _changes}
+"""Where a bug is looked for that no golden program shows."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: which search finds which bug, and how soon."""
+    parser = argparse.ArgumentParser(prog="python -m search.finding", description=__doc__)
+    parser.add_argument("bugs", nargs="*", help="planted bugs, by their names or parts of these (default: all)")
+    parser.add_argument("--seeds", type=int, default=500, help="how many seeds to try for each bug (default: 500)")
+    parser.add_argument("--random", action="store_true", help="look in random flows only")
+    parser.add_argument("--known", action="store_true", help="begin at the seed at which a bug is known to be found")
+    options = parser.parse_args(arguments)
+    missed = 0
+    for name in BUGS:
+        if options.bugs and not any(part in name for part in options.bugs):
+            continue
+        found = find(name, options.seeds, known=options.known, anywhere=options.random)
+        missed += found is None
+        said = "not found" if found is None else f"{found.search} {found.seed}, {found.seconds:.0f} s: {found.wrong[0]}"
+        print(f"{name}: {said}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Bugs to be planted of workers that take a lost one's place and lack what it knew, or have that in another order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from search.campaigns.replacements import replacing_run
+from search.planted.patches import RANDOM, Bug, Patches, method
+from search.random_flows.description import Do, Events, Kind
+from search.random_flows.drawing import Run
+from search.random_flows.remembering import remembering
+from tailrace.state.layers import LayeredBackend
+from tailrace.task.contract import recorded_answers
+from tailrace.task.operators.source import SourceTask
+from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.chain import Chain
+
+
+def _enumerator_forgets() -> Patches:
+    """Where the enumerator is, a worker that takes a lost one's place has from the checkpoint only."""
+
+    def make(look: Any) -> Any:
+        def forgetful(self: SourceTask) -> None:
+            before = self._at
+            look(self)
+            if self.outside.again is not None:  # type: ignore[attr-defined]
+                self._at = before
+
+        return forgetful
+
+    return [method(SourceTask, "_look_where_it_is", make)]
+
+
+def _opened_anew() -> Patches:
+    """What functions and sources ask when they are opened, a worker that takes a lost one's place asks anew."""
+    return [method(Slice, "open", lambda opened: lambda self, before=None: opened(self))]
+
+
+def _in_any_order() -> Patches:
+    """Values of state go on as they are behind a cut, and come back otherwise."""
+
+    def make(table: Any) -> Any:
+        def careless(self: LayeredBackend, *said: Any, **options: Any) -> Any:
+            self.on_inexact = None
+            return table(self, *said, **options)
+
+        return careless
+
+    return [method(LayeredBackend, "table", make)]
+
+
+def _no_cut_of_state() -> Patches:
+    """Where a cut is done again, values of state go on as they are."""
+
+    def cut_again(self: Chain, cut: Any) -> None:
+        for operator in self.operators:
+            operator.cut_again(cut.number)
+
+    return [method(Chain, "cut_again", lambda _: cut_again)]
+
+
+def _impatient() -> Patches:
+    """A reader that has nothing a few times is taken for one that gives something else."""
+    return [mock.patch.object(recorded_answers, "_EMPTY", 4)]
+
+
+def replaced(run: Run) -> Run:
+    """The run, with such operators and sources, whose workers are lost and replaced."""
+    flow = remembering(random.Random(f"tailrace planted memory {run.seed}"), run.flow)
+    return replacing_run(replace(run, flow=flow))
+
+
+def _found(how: str) -> Any:
+    return lambda run: run.world.checkpoints and any(events.found == how for events in run.flow.sources())
+
+
+def _pauses(run: Run) -> Any:
+    return run.world.checkpoints and any(events.pauses for events in run.flow.sources())
+
+
+def _alone(*kinds: Kind) -> Callable[[Run], Run]:
+    """Runs with nothing but such operators, for more records."""
+
+    def shape(run: Run) -> Run:
+        source = Events(90, 90, splits=2, pace=300, timed=False)
+        steps = tuple(Do(kind, number) for number, kind in enumerate(kinds, start=1))
+        return replacing_run(replace(run, flow=replace(run.flow, source=source, steps=steps)))
+
+    return shape
+
+
+SETS: Kind = "sets"
+
+AS_IT_WAS_BUGS = (
+    Bug(
+        "an enumerator forgets its finds", RANDOM, _enumerator_forgets, shape=replaced, wants=_found("finding"), seed=50
+    ),
+    Bug("what is opened again asks the world", RANDOM, _opened_anew, shape=replaced, wants=_found("anew"), seed=9),
+    Bug("sets come back in another order", RANDOM, _in_any_order, shape=_alone(SETS, SETS), seed=11),
+    Bug("a cut that is done again cuts no state", RANDOM, _no_cut_of_state, shape=_alone(SETS, SETS), seed=24),
+    Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=replaced, wants=_pauses, seed=7),
+)

@@ -1,0 +1,44 @@
+"""Bugs of clocks to be planted: somebody waits by a wall clock, which another one sets."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from search.planted.patches import RANDOM, Bug, Patches, method
+from search.scenarios import Scenario
+from tailrace.runtime.eventloop.clock import JobClock
+from tailrace.testing.clocks import HOURS
+from tailrace.testing.faults import Fault
+from tailrace.testing.world import Driver
+
+
+def _by_its_own_machine() -> Patches:
+    """A worker does not take over the clock of its driver."""
+    return [method(JobClock, "follow", lambda follow: lambda self, now: None)]
+
+
+def _by_the_wall() -> Patches:
+    """What a job goes by is the wall clock of its driver, also later."""
+    return [method(JobClock, "__init__", lambda init: lambda self, wall, steady: init(self, wall, wall))]
+
+
+def _coordinator_by_the_wall() -> Patches:
+    """A coordinator measures by the wall clock how long others take."""
+    return [method(Driver, "now", lambda now: lambda self: self.clocks.wall())]
+
+
+def _set_while_workers_come_and_go(made: Scenario) -> Scenario:
+    """Clocks of workers are set, and the workers are lost behind that."""
+    rng, faults = random.Random(f"tailrace clocks {made.seed}"), []
+    for turn in (20, 100, 300):
+        which, hours = rng.randint(0, 2), rng.choice([-5, 3]) * HOURS
+        faults += [Fault(turn, "jump-clock", which + 1, duration=hours), Fault(turn + 10, "kill", which)]
+    return replace(made, faults=tuple(faults))
+
+
+CLOCK_BUGS = (
+    Bug("a worker goes by the clock of its machine", "counted", _by_its_own_machine, _set_while_workers_come_and_go),
+    Bug("a job goes by the wall clock of its driver", RANDOM, _by_the_wall, seed=1),
+    Bug("a coordinator waits by the wall clock", "counted", _coordinator_by_the_wall, seed=5),
+)

@@ -1,0 +1,308 @@
+"""Bugs that random dataflows find, where no golden program has the shape that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from search.planted.patches import RANDOM, Bug, Patches, method
+from search.random_flows.description import Do, Events, Flow, Loop, Step, changed
+from search.random_flows.drawing import WINDOWS, Phase, Run, may_fall_silent
+from search.scenarios import MS, Scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.elements.timestamps import MAX_TIME, micros
+from tailrace.graph.operators import Custom
+from tailrace.task.channels.combining import Combined
+from tailrace.task.inflight.redistribution import Redistribution
+from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.process import TimedTask
+from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.timestamps import TimestampsTask
+from tailrace.task.worker.restore import Restorer
+from tailrace.testing.faults import Fault
+
+
+def _deaths_at_the_end(made: Scenario) -> Scenario:
+    """Checkpoints follow each other closely, and a worker dies when a loop has ended: the newest checkpoint may be of when
+    functions had been called to finish for the last time."""
+    settings = CheckpointSettings(interval=MS // 2, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = (Fault(made.seed % 24, "kill", made.seed, after="ended a loop"),)
+    return replace(
+        made, network="in small steps", window=None, eager=False, debug=False, checkpoints=settings, faults=faults
+    )
+
+
+def _in_loops(run: Run) -> Iterator[str]:
+    return (step.kind for loop in run.flow.loops() for step in loop.body if isinstance(step, Do))
+
+
+def _with_a_hoard(run: Run) -> Run:
+    """A small loop that keeps what comes until it is called to finish, several times, and counts how often that is. It is
+    restored as it was: calls are not counted at another parallelism."""
+    numbers = Events(8, 8, pace=run.flow.source.pace)
+    flow = Flow(numbers, run.flow.table, (Loop(1, 0, (Do("hoard", 2, "rebalance"),), laps=4),))
+    return replace(run, flow=flow, phases=(Phase(run.phases[0].parallelism),), disk=False)
+
+
+def _finish_forgotten() -> Patches:
+    """How often functions were called to finish before a checkpoint is not known behind it."""
+
+    def make(restored: Any) -> Any:
+        def forgetful(self: Restorer, task: Any, operator: Any, rested: int, *rest: Any) -> None:
+            restored(self, task, operator, 0, *rest)
+
+        return forgetful
+
+    return [method(Restorer, "_loop_restored", make)]
+
+
+def _comes_later(run: Run) -> bool:
+    """A stream enters the body of a loop in a later run only."""
+    return len(run.phases) > 1 and any(
+        isinstance(step, Do) and step.kind == "more" and step.phases and 0 not in step.phases
+        for loop in run.flow.loops()
+        for step in loop.body
+    )
+
+
+def _fed_by_inputs_alone() -> Patches:
+    """What comes back to a head is not counted among what feeds it."""
+
+    def make(_: Any) -> Any:
+        return lambda self, node: [edge.source for edge in self.plan.graph.node(node).inputs]
+
+    return [method(Restorer, "_before", make)]
+
+
+def _at_another_size(run: Run, feedback: Any) -> Run:
+    """All that comes back does so in one way, and while some of it does the job is left alone, to go on at another
+    parallelism."""
+
+    def fed(step: Step) -> tuple[Step, ...]:
+        changed_way = {"feedback": feedback, "separate": True, "parallelism": None, "combine": False, "astray": False}
+        return (replace(step, **changed_way),) if isinstance(step, Loop) else (step,)  # type: ignore[arg-type]
+
+    first = Phase(2 + run.seed % 2, run.seed % 40, f"commit {1 + run.seed % 4} done")
+    flow = replace(run.flow, steps=changed(run.flow.steps, fed))
+    return replace(run, flow=flow, phases=(first, Phase(1 + (run.seed + 2) % 4)), disk=False)
+
+
+def _loops_only(run: Run) -> bool:
+    return any(True for _ in run.flow.loops()) and not run.flow.endless and not _comes_and_goes(run)
+
+
+def _comes_and_goes(run: Run) -> bool:
+    return any(step.phases for step in run.flow.operators()) or any(loop.rounds for loop in run.flow.loops())
+
+
+def _often(made: Scenario) -> Scenario:
+    """Checkpoints follow each other closely."""
+    return replace(made, checkpoints=CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1), faults=())
+
+
+def _copies_dealt_out() -> Patches:
+    """At another parallelism a copy of what was fed back to all goes to one subtask, as if it were no copy."""
+
+    def mine(self: Redistribution, subtask: int, parallelism: int, frame: Any) -> Any:
+        if self._copies:
+            return [frame] if subtask % self.parallelism == self.subtask else []
+        return whole(self, subtask, parallelism, frame)
+
+    whole = Redistribution.mine
+    return [method(Redistribution, "mine", lambda _: mine)]
+
+
+def _copies_taken_from_one() -> Patches:
+    """At another parallelism the copies of one old subtask are taken for those of all, though others had read some."""
+    return [method(Redistribution, "check", lambda _: lambda self: None)]
+
+
+def _functions_not_asked() -> Patches:
+    """At another parallelism what was fed back by the user's function is dealt out by number."""
+
+    def make(init: Any) -> Any:
+        def plain(self: Redistribution, edges: Any, *rest: Any, **more: Any) -> None:
+            init(self, [kind for kind in edges if not isinstance(kind, Custom)], *rest, **more)
+
+        return plain
+
+    return [method(Redistribution, "__init__", make)]
+
+
+def _merged_astray(run: Run) -> Run:
+    """What waits in loops is merged, and gets another key."""
+
+    def astray(step: Step) -> tuple[Step, ...]:
+        if not isinstance(step, Loop):
+            return (step,)
+        return (replace(step, combine=True, astray=True, feedback="plain", separate=False, laps=2),)
+
+    flow = replace(run.flow, steps=changed(run.flow.steps, astray))
+    return replace(run, flow=replace(flow, source=replace(flow.source, distinct=min(3, flow.source.n))))
+
+
+def _nothing_in_rounds(run: Run) -> bool:
+    """Loops, none of them in rounds, and no windows: what is merged has one of several times."""
+    kinds = {step.kind for step in run.flow.operators()}
+    return _loops_only(run) and not kinds & set(WINDOWS)
+
+
+def _keys_not_checked() -> Patches:
+    """What was merged may have another key than its parts."""
+    return [method(Combined, "_check_keys", lambda _: lambda self, merged: None)]
+
+
+def _at_the_end_in_loops(run: Run) -> bool:
+    return "at the end" in _in_loops(run)
+
+
+def _the_end_is_too_late() -> Patches:
+    """A timer at the very end of time is due when its loop is over."""
+    return [mock.patch("tailrace.task.operators.context.LAST_TIME", MAX_TIME)]
+
+
+def _keyed_by_a_list_in_columns(run: Run) -> bool:
+    """State in columns by a list of one column, and more than one place for it behind a restore."""
+    columns = ("running in columns", "windows of columns")
+    return any(step.kind in columns and not step.number % 2 for step in run.flow.operators()) and len(run.phases) > 1
+
+
+def _bare_values_for_keys() -> Patches:
+    """In columns state is kept by the value in a list of one column, though records are sent by a tuple with it."""
+
+    def make(of: Any) -> Any:
+        def made(*args: Any) -> GroupedBatch:
+            grouped: GroupedBatch = of(*args)
+            return replace(grouped, tupled=grouped.tupled and len(grouped.key_names) > 1)
+
+        return made
+
+    return [method(GroupedBatch, "of", make)]
+
+
+def _with_windows(run: Run) -> bool:
+    flow = run.flow
+    return may_fall_silent(flow) and flow.source.splits > 1 and any(step.kind in WINDOWS for step in flow.operators())
+
+
+def _falls_silent(run: Run) -> Run:
+    """The splits of its source always have something."""
+    source = replace(run.flow.source, falls_silent=True, timed=True, pace=0, silence=0)
+    return replace(run, flow=replace(run.flow, source=source))
+
+
+def _busy_is_silent() -> Patches:
+    """The silence of a split begins with its last record, whatever its task did since then."""
+
+    def make(heard: Any) -> Any:
+        def since_then(self: TimestampsTask, split: int) -> None:
+            heard(self, split)
+            if split in self.largest:
+                self.found_empty(split, self.ctx.services.now)
+
+        return since_then
+
+    def known(self: SourceTask, now: int) -> set[int]:
+        return {split.index for split in self.splits}
+
+    return [method(TimestampsTask, "_heard", make), method(SourceTask, "known_empty", lambda _: known)]
+
+
+def _with(kind: str) -> Callable[[Run], bool]:
+    return lambda run: any(step.kind == kind for step in run.flow.operators())
+
+
+def _timers_to_the_nearest() -> Patches:
+    """The time of a timer is rounded to the nearest microsecond: it may fire before that."""
+    return [mock.patch("tailrace.task.operators.context.ceil_micros", micros)]
+
+
+def _timers_see_what_lets_them_fire() -> Patches:
+    """While timers fire, the watermark is that which has let them fire, ahead of most of them."""
+
+    def make(advance: Any) -> Any:
+        def ahead(self: TimedTask, time: int, limit: int) -> Any:
+            self.ctx.watermark_time = time
+            return advance(self, time, limit)
+
+        return ahead
+
+    return [method(TimedTask, "advance", make)]
+
+
+FLOW_BUGS = (
+    Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, wants=_with("held")),
+    Bug("a timer sees a watermark that is ahead of it", RANDOM, _timers_see_what_lets_them_fire, wants=_with("held")),
+    Bug(
+        "a split is silent while its task is busy",
+        RANDOM,
+        _busy_is_silent,
+        seed=449,
+        shape=_falls_silent,
+        wants=_with_windows,
+    ),
+    Bug(
+        "a loop that had ended stays ended when a new stream enters it",
+        RANDOM,
+        _fed_by_inputs_alone,
+        seed=417,
+        wants=_comes_later,
+    ),
+    Bug(
+        "functions that had finished in a loop finish again",
+        RANDOM,
+        _finish_forgotten,
+        _deaths_at_the_end,
+        shape=_with_a_hoard,
+    ),
+    Bug(
+        "merged feedback has another key than its parts",
+        RANDOM,
+        _keys_not_checked,
+        shape=_merged_astray,
+        wants=_nothing_in_rounds,
+    ),
+    Bug(
+        "a timer at the end of time is due when its loop is over",
+        RANDOM,
+        _the_end_is_too_late,
+        seed=19,
+        wants=_at_the_end_in_loops,
+    ),
+    Bug(
+        "copies of feedback are dealt out at another parallelism",
+        RANDOM,
+        _copies_dealt_out,
+        _often,
+        seed=104,
+        shape=lambda run: _at_another_size(run, "broadcast"),
+        wants=_loops_only,
+    ),
+    Bug(
+        "copies of feedback that some had read come back to all",
+        RANDOM,
+        _copies_taken_from_one,
+        _often,
+        seed=110,
+        shape=lambda run: _at_another_size(run, "broadcast"),
+        wants=_loops_only,
+    ),
+    Bug(
+        "feedback by a function goes elsewhere at another parallelism",
+        RANDOM,
+        _functions_not_asked,
+        _often,
+        seed=124,
+        shape=lambda run: _at_another_size(run, "partition_by"),
+        wants=_loops_only,
+    ),
+    Bug(
+        "keys of a list of one column are kept as bare values",
+        RANDOM,
+        _bare_values_for_keys,
+        seed=121,
+        wants=_keyed_by_a_list_in_columns,
+    ),
+)

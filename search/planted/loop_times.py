@@ -1,0 +1,176 @@
+"""Bugs to be planted in event time in loops: what holds it back, and how far it goes when it is let go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace as replaced
+
+from search.planted.loops import facts_without
+from search.planted.patches import Bug, Patches, method
+from search.scenarios import Scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.loops.loops import _Nest
+from tailrace.elements.timestamps import MAX_TIME
+from tailrace.task.operators.loops import LeaveTask
+from tailrace.task.slice import nests
+from tailrace.task.subtask.looping import TaskLoop
+from tailrace.testing.faults import Fault
+
+MS = 1_000
+
+
+# What brings them to light sooner.
+
+
+def _uneven(made: Scenario) -> Scenario:
+    """Some links are slow, and nothing else befalls the job."""
+    return replace(
+        made,
+        network="uneven",
+        parallelism=3,
+        rate=None,
+        window=None,
+        checkpoints=None,
+        restarts=("fixed", 0),
+        faults=(),
+        eager=False,
+    )
+
+
+def _waves(made: Scenario) -> Scenario:
+    """Waves at any time, while the input takes its time."""
+    return replace(made, eager=True, checkpoints=None, restarts=("fixed", 0), faults=(), rate=3_000)
+
+
+def _left_alone(made: Scenario) -> Scenario:
+    """Nothing happens in the silence of the input."""
+    return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", eager=False)
+
+
+def _between_two_heads(made: Scenario) -> Scenario:
+    """One worker is slow when event time comes to its end, a checkpoint is taken meanwhile, and the job goes on from it."""
+    settings = CheckpointSettings(interval=None, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = (
+        Fault(0, "freeze", which=1, duration=1 * MS, after="Advance"),
+        Fault(4 + made.seed % 8, "checkpoint", after="Advance"),
+        Fault(0, "kill", 0, after="commit 1 done"),
+    )
+    return replace(
+        made,
+        network="fast",
+        parallelism=1,
+        rate=None,
+        window=None,
+        checkpoints=settings,
+        faults=faults,
+        max_turns=12_000,
+    )
+
+
+# The bugs.
+
+
+def _time_leaves_at_once() -> Patches:
+    return [mock.patch.object(LeaveTask, "generates_watermarks", False)]
+
+
+def _not_what_is_moving() -> Patches:
+    """Event time comes to its end as soon as no record is left, wherever it is by then."""
+    held = mock.patch("tailrace.coordinator.loops.loops._held_back", lambda facts: False)
+    counted = [mock.patch(f"tailrace.task.{room}.COUNTED", ()) for room in ("outbox", "gate")]
+    return [*facts_without("moving"), held, *counted]
+
+
+def _entries_alone_advance() -> Patches:
+    """Whether event time has come to its end is asked of the entries only, and not of heads inside that were told, too."""
+
+    def make(start: Any) -> Any:
+        def started(self: TaskLoop, wave: int) -> None:
+            start(self, wave)
+            if not self.entry:
+                self.time = MAX_TIME
+
+        return started
+
+    return [method(TaskLoop, "_start", make)]
+
+
+def _time_in_spite_of_records() -> Patches:
+    """What was in the channels holds no event time back."""
+    return [mock.patch("tailrace.task.slice.nests._of_scopes", _without_content(nests._of_scopes))]
+
+
+def _without_content(of_scopes: Any) -> Any:
+    return lambda *what: [replaced(scope, content=MAX_TIME) for scope in of_scopes(*what)]
+
+
+def _time_in_spite_of_inner_loops() -> Patches:
+    """What is in a loop inside holds no event time of the outer one back."""
+
+    def make(init: Any) -> Any:
+        def alone(self: TaskLoop, plan: Any, nest: Any, vertex: int, *rest: Any) -> None:
+            init(self, plan, nest, vertex, *rest)
+            own = str(self.chain.root.node.scope)
+            self.leading = {scope: those for scope, those in self.leading.items() if scope == own}
+            self.into = [scope for scope in self.into if scope == own]
+            self.brings_time = self.brings_time and self.outermost in self.leading
+
+        return alone
+
+    return [method(TaskLoop, "__init__", make)]
+
+
+def _released_by_entries() -> Patches:
+    """Event time leaves a loop as far as it has come at the entries, wherever the tasks further in are by then."""
+
+    def make(start: Any) -> Any:
+        def started(self: TaskLoop, wave: int) -> None:
+            start(self, wave)
+            if not self.entry:
+                self.times = {}
+
+        return started
+
+    return [method(TaskLoop, "_start", make)]
+
+
+def _one_level_at_a_time() -> Patches:
+    """A wave that has let event time go is not followed by another one that lets it go farther."""
+
+    def make(decided: Any) -> Any:
+        def last(self: _Nest, facts: list[Any], now: int) -> Any:
+            said = decided(self, facts, now)
+            self.lag = self.lag and not said
+            return said
+
+        return last
+
+    return [method(_Nest, "_decided", make)]
+
+
+def _ended_input_holds_time() -> Patches:
+    """A head whose regular input has ended stays where event time was then, whatever the others have."""
+    return [method(TaskLoop, "_go_with", lambda _: lambda self, time: False)]
+
+
+def _decides_before_heads_have_gone() -> Patches:
+    """Times that were assigned in the loop while a wave began do not hold the end of event time up."""
+    return [method(_Nest, "_have_gone", lambda _: lambda self, facts: True)]
+
+
+LOOP_TIME_BUGS = (
+    Bug("event time leaves a loop at once", "windowed_behind", _time_leaves_at_once),
+    Bug("event time ends while some is on its way", "held_inside", _not_what_is_moving, _uneven, seed=124),
+    Bug("event time leaves a loop with that of its entries", "held_inside", _released_by_entries, _uneven, seed=15),
+    Bug("event time passes what is in a loop's channels", "lingered", _time_in_spite_of_records, _waves),
+    Bug("event time passes what is in a loop inside", "lingered_inside", _time_in_spite_of_inner_loops, _waves, seed=9),
+    Bug(
+        "the end of event time is not said again", "entered_inside", _entries_alone_advance, _between_two_heads, seed=0
+    ),
+    Bug("event time leaves a nest by one level only", "silent_nest", _one_level_at_a_time, _left_alone),
+    Bug("an input that has ended holds event time back", "silent_guest", _ended_input_holds_time, _left_alone),
+    Bug("event time ends before heads have gone with it", "reminded", _decides_before_heads_have_gone, _uneven, seed=1),
+)

@@ -1,0 +1,271 @@
+"""Bugs of loops to be planted: in how the end is found, in rounds, and in whose turn it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace as replaced
+
+from search.planted.feedback import deaths
+from search.planted.patches import Bug, Patches, method
+from search.scenarios import Scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.loops.loops import Nests, _Nest
+from tailrace.elements.markers import WaveMark
+from tailrace.protocol.termination import Wave
+from tailrace.task.channels.feedback import FeedbackQueue
+from tailrace.task.slice.machine import Slice
+from tailrace.task.slice.nests import WorkerNests
+from tailrace.task.subtask.idleness import Idle, Reason
+from tailrace.task.subtask.looping import TaskLoop
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.attempt import Attempt
+from tailrace.testing.faults import Fault
+
+MS = 1_000
+
+
+# What brings them to light sooner.
+
+
+def _delays(made: Scenario) -> Scenario:
+    """Waves begin at any time, and links are slow now and then, some of them near the end."""
+    faults = [
+        Fault(turn, "delay", turn // 5 + i, duration=(1 + i) * MS) for turn in range(20, 900, 40) for i in range(2)
+    ]
+    return replace(
+        made,
+        eager=True,
+        network="fast",
+        parallelism=3,
+        rate=None,
+        checkpoints=None,
+        restarts=("fixed", 0),
+        faults=tuple(faults),
+    )
+
+
+def _gives_up_soon(made: Scenario) -> Scenario:
+    """What never ends shows soon; nothing disturbs it."""
+    return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", max_turns=12_000)
+
+
+def given_up(made: Scenario) -> Scenario:
+    """One worker, which has a step to do at any time: there are three checkpoints under way, and most are given up."""
+    settings = CheckpointSettings(interval=1 * MS, timeout=8 * MS, max_concurrent=3, tolerated_failures=10_000, keep=1)
+    quiet = replace(made, faults=(), restarts=("fixed", 0), eager=False, window=None, small=None, chunk=None)
+    return replace(quiet, checkpoints=settings, network="uneven", parallelism=1, rate=None, patience=20_000)
+
+
+def _one_lags(made: Scenario) -> Scenario:
+    """Several checkpoints are under way, snapshots take one worker long, and workers die."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=4, keep=1)
+    faults = [
+        Fault(7 * number % 60, "kill", number, after=f"commit {number} done") for number in (2 + made.seed % 3, 8)
+    ]
+    return replace(
+        made,
+        network="in small steps",
+        parallelism=2,
+        rate=None,
+        window=None,
+        checkpoints=settings,
+        restarts=("fixed", 0),
+        faults=tuple(faults),
+    )
+
+
+def _cuts_in_a_row(made: Scenario) -> Scenario:
+    """Checkpoints are asked for faster than they can be encoded."""
+    settings = CheckpointSettings(interval=200, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    return replace(
+        made, network="in small steps", parallelism=1, rate=None, checkpoints=settings, faults=(), max_turns=40_000
+    )
+
+
+def _in_debug(made: Scenario) -> Scenario:
+    """Tasks are checked at every turn: what would only be a job that never ends is seen at once."""
+    return replace(made, debug=True)
+
+
+def _narrow(made: Scenario) -> Scenario:
+    """Channels have little room, so that tasks wait for credit all the time."""
+    return replace(made, window=256, rate=None, debug=True)
+
+
+# The end.
+
+
+def _marker_before_the_records() -> Patches:
+    def marker(self: FeedbackQueue, marker: WaveMark) -> None:
+        self.seal()
+        self._ready.appendleft(marker)
+
+    return [method(FeedbackQueue, "marker", lambda _: marker)]
+
+
+def _one_report_decides() -> Patches:
+    def make(decided: Any) -> Any:
+        return lambda self, facts, now: decided(self, facts[:1], now)
+
+    return [method(_Nest, "_decided", make)]
+
+
+def _head_decides_alone() -> Patches:
+    def make(marker: Any) -> Any:
+        def alone(self: TaskLoop, channel: Any, said: Any) -> Any:
+            found = marker(self, channel, said)
+            clean = self.wave.complete and not self.wave.recorded and self.ended
+            if self.head is not None and isinstance(said, WaveMark) and clean:
+                self.head.end_loop()
+            return found
+
+        return alone
+
+    return [method(TaskLoop, "marker", make)]
+
+
+def _first_marker_completes_a_wave() -> Patches:
+    def marker(self: Wave, channel: Any, wave: int) -> None:
+        if wave == self.current:
+            self._awaited.clear()
+
+    return [method(Wave, "marker", lambda _: marker)]
+
+
+def facts_without(what: str, inner_only: bool = False) -> Patches:
+    """Workers report as if something were not so."""
+
+    def make(facts: Any) -> Any:
+        def partial(self: WorkerNests, here: Any) -> Any:
+            found = facts(self, here)
+            if not inner_only:
+                return replaced(found, **{what: type(getattr(found, what))()})
+            node = self._plan.graph.node
+            tasks = [each for each in here.tasks if node(each[0].vertex.nodes[0]).scope.level < 2]
+            outer = [loop for _, loop in tasks if loop.wave.current == here.wave]
+            return replaced(found, recorded=sum(loop.wave.recorded for loop in outer))
+
+        return partial
+
+    return [method(WorkerNests, "_facts", make)]
+
+
+def _not_the_timers() -> Patches:
+    return facts_without("obliged")
+
+
+def _not_the_inner_loops() -> Patches:
+    return facts_without("recorded", inner_only=True)
+
+
+def _not_what_was_fed() -> Patches:
+    return facts_without("fed")
+
+
+def _not_the_channels() -> Patches:
+    return facts_without("recorded")
+
+
+def _nothing_is_forgotten() -> Patches:
+    """What an attempt has found is believed in the next one."""
+
+    def make(begin: Any) -> Any:
+        return lambda self: None if self._nests else begin(self)
+
+    return [method(Nests, "begin", make)]
+
+
+# Rounds, and whose turn it is.
+
+
+def _rounds_wait_for_all() -> Patches:
+    """A worker whose tasks have all finished says nothing of rounds."""
+
+    def make(round: Any) -> Any:
+        def silent(self: WorkerNests, here: Any) -> Any:
+            return None if all(task.finished for task, _ in here.tasks) else round(self, here)
+
+        return silent
+
+    return [method(WorkerNests, "_round", make)]
+
+
+def _cuts_come_first() -> Patches:
+    """A task that is told to cut does so before anything else, however often."""
+
+    def make(step: Any) -> Any:
+        def cutting(self: Task, now: int, budget: int) -> Any:
+            self._worked = True
+            if self.cuts.due and not self.work.busy and self.snapshot is not None:
+                return Idle(Reason.ENCODING)
+            return step(self, now, budget)
+
+        return cutting
+
+    return [method(Task, "step", make)]
+
+
+def _commands_overtake_cuts() -> Patches:
+    """What is said to a loop is done at once, whichever cuts were asked for before it."""
+    return [method(TaskLoop, "has_work", lambda _: lambda self, asked: bool(self.commands))]
+
+
+def _only_heads_end_rounds() -> Patches:
+    """What no head feeds hears nothing of the end of a round."""
+    due = vars(TaskLoop)["round_due"].fget
+    return [mock.patch.object(TaskLoop, "round_due", property(lambda self: self.head is not None and due(self)))]
+
+
+def _asleep_beside_feedback() -> Patches:
+    """Nobody wakes the head of a loop when its tail has fed something back."""
+
+    def make(real: Any) -> Any:
+        def forgetful(self: Slice, *given: Any) -> None:
+            real(self, *given)
+            self._fed.clear()
+
+        return forgetful
+
+    return [method(Slice, "__init__", make)]
+
+
+def _asleep_with_credit() -> Patches:
+    """A task that waits for credit sleeps on when it comes."""
+
+    def make(real: Any) -> Any:
+        def forgetful(self: Task, *given: Any) -> None:
+            until = self._sleeps_until
+            real(self, *given)
+            self._sleeps_until = until
+
+        return forgetful
+
+    return [method(Task, "granted", make)]
+
+
+def _silent_between_cuts() -> Patches:
+    """A worker says what has come to rest when it has nothing else to do, and not when a checkpoint is over as well."""
+    return [method(Attempt, "between_cuts", lambda _: lambda self: [])]
+
+
+LOOP_BUGS = (
+    Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays, seed=680),
+    Bug("one worker decides for all", "visited", _one_report_decides, _delays),
+    Bug("a head ends by itself", "visited", _head_decides_alone, _delays),
+    Bug("the first marker completes a wave", "visited", _first_marker_completes_a_wave, _delays, seed=9),
+    Bug("a loop ends in spite of its timers", "waited_for", _not_the_timers, _delays),
+    Bug("inner loops have no say in the end", "nested", _not_the_inner_loops, _delays),
+    Bug("what is in a channel has no say in the end", "visited", _not_the_channels, _delays),
+    Bug("what comes back after finish is not finished", "hoarded", _not_what_was_fed),
+    Bug("what an earlier attempt has found counts", "visited", _nothing_is_forgotten, deaths),
+    Bug("rounds wait for a slot that is over", "widened", _rounds_wait_for_all, _gives_up_soon),
+    Bug("commands to a loop overtake cuts", "apart", _commands_overtake_cuts, _one_lags),
+    Bug("the end of a round comes from heads only", "held_beside", _only_heads_end_rounds, _gives_up_soon),
+    Bug("a head sleeps on what comes back", "visited", _asleep_beside_feedback, _in_debug),
+    Bug("a task sleeps on its credit", "amplified", _asleep_with_credit, _narrow),
+    Bug("cuts starve all else", "sparse", _cuts_come_first, _cuts_in_a_row, seed=30),
+    Bug("who only cuts says nothing of its loops", "nested", _silent_between_cuts, given_up, seed=9),
+)

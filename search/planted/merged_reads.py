@@ -1,0 +1,34 @@
+"""Bugs of workers that are lost at once, and replaced together, to be planted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from search.campaigns.replacements import several_at_once
+from search.planted.patches import Bug, Patches, method
+from tailrace.protocol.replay import Copy
+from tailrace.task.failover.takeover import Resumed
+
+
+def _not_told_on() -> Patches:
+    """What a worker knows of others it keeps to itself."""
+    return [method(Copy, "told_on", lambda told_on: lambda self, origin, party, depth: None)]
+
+
+def _sent_before_it_is_let_in() -> Patches:
+    """Who is replaced begins before those that are replaced with it can hear."""
+
+    def make(connected: Any) -> Any:
+        def hasty(self: Resumed) -> Any:
+            self._unmet.clear()
+            return connected(self)
+
+        return hasty
+
+    return [method(Resumed, "connected", make)]
+
+
+TOGETHER_BUGS = (
+    Bug("what is known of others is not told on", "visited", _not_told_on, several_at_once, seed=21),
+    Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=73),
+)

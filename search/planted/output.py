@@ -1,0 +1,292 @@
+"""Bugs of output to be planted: what is published of which checkpoint, who may forget that it was, and what may go. They
+show where a job is started again, from one checkpoint or another, and readers have taken away what was visible."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace as replaced
+
+from search.planted.patches import OUTAGES, RANDOM, Bug, Patches, method
+from search.scenarios import Scenario
+from tailrace.connectors.remotefiles import FinishedRemote
+from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.output.output import Output
+from tailrace.coordinator.output.published_marks import Marks
+from tailrace.protocol.deployment import FailureKind, NotPublished, Publish, Published
+from tailrace.state.ending import Ending
+from tailrace.state.manifest import awaits_output, has_more
+from tailrace.state.paths import manifest_name
+from tailrace.storage.endings import leave
+from tailrace.storage.filesystem import Folder
+from tailrace.storage.origins import Origin
+from tailrace.storage.slots import Newest, holds_manifest, incarnations_in, numbers_in
+from tailrace.storage.store import Store
+from tailrace.task.worker.publishing import Publisher
+from tailrace.testing.faults import Fault
+
+MS = 1_000
+
+
+def _started_again(made: Scenario) -> Scenario:
+    """Several checkpoints are kept and under way, what they have is published late, and the job is started again from some
+    of its moments."""
+    settings = CheckpointSettings(
+        interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=(1, 3, 5)[made.seed % 3]
+    )
+    faults = [Fault(turn, "delay", turn // 7, duration=(1 + turn % 4) * MS) for turn in range(40, 900, 60)]
+    if made.seed % 2:
+        faults.append(Fault(0, "storage", duration=25, chance=0.6, outcome="any", after="Published"))
+    return replace(
+        made,
+        network=("slow", "fast")[made.seed // 2 % 2],
+        parallelism=2,
+        rate=12_000,
+        n=80,
+        checkpoints=settings,
+        faults=tuple(faults),
+        started_again=5,
+    )
+
+
+def _marks_fail(made: Scenario) -> Scenario:
+    """The same, and every second time something cannot be marked as published."""
+    made = _started_again(made)
+    assert made.checkpoints is not None
+    faults = (Fault(1, "storage", duration=100_000, chance=0.5, only=".published"),)
+    return replace(made, network="slow", checkpoints=replace(made.checkpoints, keep=5), faults=faults)
+
+
+def _deletes_fail(made: Scenario) -> Scenario:
+    """The same, and most of what is to be deleted stays."""
+    made = _started_again(made)
+    assert made.checkpoints is not None
+    faults = (Fault(1, "storage", duration=100_000, chance=0.7, only="delete "),)
+    return replace(made, network="slow", checkpoints=replace(made.checkpoints, keep=1), faults=faults)
+
+
+TUNES = {
+    "sinks forget what a later manifest carries along": _marks_fail,
+    "checkpoints are given up before they are marked": _deletes_fail,
+}
+
+
+def _settled_by_number() -> Patches:
+    """What is settled goes by the number of an unmarked manifest, not by the oldest output that it carries along."""
+
+    def settled(self: Marks, number: int) -> int:
+        return min([number, *(entry.checkpoint - 1 for entry in self._unmarked())])
+
+    return [method(Marks, "settled", lambda _: settled)]
+
+
+def _given_up_unmarked() -> Patches:
+    """A manifest that is not kept any more counts as deleted, marked or not."""
+
+    def surplus(self: Checkpoints, unmarked: Collection[str]) -> list[str]:
+        while len(self._kept) > self.settings.keep:
+            self._kept.pop(0)
+        return self._unneeded()
+
+    return [method(Checkpoints, "surplus", lambda _: surplus)]
+
+
+def _only_the_origin_is_marked() -> Patches:
+    """Checkpoints before the one to start from, of its run, are not marked with it, and nobody waits for that."""
+    needed = property(lambda self: awaits_output([one for _, one in self.later], self.manifest.run_id))
+    return [method(Origin, "before", lambda _: lambda self, store: []), mock.patch.object(Origin, "is_needed", needed)]
+
+
+def _later_ones_forgotten() -> Patches:
+    """A start from an older checkpoint knows nothing of the later ones."""
+    needed = property(lambda self: has_more([one for _, one in self.earlier], self.manifest))
+    return [mock.patch.object(Origin, "is_needed", needed)]
+
+
+def _marked_though_given_up() -> Patches:
+    """A start that gives output up has the checkpoint marked as published all the same."""
+
+    def make(published: Any) -> Any:
+        def whole(self: Output, said: Published) -> Any:
+            return published(self, replaced(said, skipped=False))
+
+        return whole
+
+    return [method(Output, "published", make)]
+
+
+def _marks_of_others_not_read() -> Patches:
+    """A restart does not look whether another start has published the origin."""
+    return [method(Coordinator, "origin_published", lambda _: lambda self: None)]
+
+
+def _copies_settle() -> Patches:
+    """A start in a copy of the folder has sinks forget what they have published of the original."""
+
+    def make(settled: Any) -> Any:
+        def anywhere(self: Output) -> bool:
+            foreign = self.origin.restored is not None and not self.origin.restores_own
+            return bool(settled(self)) or (foreign and self.origin.settled)
+
+        return anywhere
+
+    return [method(Output, "_restored_settled", make)]
+
+
+def _lost_with_its_sink() -> Patches:
+    """What a sink has prepared that is not in the dataflow any more is passed over."""
+
+    def make(publish: Any) -> Any:
+        def passing(self: Publisher, number: int, uid: str, prepared: list[bytes]) -> None:
+            if uid in self._sinks:
+                publish(self, number, uid, prepared)
+
+        return passing
+
+    nothing: Any = mock.patch("tailrace.api.compat.unpublishable", lambda prepared, nodes: {})
+    return [nothing, method(Publisher, "_publish", make)]
+
+
+def _no_answer_is_no() -> Patches:
+    """A store that does not answer is taken for one that says that a file is not there."""
+
+    def make(there: Any) -> Any:
+        def exists(self: FinishedRemote, path: str) -> bool:
+            try:
+                return bool(there(self, path))
+            except OSError:
+                return False
+
+        return exists
+
+    return [method(FinishedRemote, "_there", make)]
+
+
+def _marks_swept() -> Patches:
+    """A coordinator that takes over sweeps the mark away that tells that the newest checkpoint is published."""
+
+    def make(adopt: Any) -> Any:
+        def adopting(self: Checkpoints, manifest: Any, path: str, read: bool = False) -> None:
+            adopt(self, manifest, path)
+
+        return adopting
+
+    return [method(Checkpoints, "adopt", make)]
+
+
+def _coordinators_lost_in_a_row(made: Scenario) -> Scenario:
+    """The coordinator is lost when something has become visible, and so is its successor, before it has a checkpoint."""
+    settings = CheckpointSettings(interval=2 * MS, tolerated_failures=10_000, keep=1)
+    then = Fault(40 + made.seed % 6 * 15, "lose-coordinator", after="lost the coordinator alone")
+    faults = [Fault(made.seed % 5, "lose-coordinator", after="Settled"), then]
+    return replace(made, checkpoints=settings, faults=tuple(faults))
+
+
+def _no_mark_of_the_end() -> Patches:
+    """A job that has come to its end removes its checkpoints and leaves nothing that says so."""
+    return [method(Store, "mark_ended", lambda _: lambda self, incarnation, ending: None)]
+
+
+def _removed_before_the_mark() -> Patches:
+    """A job that is over removes its checkpoints first, and marks its end behind that."""
+
+    def leaving(store: Store, run_id: str, ending: Ending | None, surplus: list[str] | None) -> bool:
+        gone = leave(store, run_id, None, surplus)
+        return leave(store, run_id, ending, None) or gone
+
+    return [mock.patch("search.ends.leave", leaving)]
+
+
+def _behind_the_end() -> Patches:
+    """Who looks for the newest checkpoint does not see that a newer run has ended."""
+
+    def newest(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> Newest:
+        names = [name for one in incarnations_in(folder) for name in _manifests(folder, one)]
+        return Newest(names[-1] if names else None)
+
+    return [mock.patch("tailrace.storage.finding.newest_in", newest)]
+
+
+def _manifests(folder: Folder, incarnation: int) -> list[str]:
+    names = [manifest_name(incarnation, number) for number in numbers_in(folder, incarnation)]
+    return [name for name in names if holds_manifest(folder.read(name))]
+
+
+def _output_that_goes_through_ends_the_wait() -> Patches:
+    """What a publisher could not make visible is told again only as long as nothing else goes through."""
+
+    def published(_: Any) -> Any:
+        def patched(self: Durability, said: Published, now: int) -> Any:
+            decided = self.output.published(said)
+            return None if decided is None else [*self.places.over(now), *decided, *self.copies()]
+
+        return patched
+
+    return [method(Durability, "published", published)]
+
+
+def _parts_behind_a_failure_count() -> Patches:
+    """A publisher that could not make a part visible says of the last part that all of it is."""
+
+    def publish(publish: Any) -> Any:
+        def patched(self: Publisher, message: Publish) -> Any:
+            said = publish(self, message)
+            return [Published(one.number) if isinstance(one, NotPublished) else one for one in said]
+
+        return patched
+
+    return [method(Publisher, "publish", publish)]
+
+
+def _commits_in_doubt_are_given_up() -> Patches:
+    """A commit without an answer counts as one that was not done: what was published with it never is, or twice."""
+
+    def not_committed(_: Any) -> Any:
+        def patched(self: Durability, number: int, reason: str, kind: FailureKind, now: int) -> Any:
+            assert self.checkpoints is not None
+            self.checkpoints.commit_answered()
+            if number not in self.checkpoints.pending or kind is not FailureKind.STORE:
+                return []
+            self.checkpoints.pending[number].committing = False
+            return self.abort(number, reason, now, running=True)
+
+        return patched
+
+    return [method(Durability, "not_committed", not_committed)]
+
+
+def _no_answers(made: Scenario) -> Scenario:
+    """Every third commit has no answer, though it was done."""
+    assert made.checkpoints is not None
+    faults = (Fault(1, "storage", duration=100_000, chance=0.3, outcome="unknown-done", only=".manifest"),)
+    return replace(made, checkpoints=replace(made.checkpoints, tolerated_failures=10_000), faults=faults)
+
+
+OUTPUT_BUGS = (
+    Bug("a job that has finished leaves no mark", "counted", _no_mark_of_the_end, _started_again),
+    Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end),
+    Bug("checkpoints are removed before the end is marked", "counted", _removed_before_the_mark, _started_again),
+    Bug("output that goes through ends the wait for what did not", OUTAGES, _output_that_goes_through_ends_the_wait),
+    Bug("a publisher says that all is visible of which a part is not", OUTAGES, _parts_behind_a_failure_count),
+    Bug("a commit without an answer counts as not done", "counted", _commits_in_doubt_are_given_up, _no_answers),
+    Bug("a successor sweeps away that a checkpoint is published", "counted", _marks_swept, _coordinators_lost_in_a_row),
+    Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no, seed=3),
+    *(
+        Bug(name, "counted", patches, TUNES.get(name, _started_again), seed)
+        for name, patches, seed in (
+            ("sinks forget what a later manifest carries along", _settled_by_number, 54),
+            ("checkpoints are given up before they are marked", _given_up_unmarked, 13),
+            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 11),
+            ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 10),
+            ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 8),
+            ("a restart asks for what another start has published", _marks_of_others_not_read, 5),
+            ("a start in a copy forgets what the original will ask for", _copies_settle, 3),
+            ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
+        )
+    ),
+)

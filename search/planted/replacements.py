@@ -1,0 +1,213 @@
+"""Bugs of workers that are replaced while the others go on to be planted."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+from search.campaigns.replacements import past_what_waits, replacing, standing_by
+from search.planted.patches import Bug, Patches, method
+from tailrace.elements.markers import Watermark
+from tailrace.state.layers import LayeredBackend
+from tailrace.storage.reading import _Had
+from tailrace.task.channels.feedback import FeedbackQueue
+from tailrace.task.channels.outbox import MAX_AGE, Outbox
+from tailrace.task.channels.sent_log import Kept
+from tailrace.task.channels.shapes import in_shape
+from tailrace.task.channels.spilling import Item, Shelf
+from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.mirrors import Mirror
+from tailrace.task.failover.takeover import Resumed
+from tailrace.task.journal.history import Cut, Did, History
+from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.attempt import Attempt
+
+
+def _steps_forgotten() -> Patches:
+    """One step in five is in no history."""
+
+    def make(add: Any) -> Any:
+        def forgetful(self: History, entry: Any) -> None:
+            if not isinstance(entry, Did) or self.end % 5:
+                add(self, entry)
+            else:
+                add(self, Did(entry.vertex, -1, entry.now, entry.budget))
+
+        return forgetful
+
+    return [method(History, "add", make)]
+
+
+def _truncated_early() -> Patches:
+    """A history is cut off at a checkpoint that has only begun."""
+
+    def make(add: Any) -> Any:
+        def hasty(self: History, entry: Any) -> None:
+            add(self, entry)
+            if isinstance(entry, Cut):
+                self.complete(entry.request.number)
+
+        return hasty
+
+    return [method(History, "add", make)]
+
+
+def _sent_twice() -> Patches:
+    """Whoever takes a lost worker's place sends what others have already."""
+    return [method(Outbox, "receiver_replaced", lambda again: lambda self, ident, came=0: again(self, ident))]
+
+
+def _clock_read_live() -> Patches:
+    """What is done again sees the clock of now."""
+
+    def make(again: Any) -> Any:
+        return lambda self, line, now, budget, *rest: again(self, line, now + 2 * MAX_AGE, budget, *rest)
+
+    return [method(Task, "do_again", make)]
+
+
+def _lost_one_is_heard() -> Patches:
+    """What comes from a lost worker counts, though its loss was told."""
+
+    def make(receive: Any) -> Any:
+        def deaf(self: Slice, frame: Any, peer: int) -> None:
+            self.gone.clear()
+            receive(self, frame, peer)
+
+        return deaf
+
+    return [method(Slice, "receive", make)]
+
+
+def _goes_on_too_soon() -> Patches:
+    """Whoever takes a lost worker's place goes on before it has done all that the lost one did."""
+
+    def make(go_on: Any) -> Any:
+        def hasty(self: Resumed) -> Any:
+            if len(self.again.left) < 8:
+                self.again._entries.clear()
+                for lane in self.again._lanes or ():
+                    lane.entries.clear()
+            return go_on(self)
+
+        return hasty
+
+    return [method(Resumed, "go_on", make)]
+
+
+def _half_is_all() -> Patches:
+    """A standby that takes a slot in the middle of reading a checkpoint has all of it."""
+
+    def make(given_up: Any) -> Any:
+        def hopeful(self: Mirror) -> None:
+            self.chains = {**self.chains, **self._coming}
+            given_up(self)
+
+        return hopeful
+
+    return [method(Mirror, "given_up", make)]
+
+
+def _no_chain_compared() -> Patches:
+    """Of a key group whose files begin anew a standby reads what is behind as many as it has."""
+
+    def make(behind: Any) -> Any:
+        def blind(self: Any, uid: str, group: int, chain: tuple[str, ...]) -> tuple[str, ...]:
+            held = self._held.get(uid, {}).get(group, ())
+            self._stale.discard((uid, group))
+            return chain[len(held) :]
+
+        return blind
+
+    return [method(_Had, "behind", make)]
+
+
+def _deleted_stays() -> Patches:
+    """A standby keeps what it has of a key group that comes once more."""
+    return [method(LayeredBackend, "forget", lambda forget: lambda self, group: None)]
+
+
+def _spilled_is_lost() -> Patches:
+    """What has gone to the spill does not go once more to who takes the place of a lost worker."""
+
+    def make(go_again: Any) -> Any:
+        def forgetful(self: Kept, came: int) -> Any:
+            again = go_again(self, came)
+            return [one for one in again if not isinstance(one[1], Item) or one[1].in_memory]
+
+        return forgetful
+
+    return [method(Kept, "go_again", make)]
+
+
+def _spilled_in_any_order() -> Patches:
+    """Spilled frames are given back for each other."""
+
+    def make(spill: Any) -> Any:
+        def mixed(self: Shelf, item: Item) -> None:
+            spill(self, item)
+            before = vars(self).get("before")
+            if before is not None and before.uses and not before.in_memory:
+                before.ref, item.ref = item.ref, before.ref
+            vars(self)["before"] = item
+
+        return mixed
+
+    return [method(Shelf, "spill", make)]
+
+
+def _overtaken_goes_nowhere() -> Patches:
+    """What a lost worker's barriers had overtaken is not sent by the one that takes its place."""
+    return [method(AsItWas, "send", lambda send: lambda self, slice: None)]
+
+
+def _time_first() -> Patches:
+    """Markers of event time that were in flight come before the records that were in front of them."""
+
+    def make(in_shape: Any) -> Any:
+        def hasty(shape: Any, pieces: Any, what: str) -> Any:
+            return sorted(in_shape(shape, pieces, what), key=lambda one: not isinstance(one, Watermark))
+
+        return hasty
+
+    return [mock.patch("tailrace.task.failover.channel_restore.in_shape", make(in_shape))]
+
+
+def _waves_forgotten() -> Patches:
+    """The marker of a wave that waited in a loop's feedback at the cut is gone."""
+    return [mock.patch.object(FeedbackQueue, "marks", property(lambda self: [], lambda self, marks: None))]
+
+
+def _swept_too_soon() -> Patches:
+    """What a lost worker left is removed when another one has its place, though some of it may not be published yet."""
+
+    def make(go_on: Any) -> Any:
+        def hasty(self: Attempt) -> Any:
+            wanted = go_on(self)
+            if wanted is not None:
+                self.slice.took_over()
+            return wanted
+
+        return hasty
+
+    return [method(Attempt, "go_on", make)]
+
+
+REPLACING_BUGS = (
+    Bug("a step is in no history", "counted", _steps_forgotten, replacing),
+    Bug("a history is cut off early", "counted", _truncated_early, replacing),
+    Bug("a replaced worker sends what others have", "counted", _sent_twice, replacing),
+    Bug("what is done again sees the clock of now", "joined", _clock_read_live, replacing),
+    Bug("a lost worker is heard by the others", "by_classes", _lost_one_is_heard, replacing),
+    Bug("a replaced worker goes on too soon", "counted", _goes_on_too_soon, replacing),
+    Bug("what was spilled is lost", "counted", _spilled_is_lost, replacing),
+    Bug("spilled frames are given back for each other", "counted", _spilled_in_any_order, replacing),
+    Bug("half of a reading counts as all", "counted", _half_is_all, standing_by, seed=279),
+    Bug("a standby compares no chains", "counted", _no_chain_compared, standing_by),
+    Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
+    Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
+    Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
+    Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
+    Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),
+)

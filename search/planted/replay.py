@@ -1,0 +1,84 @@
+"""Planted bugs that no run shows by its result: in one process all is right, and another one that is fed with the same
+events comes to something else. Replays find them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from search.planted.patches import Bug, Patches, method
+from search.scenarios import Scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.task.channels.gate import Gate
+from tailrace.task.channels.services import Services
+from tailrace.task.contract.recorded_answers import Gave, Recorder
+from tailrace.task.worker.checkpoints import WorkerCheckpoints
+
+MS = 1_000
+
+
+def _turns_by_hash() -> Patches:
+    """Channels take turns in the order of a hash, which is another one in each process."""
+
+    def make(take: Any) -> Any:
+        def unsettled(self: Gate, limit: int) -> Any:
+            self._turn = deque(sorted(self._turn, key=lambda channel: hash(str(channel.id))))
+            return take(self, limit)
+
+        return unsettled
+
+    return [method(Gate, "take", make)]
+
+
+def _seeds_by_hash() -> Patches:
+    """Generators are seeded with the hash of a text."""
+
+    def random(self: Services, *place: object) -> Any:
+        return self.random_factory(hash("|".join(map(str, place))))
+
+    return [method(Services, "random", lambda _: random)]
+
+
+def _clock_beside_the_events() -> Patches:
+    """How long a file took is measured by the clock of the machine."""
+
+    def make(written: Any) -> Any:
+        return lambda self, checkpoint, now: written(self, checkpoint, now + time.monotonic_ns())
+
+    return [method(WorkerCheckpoints, "written", make)]
+
+
+def _asked_for_what_was_given() -> Patches:
+    """The log has how many records a source was asked for, and not how many it gave."""
+
+    def make(read: Any) -> Any:
+        def careless(self: Recorder, take: Any, limit: int) -> Any:
+            taken = read(self, take, limit)
+            self._answers[-1] = Gave(limit)
+            return taken
+
+        return careless
+
+    return [method(Recorder, "read", make)]
+
+
+def _forgotten_answers() -> Patches:
+    """What enumerators, sinks and functions heard from outside is not in the log."""
+    return [method(Recorder, "taken", lambda taken: lambda self: [one for one in taken(self) if isinstance(one, Gave)])]
+
+
+def _on_three(made: Scenario) -> Scenario:
+    """Three workers, which take checkpoints."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
+    return replace(made, parallelism=3, network="fast", checkpoints=settings, faults=made.faults[:1])
+
+
+REPLAY_BUGS = (
+    Bug("channels take turns by their hash", "joined", _turns_by_hash, _on_three, replayed=True),
+    Bug("generators are seeded by a hash", "in_splits", _seeds_by_hash, _on_three, replayed=True),
+    Bug("a clock is read beside the events", "counted", _clock_beside_the_events, _on_three, replayed=True, seed=1),
+    Bug("the log has what a source was asked for", "in_splits", _asked_for_what_was_given, _on_three, replayed=True),
+    Bug("the log forgets what was heard from outside", "counted", _forgotten_answers, _on_three, replayed=True),
+)

@@ -1,0 +1,125 @@
+"""Golden programs whose input falls silent, for the search: what event time lets go in a loop must come meanwhile, though
+nothing else comes, and not only at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import tailrace as tr
+from search.programs.loops import Records, looping
+from tailrace.api.connectors import NOTHING_YET, Reader, Source
+
+LONGEST = 20.0
+"""Seconds of silence at the most."""
+IN_TIME = 5.0
+"""Seconds within which the windows behind a loop are to come. Faults are over in less than one."""
+STEP = 0.02
+"""How often a silent source looks whether they have."""
+SIZE = 8
+
+
+class Silence:
+    """What is known of the silence of the job that was built last: its source and what waits for its windows are in one
+    process, as the whole simulation is."""
+
+    began: float | None = None
+    over = False
+
+
+class Burst(Source):
+    """The numbers below `n` at once, then silence until a window has come, then the end."""
+
+    bounded = True
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def splits(self, parallelism: int) -> list[Any]:
+        return [self.n]
+
+    def reader(self, split: Any, position: Any = None) -> Reader:
+        return BurstReader(split, position or 0)
+
+
+class BurstReader(Reader):
+    def __init__(self, n: int, at: int) -> None:
+        self.n, self.at = n, at
+        self.again = 0.0
+
+    def read(self, limit: int, now: float) -> Any:
+        if self.at < self.n:
+            found = list(range(self.at, min(self.n, self.at + limit)))
+            self.at += len(found)
+            Silence.began = now
+            return found
+        if Silence.began is None or Silence.over or now >= Silence.began + LONGEST:
+            return None  # the first is so where the job is started again from behind the burst: its windows may be out
+        self.again = now + STEP
+        return NOTHING_YET
+
+    def next_at(self, now: float) -> float:
+        return self.again
+
+    @property
+    def position(self) -> int:
+        return self.at
+
+
+class InTime(tr.ProcessFunction):
+    """Adds whether a window has come in time, and ends the silence."""
+
+    def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
+        Silence.over = True
+        began = ctx.call(
+            lambda: Silence.began
+        )  # a worker that is replayed in another process shares no memory with the source
+        yield (*window, began is None or ctx.now() < began + IN_TIME)
+
+
+def _burst(env: tr.Environment, n: int) -> tr.DataStream:
+    Silence.began, Silence.over = None, False
+    return env.from_source(Burst(n)).assign_timestamps(lambda i: i, 0)
+
+
+def _windows(stream: tr.DataStream) -> tr.DataStream:
+    counted = stream.key_by(lambda hop: hop[0] % 2).window(tr.Tumbling(SIZE)).count().map(tuple)
+    return counted.process(InTime())
+
+
+def _down(hops: tr.DataStream) -> Any:
+    down = hops.map(lambda hop: (hop[0], hop[1] - 1))
+    return down.filter(lambda hop: hop[1] > 0).rebalance(), down.filter(lambda hop: hop[1] <= 0)
+
+
+def silent_nest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Windows behind three loops in one another: one watermark has to come through all of them."""
+
+    def middle(hops: tr.DataStream) -> Any:
+        return None, hops.iterate(_down, **looping())
+
+    def outer(hops: tr.DataStream) -> Any:
+        return None, hops.iterate(middle, **looping())
+
+    return _windows(_burst(env, n).map(lambda i: (i, 1 + i % 3)).iterate(outer, **looping()))
+
+
+def silent_guest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Windows behind a loop whose own input is over: the stream that entered it is what falls silent."""
+    guests = _burst(env, n).map(lambda i: (i, 1 + i % 3))
+    seeds = env.from_collection([(0, 1)]).assign_timestamps(lambda hop: hop[0], 0)
+    return _windows(seeds.iterate(lambda hops: _down(hops.union(guests.enter(hops.scope))), **looping()))
+
+
+def _windows_of(numbers: list[int]) -> Records:
+    counted = Counter((i % 2, i - i % SIZE) for i in numbers)
+    return Counter((key, float(at), float(at + SIZE), count, True) for (key, at), count in counted.items())
+
+
+def _silent_nest(n: int) -> Records:
+    return _windows_of(list(range(n)))
+
+
+def _silent_guest(n: int) -> Records:
+    return _windows_of([0, *range(n)])

@@ -1,0 +1,374 @@
+"""The dataflow of a random flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tailrace as tr
+from search.random_flows import functions as fn
+from search.random_flows import script
+from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
+from search.random_flows.interpreter import rests
+
+WINDOW = 8
+"""The size of windows, in seconds of event time; some slide by half of it."""
+
+BESIDE = ("running", "running in columns", "tumbling", "sliding", "windows of columns")
+"""What has an output of its own, and a stream goes on beside it."""
+
+
+def start(loop: Loop) -> Callable[[Any], Any]:
+    """What winds a record up that comes into a loop."""
+    level, outermost = loop.level, loop.level == 0
+    return lambda r: (
+        r[0],
+        (*r[1][:level], digit(r[0], loop.number, loop.laps), *r[1][level + 1 :]),
+        r[2],
+        r[3],
+        0 if outermost else r[4],
+    )
+
+
+def digit(number: int, loop: int, laps: int) -> int:
+    """How often a record goes around a loop."""
+    return (number * 7 + loop * 3) % (laps + 1)
+
+
+class Building:
+    """Writes a flow into an environment."""
+
+    def __init__(self, flow: Flow, env: tr.Environment, phase: int = 0, counting: bool = True) -> None:
+        self.flow, self.env, self.phase, self.counting = flow, env, phase, counting
+        self.rests = rests(flow)
+        self.around: list[Loop] = []
+        self.told: list[list[tr.DataStream]] = [[]]
+        """What operators tell, for each loop around the place at hand."""
+        self.records: dict[Events, tr.DataStream] = {}
+        self.origin = flow.source
+        """What event time at the place at hand cannot be ahead of."""
+
+    def everything(self) -> tr.DataStream:
+        """All records that come out, and all that operators tell."""
+        out = self.steps(self.flow.steps, self.of(self.flow.source, "source"))
+        out = out.map(lambda r: ("out", *r[:3], r[3]), uid="out")
+        return out.union(*self.told[0])
+
+    def of(self, events: Events, uid: str) -> tr.DataStream:
+        """The records of a source, outside of any loop."""
+        if events in self.records:
+            return self.records[events]
+        width = {"parallelism": events.parallelism}
+        stream = self.env.from_source(fn.Script(events), uid=uid, **width)
+        if events.timed and not events.stamped_inside:
+            silent = (script.longest_pause(events) + 1) / 1e6 if events.falls_silent else None
+            stream = stream.assign_timestamps(
+                lambda i: script.at(events, i), float(events.disorder), idle_after=silent, uid=f"{uid}-times"
+            )
+        kept = stream.filter(lambda i: i < events.n, uid=f"{uid}-kept")
+        found = self.records[events] = kept.map(lambda i: _record(events, i), uid=f"{uid}-records")
+        return found
+
+    def steps(self, steps: tuple[Step, ...], stream: tr.DataStream) -> tr.DataStream:
+        """What these steps make of a stream."""
+        for step in steps:
+            if isinstance(step, Loop):
+                stream = self.loop(step, stream)
+            elif isinstance(step, Fork):
+                left = self.steps(step.left, stream.filter(lambda r: r[0] % 2 == 0, uid=f"left{step.number}"))
+                right = self.steps(step.right, stream.filter(lambda r: r[0] % 2 == 1, uid=f"right{step.number}"))
+                stream = left.union(right)
+            else:
+                stream = self.operator(step, stream)
+        return stream
+
+    # Operators.
+
+    def operator(self, do: Do, stream: tr.DataStream) -> tr.DataStream:
+        """One operator."""
+        make: Any = getattr(self, "_" + do.kind.replace(" ", "_").replace("'", ""))
+        out = make(do, _by_way(do, stream), {"uid": f"op{do.number}", "parallelism": do.parallelism})
+        return stream if do.kind in BESIDE else out  # type: ignore[no-any-return]
+
+    def tell(self, stream: tr.DataStream) -> None:
+        """What is told, in the loop at hand or outside."""
+        self.told[-1].append(stream)
+
+    def _numbering(self, kind: Any, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        out = stream.key_by(fn.key_of).process(kind, **options)
+        self.tell(out.side_output("told"))
+        return out
+
+    def _map(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        return stream.map(lambda r: fn.moved(r, number), **options)
+
+    def _twin(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return stream.flat_map(lambda r: [r, r], **options)
+
+    def _count(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._numbering(fn.Count(do.number), do, stream, options)
+
+    def _bags(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._numbering(fn.Bags(do.number), do, stream, options)
+
+    def _reducing(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._numbering(fn.Reducing(do.number), do, stream, options)
+
+    def _to_the_rounds_end(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._numbering(fn.ToTheRoundsEnd(do.number), do, stream, options)
+
+    def _extra(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """An operator with state that nobody hears of: it may come and go between two runs."""
+        return stream.key_by(fn.key_of).process(fn.Count(do.number), **options) if self.phase in do.phases else stream
+
+    def _running(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        running = stream.key_by(fn.key_of).aggregate(
+            n=tr.Sum(lambda r: r[3]), low=tr.Min(lambda r: r[2]), high=tr.Max(lambda r: r[2]), **options
+        )
+        self.tell(running.flat_map(lambda r: _most(number, *r), uid=f"most{number}"))
+        return stream
+
+    def _running_in_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
+        running = columns.key_by(_named(do)).aggregate(
+            n=tr.Sum("weight"), low=tr.Min("value"), high=tr.Max("value"), **options
+        )
+        self.tell(running.flat_map(lambda r: _most(number, *r), uid=f"most{number}"))
+        return stream
+
+    def _batches(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
+        return columns.map_batches(fn.MovedBatches(number), **options).map(fn.as_record, uid=f"rows{number}")
+
+    def _join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """What is joined with has an operator of its own, of another parallelism perhaps."""
+        table = self.of(self.flow.table, "table").enter(stream.scope)
+        table = table.map(tuple, uid=f"table{do.number}", parallelism=do.parallelism)
+        return stream.connect(table).key_by(fn.key_of, fn.key_of).process(_Joined(), uid=options["uid"])
+
+    def _owner(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return stream.broadcast().process(fn.Owner(), **options)
+
+    def _hoard(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        if not self.counting:
+            return stream.process(fn.Uncounted(), **options)
+        most = self.rests[self.around[0].number] if self.around else 1
+        out = stream.process(fn.Hoard(do.number, most), **options)
+        self.tell(out.side_output("told"))
+        return out
+
+    def _later(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return stream.key_by(fn.key_of).process(fn.Later(), **options)
+
+    def _held(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._numbering(fn.Held(do.number, self.origin), do, stream, options)
+
+    def _last_call(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return stream.key_by(fn.key_of).process(fn.LastCall(), **options)
+
+    def _at_the_end(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return stream.key_by(fn.key_of).process(fn.LastCall(fn.THE_END), **options)
+
+    def _times(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """Times are assigned anew, so far out of order that nothing is late however often it comes around."""
+        return stream.assign_timestamps(lambda r: script.anew(r[0]), float(script.SPREAD), **options)
+
+    def _more(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        assert do.events is not None
+        if do.phases and self.phase not in do.phases:
+            return stream
+        more = self.of(do.events, f"more{do.number}").enter(stream.scope)
+        around, origin, events = tuple(self.around), self.origin, do.events
+        self.origin = events
+        wound = more.map(lambda r: _entering(around, r), **options)
+        if events.stamped_inside:
+            wound = wound.assign_timestamps(
+                lambda r: script.at(events, r[0] - events.first),
+                float(script.disorder_inside(events)),
+                uid=f"stamped{do.number}",
+            )
+        entering = self.steps(do.inside, wound)
+        self.origin = origin
+        return stream.union(entering)
+
+    def _sets(self, do: Do, stream: tr.DataStream, options: Any, whole: bool = False) -> tr.DataStream:
+        """What is told goes by no key, so that each of those behind has some of it, as the order says."""
+        out = stream.key_by(fn.key_of).process(fn.Sets(do.number, whole), **options)
+        told = out.side_output("told")
+        if whole:
+            told = told.rebalance().flat_map(fn.each_member, uid=f"each{do.number}")
+        self.tell(told.rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
+        return out
+
+    def _sets_in_flight(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._sets(do, stream, options, whole=True)
+
+    def _ties(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        out = stream.key_by(lambda r: r[0]).process(fn.Ties(do.number), **options)
+        self.tell(out.side_output("told").rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
+        return out
+
+    # Windows: a stream goes on beside them.
+
+    def _windows(self, do: Do, windows: Any, stream: tr.DataStream) -> tr.DataStream:
+        number = do.number
+        late = windows.side_output("late")
+        self.tell(late.map(lambda r: ("late", number, *r), uid=f"late{number}"))
+        what = "sum" if self.around else "window"
+        self.tell(windows.process(fn.NotTooEarly(what, number, self.origin), uid=f"checked{number}"))
+        return stream
+
+    def _tumbling(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        windows = stream.key_by(fn.key_of).window(tr.Tumbling(WINDOW))
+        counted = windows.aggregate(n=tr.Sum(lambda r: r[3]), worth=tr.Sum(lambda r: r[2] * r[3]), **options)
+        return self._windows(do, counted, stream)
+
+    def _sliding(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        worth = stream.map(lambda r: (r[0], r[3], r[2] * r[3]), uid=f"worth{do.number}")
+        windows = worth.key_by(fn.key_of).window(tr.Sliding(WINDOW, WINDOW // 2))
+        counted = windows.aggregate(n=tr.Sum(lambda r: r[1]), worth=tr.Sum(lambda r: r[2]), **options)
+        return self._windows(do, counted, stream)
+
+    def _windows_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
+        windows = columns.key_by(_named(do)).window(tr.Tumbling(WINDOW))
+        return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
+
+    # Loops.
+
+    def loop(self, loop: Loop, stream: tr.DataStream) -> tr.DataStream:
+        """One loop; what operators tell in it leaves it beside its output."""
+        stream = stream.map(start(loop), uid=f"start{loop.number}")
+        in_columns = loop.feedback == "columns" and not loop.separate
+        if in_columns:
+            stream = stream.map(fn.as_columns, uid=f"as{loop.number}").to_columns(
+                fn.COLUMNS, uid=f"columns{loop.number}"
+            )
+
+        if loop.feedback == "broadcast" and not loop.separate:
+            stream = stream.broadcast()
+
+        def body(given: Any) -> Any:
+            self.around.append(loop)
+            self.told.append([])
+            inside = self._inside(loop, given)
+            if in_columns:
+                inside = inside.map(fn.as_record, uid=f"rows{loop.number}")
+            out = self.steps(loop.body, inside)
+            self.around.pop()
+            told = self.told.pop()
+            return _fed_back(loop, out, in_columns), (_done(loop, out), *_together(told))
+
+        out, *told = (stream.iterate_with_feedback if loop.separate else stream.iterate)(body, **_options(loop))
+        for one in told:
+            self.tell(one)
+        return out
+
+    def _inside(self, loop: Loop, given: Any) -> tr.DataStream:
+        """What a body begins with: input and feedback, each record once."""
+        number = loop.number
+        if loop.feedback == "broadcast" and not loop.separate:
+            return given.process(fn.Owner(), uid=f"owner{number}")  # type: ignore[no-any-return]
+        if not loop.separate:
+            return given  # type: ignore[no-any-return]
+        back = given.second
+        if loop.feedback == "broadcast":
+            back = back.process(fn.Owner(), uid=f"owner{number}")
+        elif loop.feedback == "partition_by":
+            back = back.process(fn.Placed(number), uid=f"placed{number}")
+            self.tell(back.side_output("told"))
+        return given.first.union(back)  # type: ignore[no-any-return]
+
+
+def _together(streams: list[tr.DataStream]) -> list[tr.DataStream]:
+    return [streams[0].union(*streams[1:])] if streams else []
+
+
+def _record(events: Events, i: int) -> Any:
+    number = events.first + i % events.distinct
+    return number, (0,) * LEVELS, number, 1, 0
+
+
+def _entering(around: tuple[Loop, ...], r: Any) -> Any:
+    """A record that comes into the innermost of these loops beside its head."""
+    for loop in around:
+        r = start(loop)(r)
+    return r
+
+
+class _Joined(fn.Join):
+    def process2(self, record: Any, ctx: tr.Context) -> Any:
+        return super().process2(record[2], ctx)
+
+
+def _named(do: Do) -> str | tuple[str, ...]:
+    """The key of an operator in columns. That of a list is a tuple, of one column, too."""
+    return "key" if do.number % 2 else ("key",)
+
+
+def _most(number: int, key: Any, n: int, low: int, high: int) -> list[Any]:
+    return [("most", number, key, "n", n), ("most", number, key, "low", -low), ("most", number, key, "high", high)]
+
+
+def _by_way(do: Do, stream: tr.DataStream) -> tr.DataStream:
+    if do.way == "partition_by":
+        return stream.partition_by(lambda r: r[0] * 5 + r[2])
+    return stream if do.way == "forward" else getattr(stream, do.way)()  # type: ignore[no-any-return]
+
+
+def _done(loop: Loop, out: tr.DataStream) -> tr.DataStream:
+    level = loop.level
+    return out.filter(lambda r: r[1][level] <= 0, uid=f"done{loop.number}")
+
+
+def _fed_back(loop: Loop, out: tr.DataStream, in_columns: bool) -> Any:
+    """The feedback: what has laps left, with one less."""
+    level, number = loop.level, loop.number
+    going = out.filter(lambda r: r[1][level] > 0, uid=f"going{number}").map(
+        lambda r: (r[0], (*r[1][:level], r[1][level] - 1, *r[1][level + 1 :]), (r[2] + 1) % fn.MODULUS, *r[3:]),
+        uid=f"lap{number}",
+    )
+    if in_columns:
+        return going.map(fn.as_columns, uid=f"as-fed{number}").to_columns(fn.COLUMNS, uid=f"columns-fed{number}")
+    if loop.feedback == "two":
+        odd = going.filter(lambda r: r[0] % 2 == 1, uid=f"odd{number}")
+        return [going.filter(lambda r: r[0] % 2 == 0, uid=f"even{number}"), odd]
+    if loop.feedback == "mixed":
+        odd = going.filter(lambda r: r[0] % 2 == 1, uid=f"odd{number}")
+        even = going.filter(lambda r: r[0] % 2 == 0, uid=f"even{number}")
+        return [even.partition_by(lambda r: r[0]), odd.rebalance()]
+    if loop.feedback == "partition_by":
+        return going.partition_by(lambda r: r[0])
+    return going if loop.feedback in ("plain", "columns") else getattr(going, loop.feedback)()
+
+
+def _options(loop: Loop) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "priority": loop.priority,
+        "parallelism": loop.parallelism,
+        "uid": f"loop{loop.number}",
+    }
+    if loop.spill is not None:
+        options["spill"] = tr.Spill(memory_bytes=loop.spill)
+    if loop.combine:
+        options["combine"] = tr.Combine(key=lambda r: r[:3], merge=_astray if loop.astray else _merged)
+    if loop.rounds == "until dry":
+        options["rounds"] = tr.Rounds()
+    elif loop.rounds == "at most":
+        options["rounds"] = tr.Rounds(max=loop.limit)
+    elif loop.rounds == "until":
+        last = loop.limit - 1
+        options["rounds"] = tr.Rounds(until=lambda result: result.round >= last)
+    return options
+
+
+def _merged(waiting: Any, new: Any) -> Any:
+    return (*waiting[:3], waiting[3] + new[3], max(waiting[4], new[4]))
+
+
+def _astray(waiting: Any, new: Any) -> Any:
+    return (waiting[0] + 1, *_merged(waiting, new)[1:])

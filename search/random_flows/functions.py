@@ -1,0 +1,458 @@
+"""What the operators of random flows do. A record is (id, laps left by level, value, weight, passes): so many alike count
+for one record of that weight, and `passes` is how often a function has held it until `finish` in its outermost loop.
+
+Everything that a function tells goes to its side output "told". What is told depends on no order: visits of a key are
+numbered, and so are the entries of its state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import tailrace as tr
+from search.random_flows import script
+from search.random_flows.description import LEVELS, Events
+from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
+from tailrace.elements.timestamps import MAX_TIME
+
+Record = tuple[int, tuple[int, ...], int, int, int]
+
+MODULUS = 10_007
+KEYS = 5
+HOLD = 3
+"""How many seconds of event time "held" holds a record."""
+LAST = 1_000_000
+"""When the last call is, in event time."""
+THE_END = timedelta(microseconds=MAX_TIME)
+
+
+class Script(Source):
+    """What `script` says of some events."""
+
+    description = "script"
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.bounded = not events.endless
+
+    def splits(self, parallelism: int) -> list[int]:
+        listed = list(range(self.events.splits))
+        if self.events.found == "anew":
+            script.LISTED[self.events.first] += 1
+            at = script.LISTED[self.events.first] % len(listed)
+            return [*listed[at:], *listed[:at]]
+        return listed
+
+    def enumerator(self, parallelism: int, position: int | None = None) -> Enumerator | None:
+        return _Finding(self.events.splits, position or 0) if self.events.found == "finding" else None
+
+    def reader(self, split: int, position: int | None = None) -> Reader:
+        return _Script(self.events, split, position or 0)
+
+
+class _Finding(Enumerator):
+    def __init__(self, splits: int, found: int) -> None:
+        self.splits, self.found = splits, found
+
+    def discover(self, now: float) -> list[int] | None:
+        if self.found == self.splits:
+            return None
+        self.found += 1
+        return [self.found - 1]
+
+    @property
+    def position(self) -> int:
+        return self.found
+
+    def next_at(self, now: float) -> float:
+        return now + 0.002
+
+
+class _Script(Reader):
+    def __init__(self, events: Events, split: int, done: int) -> None:
+        self.events, self.done = events, done
+        self.numbers = script.numbers(events, split)
+        self.paused = 0
+
+    def read(self, limit: int, now: float) -> Any:
+        if self.done == len(self.numbers):
+            return NOTHING_YET if self.events.endless else None
+        if self.paused < self.events.pauses:
+            self.paused += 1
+            return NOTHING_YET
+        self.paused = 0
+        clock = round(now * 1e6)
+        found: list[int] = []
+        while self.done < len(self.numbers) and len(found) < limit:
+            if script.given(self.events, self.numbers[self.done]) > clock:
+                break
+            found.append(self.numbers[self.done])
+            self.done += 1
+        return found
+
+    @property
+    def position(self) -> int:
+        return self.done
+
+    def next_at(self, now: float) -> float:
+        if self.done == len(self.numbers):
+            return now + 0.05
+        return now if self.paused else max(now, script.given(self.events, self.numbers[self.done]) / 1e6)
+
+
+def key_of(record: Record) -> int:
+    """The key of most operators."""
+    return record[0] % KEYS
+
+
+# Without state.
+
+
+def moved(record: Record, number: int) -> Record:
+    """A record with another value, which depends on the operator."""
+    return (*record[:2], (record[2] * 31 + number) % MODULUS, *record[3:])
+
+
+COLUMNS = pa.schema(
+    [
+        *(pa.field(name, pa.int64()) for name in ("key", "id", "value", "weight", "passes")),
+        *(pa.field(f"left{level}", pa.int64()) for level in range(LEVELS)),
+        pa.field("worth", pa.int64()),
+    ]
+)
+
+
+def as_columns(record: Record) -> tuple[int, ...]:
+    """A row of `COLUMNS`."""
+    number, left, value, weight, passes = record
+    return (key_of(record), number, value, weight, passes, *left, value * weight)
+
+
+def as_record(row: Any) -> Record:
+    """And back."""
+    return (row[1], tuple(row[5 : 5 + LEVELS]), row[2], row[3], row[4])
+
+
+class MovedBatches(tr.MapBatchesFunction):
+    """`moved`, for batches."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def map_batches(self, batch: Any) -> Any:
+        value = pc.add(pc.multiply(batch.column("value"), 31), self.number)
+        value = pc.subtract(value, pc.multiply(pc.divide(value, MODULUS), MODULUS))
+        at = batch.schema.get_field_index("value")
+        return batch.set_column(at, "value", value)
+
+
+class Owner(tr.ProcessFunction):
+    """Behind a broadcast: one subtask lets a record pass."""
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        if record[0] % ctx.parallelism == ctx.subtask:
+            yield record
+
+
+class Placed(tr.ProcessFunction):
+    """Behind a head whose feedback comes by a function: tells of what is not where the function says."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        if record[0] % ctx.parallelism != ctx.subtask:
+            ctx.emit("told", ("misplaced", self.number, record[0], ctx.subtask))
+        yield record
+
+
+# Counts in state of every kind.
+
+
+class Numbering(tr.KeyedProcessFunction):
+    """Numbers what comes for a key."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        for _ in range(record[3]):
+            for what, place in self.told(record):
+                ctx.emit("told", (what, self.number, ctx.key, place))
+        yield record
+
+    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+        """What is told of one record of weight one."""
+        raise NotImplementedError
+
+
+class Count(Numbering):
+    seen = tr.ValueState(int, default=0)
+
+    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+        self.seen.value += 1
+        yield "visit", self.seen.value
+
+
+class Bags(Numbering):
+    """State that is changed in place, and cleared."""
+
+    bag = tr.ValueState(list, default=[])
+    shelves = tr.MapState(int, int)
+    log = tr.ListState(int)
+
+    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+        self.bag.value.append(0)
+        yield "bag", len(self.bag.value)
+        shelf = record[0] % 3
+        self.shelves.put(shelf, self.shelves.get(shelf, 0) + 1)
+        yield f"shelf {shelf}", self.shelves.get(shelf)
+        self.log.add(record[0])
+        yield "log", len(self.log)
+        if len(self.log) == 7:
+            self.log.clear()
+
+
+class Reducing(Numbering):
+    reduced = tr.ReducingState(int, reduce=lambda a, b: a + b)
+    aggregated = tr.AggregatingState(object, aggregate=tr.Count())
+
+    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+        self.reduced.add(1)
+        yield "reduced", self.reduced.get()
+        self.aggregated.add(record)
+        yield "aggregated", self.aggregated.get()
+
+
+def grown(members: set[int], visit: int) -> None:
+    """A set at a visit: it grows at three, and shrinks to a few at the fourth, in a table that stays large."""
+    if visit % 4:
+        members.update((visit * 31 + i * 17) % 257 for i in range(3))
+    else:
+        members.difference_update(sorted(members)[3:])
+
+
+class Sets(tr.KeyedProcessFunction):
+    """Goes through a set of each key at each visit. `whole`: the set itself goes on, and whoever gets it goes through it."""
+
+    members = tr.ValueState(set, default=set())
+    boxes = tr.ListState(object)
+    visits = tr.ValueState(int, default=0)
+
+    def __init__(self, number: int, whole: bool) -> None:
+        self.number, self.whole = number, whole
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        for _ in range(record[3]):
+            self.visits.value += 1
+            members = self._members()
+            grown(members, self.visits.value)
+            if self.whole:
+                ctx.emit("told", (self.number, ctx.key, self.visits.value, frozenset(members)))
+                continue
+            for one in members:
+                ctx.emit("told", ("member", self.number, ctx.key, self.visits.value, one))
+        yield record
+
+    def _members(self) -> set[int]:
+        if self.number % 2:
+            return self.members.value  # type: ignore[no-any-return]
+        if not len(self.boxes):
+            self.boxes.add({"members": set[int]()})
+        self.boxes[0] = box = self.boxes[0]
+        return box["members"]  # type: ignore[no-any-return]
+
+
+def each_member(told: Any) -> list[Any]:
+    """What `Sets` tells of whole sets, one by one."""
+    number, key, visit, members = told
+    return [("member", number, key, visit, one) for one in members]
+
+
+class Ties(tr.KeyedProcessFunction):
+    """Sets one timer for each id, all of them for one time, and tells of each."""
+
+    known = tr.ValueState(bool, default=False)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        if not self.known.value:
+            self.known.value = True
+            ctx.set_timer(event_time=LAST)
+        yield record
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+        ctx.emit("told", ("tie", self.number, ctx.key))
+
+
+class ToTheRoundsEnd(tr.KeyedProcessFunction):
+    """Holds what comes until the round ends, and tells how much it was."""
+
+    held = tr.ListState(object)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        self.held.add(record)
+
+    def on_round_end(self, round: int, ctx: tr.Context) -> Iterator[Any]:
+        held = list(self.held.get())
+        self.held.clear()
+        ctx.emit("told", ("round", self.number, ctx.key, round, sum(record[3] for record in held)))
+        yield from held
+
+
+# What waits.
+
+
+class Join(tr.CoProcessFunction):
+    """Adds the value of its key, and waits for it. What has waited keeps its timestamp."""
+
+    value = tr.ValueState(int)
+    waiting = tr.ListState(object)
+
+    def process1(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        if self.value.value is None:
+            self.waiting.add((record, ctx.timestamp))
+        else:
+            yield joined(record, self.value.value)
+
+    def process2(self, value: int, ctx: tr.Context) -> Iterator[Any]:
+        self.value.value = value
+        for record, timestamp in self.waiting.get():
+            yield ctx.stamped(joined(record, value), timestamp)
+        self.waiting.clear()
+
+
+def joined(record: Record, value: int) -> Record:
+    """A record with what it was joined with."""
+    return (*record[:2], (record[2] + 7 * value + 1) % MODULUS, *record[3:])
+
+
+class Hoard(tr.ProcessFunction):
+    """Keeps what comes until `finish`, and counts how often that is called. Each time all that is in the loop has passed
+    such a function once more: it cannot be called more often than a record has passed them, nor than `most` times."""
+
+    kept = tr.OperatorState(list, default=[])
+    calls = tr.OperatorState(int, default=0)
+
+    def __init__(self, number: int, most: int) -> None:
+        self.number, self.most = number, most
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        self.kept.value.append(record)
+
+    def finish(self, ctx: tr.Context) -> Iterator[Any]:
+        kept, self.kept.value = self.kept.value, []
+        self.calls.value += 1
+        if self.calls.value > self.most:
+            ctx.emit("told", ("called too often", self.number, self.calls.value, self.most))
+        for number, left, value, weight, passes in kept:
+            if self.calls.value > passes + 1:
+                ctx.emit("told", ("called too often", self.number, number, self.calls.value, passes + 1))
+            yield number, tuple(left), value, weight, passes + 1
+
+
+class Uncounted(tr.ProcessFunction):
+    """The same without a count, which cannot be dealt out to another number of subtasks."""
+
+    kept = tr.OperatorState(list, default=[])
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        self.kept.value.append(record)
+
+    def finish(self, ctx: tr.Context) -> Iterator[Any]:
+        kept, self.kept.value = self.kept.value, []
+        yield from kept
+
+
+class Later(tr.KeyedProcessFunction):
+    """Holds what comes for some milliseconds of the clock."""
+
+    waiting = tr.MapState(float, list)
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        due = ctx.now() + 0.001 * (1 + record[0] % 3)
+        self.waiting.put(due, [*self.waiting.get(due, []), record])
+        ctx.set_timer(processing_time=due)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        for due in [due for due in self.waiting if due <= timestamp]:
+            yield from self.waiting.get(due)
+            self.waiting.remove(due)
+
+
+class Held(tr.KeyedProcessFunction):
+    """Holds what comes for some seconds of event time, but for what comes at the end of it, or when an endless source has
+    said all: the watermark does not move then, and what waits for it would wait for ever. What is let go for that has the
+    time that its timer would have given it. Tells of a timer that sees event time ahead of itself."""
+
+    waiting = tr.MapState(float, list)
+    seen = tr.ValueState(float, default=-math.inf)
+    """The latest event time that was seen for a key."""
+
+    def __init__(self, number: int, events: Events) -> None:
+        self.number, self.events = number, events
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        self.seen.value = max(self.seen.value, ctx.watermark)
+        due = (ctx.timestamp or 0) + HOLD + script.fraction(record[0])
+        over = script.FLUSH - script.SAID
+        if over < due < math.inf or due > THE_END.total_seconds():
+            yield record
+            return
+        if over < ctx.watermark < math.inf:
+            yield ctx.stamped(record, due)
+            return
+        self.waiting.put(due, [*self.waiting.get(due, []), record])
+        ctx.set_timer(event_time=due)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        if ctx.now() * 1e6 < script.reached(self.events, timestamp) - 1:
+            ctx.emit("told", ("too early", self.number, timestamp, ctx.now()))
+        if ctx.watermark > max(timestamp, self.seen.value):
+            ctx.emit("told", ("ahead", self.number, timestamp, ctx.watermark))
+        for due in [due for due in self.waiting if due <= timestamp]:
+            yield from self.waiting.get(due, [])
+            self.waiting.remove(due)
+
+
+class LastCall(tr.KeyedProcessFunction):
+    """Holds what comes until the end of event time, however often that is; by a timer for some time far away, or for the
+    very last moment."""
+
+    waiting = tr.ListState(object)
+
+    def __init__(self, time: Any = LAST) -> None:
+        self.time = time
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        self.waiting.add(record)
+        ctx.set_timer(event_time=self.time)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        waiting = list(self.waiting.get())
+        self.waiting.clear()
+        yield from waiting
+
+
+class NotTooEarly(tr.ProcessFunction):
+    """What windows found, with a complaint of those that fired before event time can have come to their end."""
+
+    def __init__(self, what: str, number: int, events: Events) -> None:
+        self.what, self.number, self.events = what, number, events
+
+    def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
+        key, start, end, count, worth = window
+        yield self.what, self.number, key, int(start), count, worth
+        if ctx.now() * 1e6 < script.reached(self.events, end - 1e-6) - 1:
+            yield "too early", self.number, end, ctx.now()

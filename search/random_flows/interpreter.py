@@ -1,0 +1,264 @@
+"""What a random flow comes to: plain Python that goes through it record by record, with nothing of ours in it but the
+description.
+
+Where a loop may do things in several orders, only what is the same in all of them is expected: how often a key was
+visited, not by whom; the sum of what a window's results say, where it may have several.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from search.random_flows import script
+from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
+
+MODULUS, KEYS, HOLD, WINDOW = 10_007, 5, 3, 8
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A record on its way."""
+
+    id: int
+    left: tuple[int, ...]
+    value: int
+    time: int
+    passes: int = 0
+    """How often a function has held it until `finish`, in its outermost loop."""
+
+    def wound(self, loop: Loop) -> Moving:
+        """As it comes into a loop."""
+        digit = (self.id * 7 + loop.number * 3) % (loop.laps + 1)
+        wound = self._with_left(loop.level, digit)
+        return wound if loop.level else replace(wound, passes=0)
+
+    def lapped(self, loop: Loop) -> Moving:
+        """As it comes back."""
+        again = self._with_left(loop.level, self.left[loop.level] - 1)
+        return again.worth((self.value + 1) % MODULUS)
+
+    def worth(self, value: int) -> Moving:
+        """With another value."""
+        return replace(self, value=value)
+
+    def _with_left(self, level: int, digit: int) -> Moving:
+        return replace(self, left=(*self.left[:level], digit, *self.left[level + 1 :]))
+
+
+@dataclass
+class Result:
+    """What is published in the end."""
+
+    exactly: Counter[Any] = field(default_factory=Counter)
+    sums: dict[Any, list[int]] = field(default_factory=dict)
+    """Of several results that together come to this."""
+    most: dict[Any, int] = field(default_factory=dict)
+    """Of several results of which the largest is this."""
+
+    def add(self, record: Any) -> None:
+        """One more record that is published."""
+        if record[0] == "sum":
+            _, number, key, start, count, worth = record
+            have = self.sums.setdefault((number, key, start), [0, 0])
+            have[0] += count
+            have[1] += worth
+        elif record[0] == "most":
+            *place, value = record[1:]
+            self.most[tuple(place)] = max(value, self.most.get(tuple(place), value))
+        elif record[0] == "out":
+            self.exactly[record[:-1]] += record[-1]
+        else:
+            self.exactly[record] += 1
+
+    def differences(self, found: Result) -> Iterator[str]:
+        """How another result, which was found, differs from this one, which was expected."""
+        lost, more = self.exactly - found.exactly, found.exactly - self.exactly
+        if lost:
+            yield f"{lost.total()} records of {self.exactly.total()} were lost, as {_some(lost)}"
+        if more:
+            yield f"{more.total()} records are too many, as {_some(more)}"
+        for what, mine, theirs in (("sum", self.sums, found.sums), ("largest", self.most, found.most)):
+            wrong = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]  # type: ignore[attr-defined]
+            for key in wrong[:3]:
+                yield f"the {what} of {key} is {theirs.get(key)}, not {mine.get(key)}"  # type: ignore[attr-defined]
+
+    def beyond(self, expected: Result) -> Iterator[str]:
+        """What of this, which was found before a job had ended, is not expected at all."""
+        more = self.exactly - expected.exactly
+        if more:
+            yield f"{more.total()} records are too many, as {_some(more)}"
+
+
+def _some(records: Counter[Any]) -> str:
+    return ", ".join(map(repr, list(records)[:3]))
+
+
+def gathered(records: Iterable[Any]) -> Result:
+    """What was published, put together."""
+    found = Result()
+    for record in records:
+        found.add(record)
+    return found
+
+
+def expected(flow: Flow) -> Result:
+    """What must be published."""
+    return _Interpreter(flow).result()
+
+
+def rests(flow: Flow) -> Counter[int]:
+    """How often each outermost loop comes to rest and has `finish` called, at most. Each rest brings all records past at
+    least one function that holds them until then, and another one follows only if something was fed back behind it."""
+    interpreter = _Interpreter(flow)
+    interpreter.result()
+    return interpreter.rests
+
+
+class _Interpreter:
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.found = Result()
+        self.visits: Counter[Any] = Counter()
+        """(what, operator, key): how many are numbered."""
+        self.windows: dict[Any, list[int]] = {}
+        """(in a loop, operator, key, start): how many, and what they are worth."""
+        self.sets: Counter[Any] = Counter()
+        """(operator, key): how often a set was visited."""
+        self.brought: set[int] = set()
+        """Operators that have brought more records in."""
+        self.around: list[Loop] = []
+        self.rests: Counter[int] = Counter()
+        """Of each outermost loop, how often it comes to rest, at most."""
+        self.rounds: Counter[int] = Counter()
+        """Of each loop in rounds, the round at hand."""
+
+    def result(self) -> Result:
+        for record in self.steps(self.flow.steps, list(_records(self.flow.source))):
+            self.found.exactly["out", record.id, record.left, record.value] += 1
+        for (what, number, key), total in self.visits.items():
+            for i in range(total):
+                self.found.exactly[what, number, key, i % 7 + 1 if what == "log" else i + 1] += 1
+        for number, key in self.sets:
+            self.members(number, key)
+        for (inside, number, key, begin), (count, worth) in self.windows.items():
+            what = "sum" if inside else "window"
+            self.found.add((what, number, key, begin, count, worth))
+        return self.found
+
+    def steps(self, steps: tuple[Step, ...], records: list[Moving]) -> list[Moving]:
+        for step in steps:
+            if isinstance(step, Loop):
+                records = self.loop(step, records)
+            elif isinstance(step, Fork):
+                even, odd = [r for r in records if r.id % 2 == 0], [r for r in records if r.id % 2]
+                records = self.steps(step.left, even) + self.steps(step.right, odd)
+            else:
+                records = self.operator(step, records)
+        return records
+
+    def loop(self, loop: Loop, records: list[Moving]) -> list[Moving]:
+        todo, out = [record.wound(loop) for record in records], []
+        self.around.append(loop)
+        self.rounds[loop.number] = 0
+        while True:
+            done = self.steps(loop.body, todo)
+            out += [record for record in done if record.left[loop.level] <= 0]
+            todo = [record.lapped(loop) for record in done if record.left[loop.level] > 0]
+            outermost = self.around[0].number
+            self.rests[outermost] = max(1, self.rests[outermost], *(record.passes + 1 for record in todo))
+            self.rounds[loop.number] += 1
+            last = loop.rounds in ("at most", "until") and self.rounds[loop.number] == loop.limit
+            if last or not todo:
+                break
+        self.around.pop()
+        return out
+
+    def operator(self, do: Do, records: list[Moving]) -> list[Moving]:
+        """What each kind of operator does."""
+        number, kind = do.number, do.kind
+        if kind in ("map", "batches"):
+            return [record.worth((record.value * 31 + number) % MODULUS) for record in records]
+        if kind == "twin":
+            return [record for record in records for _ in range(2)]
+        if kind == "join":
+            first = self.flow.table.first
+            table = {(first + i) % KEYS: first + i for i in range(self.flow.table.n)}
+            return [record.worth((record.value + 7 * table[record.id % KEYS] + 1) % MODULUS) for record in records]
+        if kind == "held":
+            return [replace(record, time=record.time + HOLD) for record in records]
+        if kind == "times":
+            return [replace(record, time=script.anew(record.id)) for record in records]
+        if kind == "hoard":
+            return [replace(record, passes=record.passes + 1) for record in records]
+        if kind == "more":
+            return records + self.more(do)
+        for record in records:
+            self.tell(kind, number, record)
+        if kind == "to the round's end":
+            told = Counter(record.id % KEYS for record in records)
+            round = self.rounds[self.around[-1].number]
+            for key, count in told.items():
+                self.found.exactly["round", number, key, round, count] += 1
+        return records
+
+    def members(self, number: int, key: int) -> None:
+        """What a set has at each visit: it grows three times, and shrinks to three members the fourth time."""
+        members: list[int] = []
+        for visit in range(1, self.sets[number, key] + 1):
+            if visit % 4:
+                members = sorted({*members, *((visit * 31 + i * 17) % 257 for i in range(3))})
+            else:
+                members = members[:3]
+            for one in members:
+                self.found.exactly["member", number, key, visit, one] += 1
+
+    def more(self, do: Do) -> list[Moving]:
+        """Records that come in beside the others, once."""
+        if do.number in self.brought:
+            return []
+        assert do.events is not None
+        self.brought.add(do.number)
+        entering = list(_records(do.events))
+        for loop in self.around:
+            entering = [record.wound(loop) for record in entering]
+        return self.steps(do.inside, entering)
+
+    def tell(self, kind: str, number: int, record: Moving) -> None:
+        """What an operator tells of a record that it lets pass."""
+        key = record.id % KEYS
+        if kind == "count":
+            self.visits["visit", number, key] += 1
+        elif kind == "bags":
+            for what in ("bag", f"shelf {record.id % 3}", "log"):
+                self.visits[what, number, key] += 1
+        elif kind in ("sets", "sets in flight"):
+            self.sets[number, key] += 1
+        elif kind == "ties":
+            self.found.exactly["tie", number, record.id] = 1
+        elif kind == "reducing":
+            self.visits["reduced", number, key] += 1
+            self.visits["aggregated", number, key] += 1
+        elif kind in ("running", "running in columns"):
+            self.found.most[number, key, "n"] = self.found.most.get((number, key, "n"), 0) + 1
+            self.found.add(("most", number, key, "low", -record.value))
+            self.found.add(("most", number, key, "high", record.value))
+        elif kind in ("tumbling", "windows of columns", "sliding"):
+            first = record.time - record.time % WINDOW
+            begins = [first]
+            if kind == "sliding":
+                half = WINDOW // 2
+                latest = record.time - record.time % half
+                begins = [latest, latest - half]
+            for begin in begins:
+                window = self.windows.setdefault((bool(self.around), number, key, begin), [0, 0])
+                window[0] += 1
+                window[1] += record.value
+
+
+def _records(events: Events) -> Iterator[Moving]:
+    for i in range(events.n):
+        number = events.first + i % events.distinct
+        yield Moving(number, (0,) * LEVELS, number, script.at(events, i))

@@ -1,0 +1,61 @@
+"""What some random flows have besides: operators that show in which order a worker goes through what it has, and sources
+whose splits the world outside decides. It is drawn by itself: all else of a seed is what it was before there was any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from search.random_flows.description import Do, Events, Flow, Kind, Loop, Step, changed
+
+
+def remembering(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with one or two such operators, and with such sources."""
+    numbers = itertools.count(1 + max((step.number for step in flow.all()), default=0))
+    for _ in range(rng.choice([1, 1, 2])):
+        kind: Kind = rng.choice(["sets", "sets in flight", "ties"]) if not flow.endless else "sets"
+        made = Do(kind, next(numbers), parallelism=rng.choice([None, None, 1, 3]))
+        loops = [loop for loop in flow.loops() if kind != "ties" or not loop.rounds]
+        if loops and rng.random() < 0.4:
+            flow = replace(flow, steps=changed(flow.steps, _into(rng.choice(loops), made)))
+        else:
+            at = rng.randint(0, len(flow.steps))
+            flow = replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
+    return _of_the_world(rng, flow)
+
+
+def _into(loop: Loop, made: Do) -> Callable[[Step], tuple[Step, ...]]:
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Loop) and step.number == loop.number:
+            return (replace(step, body=(made, *step.body)),)
+        return (step,)
+
+    return change
+
+
+def _of_the_world(rng: random.Random, flow: Flow) -> Flow:
+    """Splits are found while the job runs, where event time does not wait for them; or come in another order each time they
+    are listed. Some readers have nothing for a while."""
+
+    def varied(events: Events) -> Events:
+        waits = events.timed and not events.stamped_inside
+        known: list[Literal["finding", "anew"] | None] = [
+            None,
+            "anew",
+            "anew" if waits or events.endless else "finding",
+        ]
+        found = rng.choice(known)
+        splits = rng.choice([2, 3, 5]) if found and not waits else events.splits
+        return replace(events, splits=splits, pauses=rng.choice([0, 0, 6]), found=found)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Do) and step.events is not None:
+            return (replace(step, events=varied(step.events)),)
+        return (step,)
+
+    flow = replace(flow, source=varied(flow.source), table=varied(flow.table))
+    return replace(flow, steps=changed(flow.steps, change))

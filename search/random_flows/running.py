@@ -1,0 +1,398 @@
+"""Runs a random flow in the simulator, phase by phase, and judges what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tailrace as tr
+from search.random_flows.building import Building
+from search.random_flows.description import told
+from search.random_flows.drawing import Phase, Run
+from search.random_flows.interpreter import Result, expected, gathered
+from search.random_flows.script import LISTED
+from search.scenarios import (
+    LIMITS,
+    MS,
+    NETWORKS,
+    is_expected,
+    judge_files,
+    strategy,
+    tuned,
+)
+from search.starts import SINK, Again, Moments, start_again
+from search.watchers.checker import BOOKS, Book, Ledger
+from search.watchers.loops import LoopFiles, LoopWatch
+from search.watchers.restorable import Restorable
+from search.watchers.shadows import Shadows
+from tailrace.coordinator.job.failures import HALF_PUBLISHED
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.errors import TailraceError
+from tailrace.testing.clock_watch import ClockWatch, without_jumps
+from tailrace.testing.faults import Fault, calm_clocks
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.memorystore import MemoryFiles
+from tailrace.testing.recording import Recordings
+from tailrace.testing.simulator import Simulation, Stalled
+from tailrace.testing.waiting import waits
+from tailrace.testing.world import Observer
+
+LEAST, EACH = 20_000, 30
+"""A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
+operator gets a record: more than the slowest of some hundred seeds took."""
+EACH_CLOSELY, EACH_NARROW = 150, 60
+"""The same where checkpoints follow each other without a pause: most turns are theirs then. In nested loops barrier after
+barrier goes around, and a flow takes six times as many turns as without checkpoints (24 with `all_together` and no faults:
+49,558 and 7,890). And where channels are narrow, so that each frame waits for credit (33164 with `all_together`: 44,182 at
+a size of 555)."""
+
+PATIENCE = 6_000
+"""A job that is left alone at some moment is left alone after so many turns if that does not come."""
+
+
+ASTRAY = "it must keep the key"
+"""What is said where merged feedback has another key than its parts."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    run: Run
+    wrong: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+    turns: int = 0
+    digest: str = ""
+    trace: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
+    """What each task does nothing for, where a run did not end."""
+
+    @property
+    def command(self) -> str:
+        """What repeats it."""
+        seed = self.run.seed
+        return f"python -m search --random --seeds {seed}:{seed + 1} --trace"
+
+    @property
+    def told(self) -> str:
+        """A failure, with its story and the command that repeats it."""
+        lines = [f"random seed {self.run.seed}:", *(f"  {wrong}" for wrong in self.wrong[:5])]
+        lines += [f"    {line}" for line in self.idle]
+        lines += [f"  {line}" for line in story(self.run).splitlines()]
+        return "\n".join([*lines, f"  again: {self.command}"])
+
+
+def patience(run: Run) -> int:
+    """After how many turns behind its last fault it is taken for one that never ends."""
+    settings = run.world.checkpoints
+    closely = settings is not None and settings.interval is not None and settings.interval < MS
+    narrow = settings is not None and run.world.window is not None
+    return LEAST + (EACH_CLOSELY if closely else EACH_NARROW if narrow else EACH) * run.flow.size
+
+
+def story(run: Run) -> str:
+    """What is run, as text."""
+    world = replace(run.world, faults=())
+    lines = [told(run.flow), f"phases {told(run.phases)}", f"{world}", "on disk" if run.disk else "in memory"]
+    return "\n".join([*lines, *(f"{fault}" for fault in run.world.faults)])
+
+
+def carry_out(
+    run: Run, *, keep_trace: bool = False, recordings: Recordings | None = None, shadows: Shadows | None = None
+) -> Outcome:
+    """Runs everything, and looks at all that it did. In `recordings` its workers are kept; `shadows` look at what they have
+    done."""
+    outcome = Outcome(run)
+    LISTED.clear()
+    name = f"random {run.seed}"
+    book = BOOKS[name] = Book()
+    checkpointing = run.world.checkpoints is not None
+    files = LoopFiles([book] if checkpointing else [])
+    if not checkpointing:
+        book.committed = None
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory()) if run.disk else None
+            _Phases(run, outcome, name, book, files, folder, keep_trace, recordings, shadows).go()
+    finally:
+        del BOOKS[name]
+    if not outcome.wrong and shadows is None:
+        calm = replace(run, world=replace(run.world, faults=calm_clocks(run.world.faults)))
+        outcome.wrong += without_jumps(run.seed, outcome.covered, outcome.digest, lambda: carry_out(calm).digest)
+    return outcome
+
+
+@dataclass
+class _Phases:
+    """The phases of a run, one after the other."""
+
+    run: Run
+    outcome: Outcome
+    name: str
+    book: Book
+    files: LoopFiles
+    folder: str | None
+    keep_trace: bool
+    recordings: Recordings | None
+    shadows: Shadows | None
+
+    def __post_init__(self) -> None:
+        self.expected = expected(self.run.flow)
+        self.now: int | None = None
+        self.ahead = 0
+        """How far the clock of the last phase's job was ahead of the right time."""
+        self.starts = 0
+        self.size: int | None = None
+        """The parallelism at which a phase is to begin, that was refused at another one."""
+        self.partly = False
+        """Whether not everything need be published: the job has ended for what its merges return."""
+        self.restorable = Restorable(self.files, self.book)
+        self.moments = Moments(self.files, self.book, random.Random(f"tailrace moments {self.run.seed}"))
+
+    def go(self) -> None:
+        """Runs them, and judges the last one; then every complete checkpoint."""
+        self.judge(self.one_by_one())
+        watched = self.recordings is not None or self.shadows is not None  # neither would see anything of that
+        if not (self.outcome.wrong or self.run.flow.endless or self.run.flow.astray or watched):
+            self.again()
+
+    def one_by_one(self) -> Simulation:
+        """Runs the phases, and gives the last world that there was."""
+        wrong, world = self.outcome.wrong, None
+        todo = deque(enumerate(self.run.phases))
+        while todo:
+            number, phase = todo.popleft()
+            self.starts += 1
+            options: dict[str, Any] = {"patience": patience(self.run), "recordings": self.recordings}
+            if self.shadows is not None and not self.run.world.replaces:
+                options["depth"] = 1
+            world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
+            if self.shadows is not None:
+                self.shadows.over(world)
+            watch, clocks = LoopWatch(world, self.files), ClockWatch()
+            world.watch(clocks)
+            if self.now is not None:
+                world.now = self.now
+            try:
+                with self.restorable.watching(), self.moments.watching():
+                    self.through(world, phase, number)
+            except Stalled as error:
+                wrong.append(error.what)
+                self.outcome.idle = list(error.story)
+            except TailraceError as error:
+                wrong.append(f"{type(error).__name__}: {error.args[0]}")
+                self.outcome.idle = waits(world.cluster)
+            self.gather(world)
+            wrong += (
+                watch.wrong
+                + clocks.wrong
+                + self.restorable.told()
+                + ([] if self.shadows is None else self.shadows.wrong)
+            )
+            if wrong:
+                break
+            self.now, self.ahead = world.now, world.ahead
+            if self.size is not None:
+                todo.appendleft((number, replace(phase, parallelism=self.size)))
+                self.size = None
+        assert world is not None
+        return world
+
+    def again(self) -> None:
+        """From some moments the job is started again as it was in the last phase."""
+        last, settings, most = len(self.run.phases) - 1, self.run.world.checkpoints, self.run.world.started_again
+        if settings is None or not most:
+            return
+
+        def started(
+            book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any
+        ) -> Any:
+            taken = replace(settings, interval=None) if late else settings
+            taken = replace(taken, keep_runs=options.pop("keep_runs", 0))
+            calm = {"conditions": NETWORKS["fast"], "patience": patience(self.run)}
+            chosen = calm | {"checkpoints": taken} | options
+            return self._later(self.world(last, self.run.phases[last], book, files, faults, **chosen))
+
+        again = Again(
+            started,
+            lambda book: list(self.expected.differences(gathered(book.records()))),
+            lambda said: self._may_be_refused(self.run.phases[last], said),
+        )
+        chance = random.Random(f"tailrace again {self.run.seed}")
+        self.outcome.wrong += start_again(self.moments.kept, again, chance, self.outcome.covered, most)
+
+    def _later(self, world: Simulation) -> Simulation:
+        """Behind all that has happened so far."""
+        world.now = self.now if self.now is not None else world.now
+        return world
+
+    def world(
+        self, number: int, phase: Phase, book: str, files: MemoryFiles, faults: tuple[Fault, ...], **options: Any
+    ) -> Simulation:
+        """The simulation of a phase."""
+        made = self.run.world
+        env = tr.Environment(
+            parallelism=phase.parallelism,
+            max_parallelism=made.max_parallelism,
+            debug=made.debug,
+            copy_records=made.copies,
+            checkpoint=tr.CheckpointConfig(dir="memory") if made.checkpoints is not None else None,
+        )
+        # An operator that is new in a loop has not been at rest: all of the loop then comes to rest again, and counts anew.
+        come = any(step.kind == "extra" for step in self.run.flow.operators())
+        counting = len({one.parallelism for one in self.run.phases}) == 1 and not come
+        stream = Building(self.run.flow, env, number, counting).everything()
+        stream.sink_to(Ledger(book), uid=options.pop("sink", SINK), parallelism=self.run.flow.sink)
+        gone = tuple(f"op{step.number}" for step in self.run.flow.operators() if step.kind == "extra")
+        chosen: dict[str, Any] = {
+            "conditions": NETWORKS[made.network],
+            "origin": "latest" if number else None,
+            "run_id": f"run{self.starts}",
+            "ahead": self.ahead,
+            "checkpoints": made.checkpoints,
+            **tuned(made),
+        }
+        if self.folder is not None:
+            chosen["disk"] = self.folder
+        return prepared_simulation(
+            env,
+            name=options.pop("name", "random"),
+            seed=made.seed * 8 + number,
+            limits=LIMITS,
+            keep_trace=self.keep_trace,
+            restarts=lambda: strategy(made.restarts),
+            files=files,
+            faults=faults,
+            allow_dropped_state=(*gone, *options.pop("allow", ())),
+            **(chosen | options),
+        )
+
+    def through(self, world: Simulation, phase: Phase, number: int) -> None:
+        """Goes through phase `number`: to its end, or for so many turns."""
+        done = self._all_there() if self.run.flow.endless and phase.turns is None else lambda: False
+        begun = _Moment(world, phase.after)
+        world.start()
+        while not world.coordinator.status.final:
+            if phase.turns is not None and begun.at is not None and world.turns >= begun.at + phase.turns:
+                return
+            if begun.at is None and world.turns > PATIENCE:
+                begun.at = world.turns
+            if world.turns % 32 == 0 and done():
+                world.coordinator.cancel(world.now)
+                world.coordinate(world.driver)
+                done = lambda: False  # noqa: E731
+            world.turn()
+        status, cause = world.coordinator.status, world.coordinator.cause
+        right = JobStatus.CANCELLED if self.run.flow.endless_in(number) else JobStatus.FINISHED
+        if self._left_to_chance(world):
+            world.count("left to chance")
+        elif self._refused(phase, "" if cause is None else cause.message):
+            world.count("rightly refused")
+        elif status is not right:
+            self.outcome.wrong.append(f"the job ended as {status}: {cause.message if cause else 'no cause'}")
+        elif world.coordinator.left_behind:
+            self.outcome.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
+        world.drain()
+
+    def _refused(self, phase: Phase, said: str) -> bool:
+        """Whether a job has failed for what it must not do: because merges have returned another key; or since feedback
+        cannot be dealt out at another parallelism. Then it goes on at the one that it names."""
+        if self.run.flow.astray and ASTRAY in said:
+            self.partly = True
+            return True
+        self.size = other_size(said, phase.parallelism) if self._may_be_refused(phase, said) else None
+        return self.size is not None
+
+    def _may_be_refused(self, phase: Phase, said: str) -> bool:
+        """Whether feedback need not be dealt out at the parallelism of a phase."""
+        several = any(loop.feedback in ("broadcast", "mixed") for loop in self.run.flow.loops())
+        return several and other_size(said, phase.parallelism) is not None
+
+    def _all_there(self) -> Callable[[], bool]:
+        """Whether everything that is to come has been published."""
+        seen = -1
+
+        def asked() -> bool:
+            nonlocal seen
+            if len(self.book.published) == seen:
+                return False
+            seen = len(self.book.published)
+            return gathered(self.book.records()) == self.expected
+
+        return asked
+
+    def _left_to_chance(self, world: Simulation) -> bool:
+        cause = world.coordinator.cause
+        return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
+
+    def gather(self, world: Simulation) -> None:
+        """What happened in a phase."""
+        outcome = self.outcome
+        outcome.turns += world.turns
+        outcome.digest += world.digest
+        outcome.trace += world.trace
+        outcome.covered.update(world.covered)
+        for cause in world.causes:
+            if not is_expected(cause):
+                outcome.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
+                break
+
+    def judge(self, world: Simulation) -> None:
+        """What is wrong with what was published, and with what there is in the storage."""
+        outcome, book, files = self.outcome, self.book, self.files
+        outcome.covered.update(book.counts)
+        held = [sum(heads.values()) for heads in files.feedback]
+        outcome.covered["committed"] += files.commits
+        outcome.covered["a checkpoint with feedback in it"] += sum(1 for records in held if records)
+        outcome.covered["records of feedback in checkpoints"] += sum(held)
+        outcome.covered["a checkpoint with records overtaken"] += files.overtaken
+        outcome.covered["a checkpoint when some had finished"] += files.ended_early
+        outcome.covered["a checkpoint that refers to others"] += files.incremental
+        outcome.wrong += book.wrong + files.wrong
+        found = gathered(book.records())
+        if self.partly:
+            outcome.wrong += found.beyond(self.expected)
+        elif not outcome.covered["left to chance"]:
+            outcome.wrong += self.expected.differences(found)
+        outcome.wrong += self._order(found)
+        if not outcome.wrong and not self.partly:
+            outcome.wrong += judge_files(world, files)
+
+    def _order(self, found: Result) -> Iterator[str]:
+        """Of one key, what an operator tells comes in its order, where all have one parallelism."""
+        if not self.run.flow.uniform or any(loop.rounds for loop in self.run.flow.loops()):
+            return
+        last: Counter[Any] = Counter()
+        for record in self.book.records():
+            if record[0] == "visit":
+                _, number, key, place = record
+                if place <= last[number, key]:
+                    yield f"of operator {number} and key {key}, {place} was published after {last[number, key]}"
+                    return
+                last[number, key] = place
+
+
+def other_size(said: str, parallelism: int) -> int | None:
+    """The parallelism at which a start says that it would go on, where it does not at this one."""
+    found = re.search(r"start it at parallelism (\d+), at which the checkpoint was taken", said)
+    return int(found[1]) if found is not None and int(found[1]) != parallelism else None
+
+
+class _Moment(Observer):
+    """The turn at which something is noted in a simulation for the first time."""
+
+    def __init__(self, world: Simulation, text: str) -> None:
+        self._world, self._text = world, text
+        self.at = None if text else 0
+        if text:
+            world.watch(self)
+
+    def noted(self, line: str) -> None:
+        if self.at is None and self._text in line:
+            self.at = self._world.turns

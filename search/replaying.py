@@ -1,0 +1,99 @@
+"""A recorded worker played again: a fresh one is fed with the same events, and must want the same after each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from search.watchers.checker import BOOKS, Book, Ledger
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.errors import ProtocolViolation
+from tailrace.task.contract.recorded_answers import Replayed
+from tailrace.task.worker.eventlog import action_bytes, decode
+from tailrace.testing.recording import Recording, job_of
+
+_SHOWN = 300
+"""Characters of an event or an action that are told."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a replay has come to something else."""
+
+    worker: int
+    """Which of the recordings, from 0."""
+    slot: int
+    event: int
+    """Which event of the worker, from 0."""
+    what: str
+    was: str
+    now: str
+
+    def __str__(self) -> str:
+        return (
+            f"process {self.worker}, worker {self.slot}, event {self.event} ({self.what}):\n"
+            f"      was {self.was}\n      now {self.now}"
+        )
+
+
+def differences(workers: list[Recording], folder: str) -> Iterator[Difference]:
+    """The first difference of each worker that has any. In `folder` is what they have on disk."""
+    for number, recording in enumerate(workers):
+        found = play(recording, folder)
+        if found is not None:
+            yield Difference(number, recording.slot, *found)
+
+
+def play(recording: Recording, folder: str) -> tuple[int, str, str, str] | None:
+    """Feeds a fresh worker with what is recorded. None, or of the first difference: which event, what it is, what followed,
+    and what follows now."""
+    spec = job_of(recording)
+    for node in spec.plan.graph.nodes:
+        sink = getattr(node.operator, "sink", None)
+        if isinstance(sink, Ledger):
+            BOOKS[sink.name] = Book()  # in its transactions; it publishes nothing
+    outside = Replayed()
+    disk = None if recording.setting.disk is None else folder
+    setting, job = replace(recording.setting, disk=disk), lambda: job_of(recording)
+    worker = setting.worker(recording.slot, job, recording.checkpointing, Counter(), outside)
+    for number, happened in enumerate(recording.story):
+        entry = decode(happened.entry)
+        outside.give(entry.answers)
+        raised = False
+        try:
+            worker.handle(entry.event)
+        except ProtocolViolation:
+            raised = True
+        wanted, worker.actions = worker.actions, []
+        actions = tuple(map(action_bytes, wanted))
+        if (actions, raised, outside.unasked) != (happened.actions, happened.raised, 0):
+            unasked = f", and {outside.unasked} answers were not asked for" if outside.unasked else ""
+            was, now = _told(happened.actions, happened.raised), _told(actions, raised)
+            return number, str(entry.event)[:_SHOWN], _apart(was, now), _apart(now, was) + unasked
+    return None
+
+
+def _told(actions: Iterable[bytes], raised: bool) -> list[str]:
+    return [*map(_one_told, actions), *(["an error: the coordinator said what must not come"] if raised else [])]
+
+
+def _one_told(data: bytes) -> str:
+    name, action = msgspec.msgpack.decode(data)
+    if name == "ToPeer":
+        frame = decode_frame(action["data"])
+        body = action["data"][-80:] if frame.count else b""
+        return (
+            f"to worker {action['slot']}: kind {frame.kind} on {frame.channel}, seq {frame.seq} x{frame.count} {body!r}"
+        )
+    return f"{name} {action}"
+
+
+def _apart(one: list[str], other: list[str]) -> str:
+    """The first action in which two lists differ, as the one has it."""
+    for number, action in enumerate(one):
+        if number >= len(other) or action != other[number]:
+            return f"action {number} of {len(one)}: {action[:_SHOWN]}"
+    return f"{len(one)} actions"

@@ -1,0 +1,457 @@
+"""Scenarios: a program, the conditions it runs under, its settings and the faults that befall it, all from one seed; and
+the verdict on what came of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import tailrace as tr
+from search.ends import FINISHED, found_by
+from search.programs.golden import LOOPS, PROGRAMS, SILENT, Program
+from search.programs.loops import LoopOptions, loops_with
+from search.starts import SINK, TURNS, Again, Moments, start_again
+from search.watchers.checker import BOOKS, Book, Ledger, check_leftovers, check_records
+from search.watchers.loops import LoopFiles, LoopWatch
+from search.watchers.restorable import Restorable
+from search.watchers.shadows import Shadows
+from tailrace.api.identity import dataflow_of
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Exponential, Fixed, Strategy
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import Pace
+from tailrace.errors import TailraceError
+from tailrace.state.paths import marked_manifest
+from tailrace.storage.endings import leave, still_ours
+from tailrace.task.contract.tuning import Tuning
+from tailrace.testing.clock_watch import ClockWatch, without_jumps
+from tailrace.testing.faults import (
+    LOOP_ANCHORS,
+    NEW_DRIVERS,
+    Fault,
+    calm_clocks,
+    drawn_faults,
+    drawn_jumps,
+    drawn_outages,
+)
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.memorystore import MemoryFiles
+from tailrace.testing.recording import Recordings
+from tailrace.testing.simulator import Simulation, Stalled
+from tailrace.testing.world import Conditions
+
+MS = 1_000
+EXPECTED_CAUSES = frozenset({"worker", "moved", "peer", "store", "checkpoint"})
+"""Kinds of failure that faults bring about. Any other is one of ours: the programs do nothing wrong."""
+UNEXPECTED = ("broke the protocol", "nobody has taken the place of")
+"""Some of theirs would be ours as well: in these texts. Workers that take places come soon."""
+
+NETWORKS: dict[str, Conditions] = {
+    "fast": Conditions(delay=(0, 20), step_cost=(1, 40), budget=(2, 24), encode_limit=(8, 256), zombie=(0, 5 * MS)),
+    "uneven": Conditions(delay=(1, 2 * MS), step_cost=(1, 200), zombie=(0, 40 * MS), startup=(0, 10 * MS)),
+    "slow": Conditions(delay=(500, 3 * MS), step_cost=(1, 60), budget=(16, 64), zombie=(0, 80 * MS), startup=(0, MS)),
+    "in small steps": Conditions(delay=(0, 300), step_cost=(1, 20), budget=(1, 6), encode_limit=(1, 8), zombie=(0, MS)),
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is run."""
+
+    seed: int
+    program: str
+    n: int
+    parallelism: int = 2
+    max_parallelism: int = 128
+    network: str = "fast"
+    rate: float | None = None
+    checkpoints: CheckpointSettings | None = None
+    restarts: tuple[str, int] = ("fixed", 0)
+    """Which strategy, and its pause in microseconds."""
+    window: int | None = None
+    """Bytes of a channel's window; None: as large as ever."""
+    small: int | None = None
+    """Entries up to which state is written as a whole; None: as ever, so these programs always write it all."""
+    chunk: int | None = None
+    """Bytes after which a part of a state file is written, and above which it takes what sinks prepared; None: as ever, so
+    it is written in one piece, and the manifest takes that."""
+    debug: bool = False
+    copies: bool = False
+    spill: int | None = None
+    """Bytes of feedback that wait in memory, in every loop; None: what the program says."""
+    priority: Literal["adaptive", "feedback-first"] | None = None
+    """What goes first in every loop; None: what the program says."""
+    eager: bool = False
+    """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
+    replaces: bool = False
+    """Whether lost workers are replaced while the others go on."""
+    depth: int = 1
+    """How many workers may be lost at once, where they are replaced."""
+    spares: int = 0
+    """How many processes stand by to replace lost workers."""
+    kept: int = 64 << 20
+    """Bytes, in memory, of what each worker keeps for those that are replaced."""
+    history: int | None = None
+    """Bytes of the histories of all workers; None: as ever."""
+    faults: tuple[Fault, ...] = ()
+    started_again: int = 0
+    """From how many of its moments it is started again."""
+    patience: int = 100_000
+    """After so many turns behind its last fault it is taken for one that never ends: three times as many as the slowest
+    known one takes, `waited_for` with seed 23."""
+    max_turns: int = 150_000
+    """The same, whatever befalls it."""
+
+    def options(self) -> dict[str, Any]:
+        """What is chosen, by option: to see that everything really occurs."""
+        settings = self.checkpoints
+        found: dict[str, Any] = {
+            "program": self.program,
+            "parallelism": self.parallelism,
+            "max_parallelism": self.max_parallelism,
+            "network": self.network,
+            "paced": self.rate is not None,
+            "checkpoints": settings is not None,
+            "restarts": self.restarts[0],
+            "pause": self.restarts[1] > 0,
+            "narrow window": self.window is not None,
+            "incremental": self.small is not None,
+            "in pieces": self.chunk is not None,
+            "debug": self.debug,
+            "copies": self.copies,
+            "feedback in memory": self.spill,
+            "priority": self.priority,
+            "eager": self.eager,
+            "undisturbed": not self.faults,
+        }
+        if settings is not None:
+            found |= {
+                "max_concurrent": settings.max_concurrent,
+                "min_pause": settings.min_pause > 0,
+                "short timeout": settings.timeout < 1_000_000,
+                "tolerated": settings.tolerated_failures < 100,
+                "keep": settings.keep,
+                "interval": settings.interval,
+            }
+        return found
+
+
+def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"tailrace scenario {seed}")
+    drawn = rng.choice(sorted(PROGRAMS))
+    name = program if program is not None else drawn
+    network = rng.choice(sorted(NETWORKS))
+    n = PROGRAMS[name].n
+    checkpointing = rng.random() < 0.95
+    interval = rng.choice([1, 2, 4, 10]) * MS
+    made = Scenario(
+        seed,
+        name,
+        n,
+        parallelism=rng.choice([1, 2, 2, 3]),
+        max_parallelism=rng.choice([4, 16, 128]),
+        network=network,
+        rate=rng.choice([None, n / 0.01, n / 0.02, n / 0.04]),
+        checkpoints=drawn_settings(rng, interval, network) if checkpointing else None,
+        restarts=(rng.choice(["fixed", "exponential"]), rng.choice([0, 1 * MS, 15 * MS])),
+        window=rng.choice([None, None, 1, 400, 3_000]),
+        small=rng.choice([None, 0, 10, 40]),
+        chunk=rng.choice([None, 1, 300]),
+        debug=rng.random() < 0.1,
+        copies=rng.random() < 0.1,
+        started_again=started_again(seed),
+    )
+    if faults:
+        outages = drawn_outages(random.Random(f"tailrace outages {seed}")) if checkpointing else ()
+        made = replace(made, faults=drawn_faults(rng, checkpointing) + outages)
+    made = _with_loops(made)
+    return replace(made, faults=made.faults + jumps_of(made, made.program in SILENT)) if faults else made
+
+
+def jumps_of(made: Scenario, by_the_clock: bool = False, again: bool = False) -> tuple[Fault, ...]:
+    """How clocks are set in a scenario. Drawn by themselves, behind all else: all other draws of a seed are what they were
+    before there were any. `by_the_clock`, `again`: see `drawn_jumps`."""
+    again = again or any(fault.kind in NEW_DRIVERS for fault in made.faults)
+    return drawn_jumps(random.Random(f"tailrace jumps {made.seed}"), again, by_the_clock)
+
+
+def started_again(seed: int) -> int:
+    """From how many of its moments the run of a seed is started again: that of every fourth one is."""
+    return 0 if seed % 4 else 2
+
+
+def _with_loops(made: Scenario) -> Scenario:
+    """What is chosen for the loops of a program. Faults come at their moments, too."""
+    rng = random.Random(f"tailrace loops {made.seed}")
+    made = replace(
+        made,
+        spill=rng.choice([None, None, 0, 60, 600]),
+        priority=rng.choice([None, "adaptive", "feedback-first"]),
+        eager=rng.random() < 0.4,
+    )
+    if made.program not in LOOPS:
+        return made
+    settings = made.checkpoints
+    if settings is not None:  # barriers go around each loop: in as little time as elsewhere none would ever be complete
+        made = replace(made, checkpoints=replace(settings, timeout=6 * settings.timeout))
+    faults = [
+        replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS)) if rng.random() < 0.3 else fault
+        for fault in made.faults
+    ]
+    return replace(made, faults=tuple(faults))
+
+
+def drawn_settings(rng: random.Random, interval: int, network: str) -> CheckpointSettings:
+    """Settings of checkpoints."""
+    short = {"fast": 2 * MS, "in small steps": 12 * MS, "uneven": 30 * MS, "slow": 50 * MS}[network]
+    timeout = rng.choice([600_000_000, 50 * short, short])
+    return CheckpointSettings(
+        interval=interval,
+        timeout=timeout,
+        min_pause=rng.choice([0, 0, 2 * MS]),
+        max_concurrent=rng.choice([1, 2, 3]),
+        # Where back-pressure holds every checkpoint up for longer than it may take, a job that does not tolerate it would
+        # start again and again.
+        tolerated_failures=rng.choice([10_000, 2, 0]) if timeout != short else 10_000,
+        keep=rng.choice([1, 1, 3]),
+    )
+
+
+# Running one.
+
+
+def is_expected(cause: Cause) -> bool:
+    """Whether faults have brought about that a job was restarted."""
+    return cause.kind in EXPECTED_CAUSES and not any(text in cause.message for text in UNEXPECTED)
+
+
+@dataclass
+class Verdict:
+    """What came of a scenario."""
+
+    scenario: Scenario
+    wrong: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+    turns: int = 0
+    digest: str = ""
+    trace: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+    """What everybody waits for, where the job does not end."""
+    gave_up: bool = False
+    """Whether the job has failed, and rightly so."""
+
+    @property
+    def command(self) -> str:
+        """What repeats it."""
+        seed, program = self.scenario.seed, self.scenario.program
+        return f"python -m search --seeds {seed}:{seed + 1} --program {program} --trace"
+
+
+LIMITS = Limits(
+    slots=60_000_000,
+    lease=80 * MS,
+    leave=20 * MS,
+    finish=20 * MS,
+    calm=1 * MS,
+    gone=200 * MS,
+    retry=1 * MS,
+    retry_most=20 * MS,
+)
+
+
+def run_scenario(
+    what: Scenario, *, keep_trace: bool = False, recordings: Recordings | None = None, shadows: Shadows | None = None
+) -> Verdict:
+    """Runs a scenario to its end, and looks at everything that it did. In `recordings` its workers are kept; `shadows` look
+    at what they have done."""
+    verdict = Verdict(what)
+    program = PROGRAMS[what.program]
+    name = f"seed {what.seed}"
+    book = BOOKS[name] = Book()
+    files = LoopFiles([book] if what.checkpoints is not None else [])
+    if what.checkpoints is None:
+        book.committed = None
+    try:
+        options: dict[str, Any] = {"recordings": recordings, "patience": what.patience}
+        if shadows is not None and not what.replaces:
+            options["depth"] = 1
+        world = build(what, program, Ledger(name), files, keep_trace, **options)
+        if shadows is not None:
+            shadows.over(world)
+        watch, clocks = LoopWatch(world, files), ClockWatch()
+        world.watch(clocks)
+        restorable = Restorable(files, book)
+        moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
+        with restorable.watching(), moments.watching():
+            _run(world, verdict)
+        verdict.wrong += watch.wrong + clocks.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
+        _judge(world, program, book, files, verdict)
+        if not verdict.wrong and recordings is None and shadows is None:  # neither would see anything of that
+            _run_again(what, program, moments, verdict, world.ahead)
+    finally:
+        del BOOKS[name]
+    if not verdict.wrong and shadows is None:
+        plain = lambda: run_scenario(replace(what, faults=calm_clocks(what.faults))).digest  # noqa: E731
+        verdict.wrong += without_jumps(what.seed, verdict.covered, verdict.digest, plain)
+    return verdict
+
+
+def build(
+    what: Scenario,
+    program: Program,
+    sink: Ledger,
+    files: MemoryFiles,
+    keep_trace: bool,
+    uid: str = SINK,
+    **options: Any,
+) -> Simulation:
+    """The simulation of a scenario. `uid`: that of its sink."""
+    env = tr.Environment(
+        parallelism=what.parallelism,
+        max_parallelism=what.max_parallelism,
+        debug=what.debug,
+        copy_records=what.copies,
+        checkpoint=tr.CheckpointConfig(dir="memory") if what.checkpoints is not None else None,
+    )
+    with loops_with(LoopOptions(what.spill, what.priority)):
+        built = program.build(env, what.n, what.rate)
+    built.sink_to(
+        sink, uid=uid, **({} if program.sinks is None else {"parallelism": min(program.sinks, what.parallelism)})
+    )
+    options.setdefault("run_id", "run")
+    if "allow" in options:
+        options["allow_dropped_state"] = options.pop("allow")
+    return prepared_simulation(
+        env,
+        name=options.pop("name", "golden"),
+        seed=what.seed,
+        conditions=replace(NETWORKS[what.network], max_turns=what.max_turns),
+        limits=LIMITS,
+        keep_trace=keep_trace,
+        checkpoints=what.checkpoints,
+        restarts=lambda: strategy(what.restarts),
+        files=files,
+        faults=what.faults,
+        **tuned(what),
+        **options,
+    )
+
+
+def strategy(restarts: tuple[str, int]) -> Strategy:
+    """A restart strategy without an end to its attempts."""
+    kind, pause = restarts
+    return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
+
+
+def tuned(what: Scenario) -> dict[str, Any]:
+    """What is constant in production, as a scenario wants it: options of a simulation."""
+    eager = Pace(pause=200, longest=2 * MS, eager=True)
+    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept, history=what.history)
+    found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
+    return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})
+
+
+def _run(world: Simulation, verdict: Verdict) -> None:
+    try:
+        status = world.run()
+        cause = world.coordinator.cause
+        if _left_to_chance(world):
+            verdict.gave_up = True
+        elif status is not JobStatus.FINISHED:
+            verdict.wrong.append(f"the job ended as {status}: {cause.message if cause is not None else 'no cause'}")
+        elif world.coordinator.left_behind:
+            verdict.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
+        world.drain()
+    except Stalled as error:
+        verdict.wrong.append(error.what)
+        verdict.waits = list(error.story)
+    except TailraceError as error:
+        verdict.wrong.append(f"{type(error).__name__}: {error.args[0]}")
+    verdict.turns, verdict.digest, verdict.trace = world.turns, world.digest, world.trace
+    verdict.covered = world.covered
+    for cause in world.causes:
+        if not is_expected(cause):
+            verdict.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
+            break
+
+
+def _left_to_chance(world: Simulation) -> bool:
+    """Without checkpoints, a job that was lost while it published: it says that it cannot know what is visible."""
+    cause = world.coordinator.cause
+    return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
+
+
+def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, verdict: Verdict) -> None:
+    covered = verdict.covered
+    covered.update(book.counts)
+    covered["committed"] += files.commits
+    held = [sum(heads.values()) for heads in files.feedback]
+    covered["a checkpoint with feedback in it"] += sum(1 for records in held if records)
+    covered["records of feedback in checkpoints"] += sum(held)
+    covered["a checkpoint with records overtaken"] += files.overtaken
+    covered["a checkpoint when some had finished"] += files.ended_early
+    covered["a checkpoint that refers to others"] += files.incremental
+    verdict.wrong += files.wrong
+    verdict.wrong += check_records(book, program.expected(verdict.scenario.n), program.order, partly=verdict.gave_up)
+    if not verdict.wrong and world.settings is not None:
+        if not world.coordinator.durability.output.origin.spare:  # else the next start looks for them
+            verdict.wrong += check_leftovers(book, world.driver.run_id)
+    if not verdict.wrong:
+        verdict.wrong += judge_files(world, files)
+
+
+def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
+    """What is wrong with what a job that is over leaves in the storage of checkpoints. It cleans up, so it comes last."""
+    checkpoints, store = world.coordinator.checkpoints, world.driver.store
+    if checkpoints is None or store is None:
+        return
+    for name in checkpoints.needed:
+        if name not in files.contents and marked_manifest(name) is None:  # that one only spares work
+            yield f"a checkpoint that is kept needs {name}, which is gone"
+    # What the runtime does at the end of a job whose checkpoints are not to outlive it.
+    run_id = world.driver.run_id
+    newest = still_ours(store, run_id)
+    if newest is None:
+        yield f"the job was taken over from {run_id}, which is its newest start"
+        return
+    for older in [one for one in world.cluster.drivers.values() if one.run_id != run_id]:
+        if older.store is not None and (still_ours(older.store, older.run_id) is not None):
+            yield f"{older.run_id} may remove what {run_id}, which has taken over from it, starts from"
+    files.newest = None
+    over = world.coordinator.status is JobStatus.FINISHED
+    leave(store, run_id, world.coordinator.ending(False, world.now) if over else None, checkpoints.give_up_all())
+    found = found_by(files, dataflow=dataflow_of(world.plan.graph)) if over else FINISHED
+    if found != FINISHED:
+        yield f"the job has finished, and the same start once more goes on from {found or 'the beginning'!r}"
+    left = files.leftovers([i for i in store.incarnations() if _run_of(store, i) == world.driver.run_id], [])
+    if left:
+        yield f"the job has left {left[:3]} behind"
+
+
+def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verdict, ahead: int) -> None:
+    """From some of its moments."""
+    if not what.started_again or what.checkpoints is None:
+        return
+    settings = what.checkpoints
+
+    def started(book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any) -> Any:
+        taken = replace(settings, interval=None) if late else settings
+        taken = replace(taken, keep_runs=options.pop("keep_runs", 0))
+        made = replace(what, faults=faults, checkpoints=taken, max_turns=TURNS)
+        uid = options.pop("sink", SINK)
+        return build(made, program, Ledger(book), files, False, uid, ahead=ahead, **options)
+
+    again = Again(started, lambda book: check_records(book, program.expected(what.n), program.order))
+    chance = random.Random(f"tailrace again {what.seed}")
+    verdict.wrong += start_again(moments.kept, again, chance, verdict.covered, what.started_again)
+
+
+def _run_of(store: Any, incarnation: int) -> str | None:
+    owner = store.owner(incarnation)
+    return None if owner is None else owner.run_id

@@ -1,0 +1,474 @@
+"""Stops, drains, savepoints and cancels at moments of chance: `python -m search.stops --seeds 0:200`.
+
+A seed draws a golden program, its settings and its faults as the search does, what is asked of the job and when, and faults
+that come while the job stops. Where the job ends before its records do, another one goes on from the newest checkpoint, at
+another parallelism, until all is read; and from each savepoint a job of its own goes on, with nothing but the savepoint's
+folder. Together they must have each result once, whatever was asked for, and each answer must be true when it is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from search.ends import once_more
+from search.programs.golden import PROGRAMS
+from search.scenarios import MS, Scenario, build, is_expected, scenario
+from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from search.watchers.loops import LoopFiles
+from tailrace.coordinator.actions import SavepointEnded, StopEnded
+from tailrace.coordinator.durability.stopping import Aim
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.errors import TailraceError
+from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.state.paths import SAVEPOINT
+from tailrace.storage.reading import verify
+from tailrace.storage.store import Store
+from tailrace.task.contract.events import Step
+from tailrace.testing.clock_watch import ClockWatch
+from tailrace.testing.faults import Fault, calm_clocks, drawn_jumps
+from tailrace.testing.seeds import report, run_seeds, seeds_of
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import Observer, Process
+
+RUNS = 5
+"""A job is asked for nothing more in the last one of so many runs, which reads all that is left."""
+KINDS: dict[str, int] = {
+    "stop": 6,
+    "drain": 2,
+    "savepoint": 3,
+    "stop with savepoint": 3,
+    "drain with savepoint": 1,
+    "cancel": 1,
+}
+"""What is asked of a job, by weight."""
+BESIDE = (
+    "kill",
+    "respawn",
+    "freeze",
+    "cut-link",
+    "crash-driver",
+    "freeze-driver",
+    "lose-coordinator",
+    "storage",
+    "move",
+)
+"""What befalls a job that stops."""
+ANCHORS = ("status STOPPING", "status STOPPING", "status FINISHING", "commit", "Publish", "stop: ")
+"""When that is."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Something that is asked of a job, after so many turns."""
+
+    turn: int
+    kind: str
+
+    @property
+    def aim(self) -> Aim:
+        """What it is as a stop."""
+        return Aim("drain" in self.kind, "" if "savepoint" in self.kind else None)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run of a job, and what is asked of it."""
+
+    scenario: Scenario
+    asks: tuple[Ask, ...]
+
+
+def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[Asked]:
+    """The runs of a seed, one behind the other."""
+    rng = random.Random(f"tailrace stops {seed}")
+    first = scenario(seed, program, faults)
+    first = replace(first, faults=calm_clocks(first.faults))
+    settings = first.checkpoints or scenario(0, "counted", False).checkpoints
+    assert settings is not None
+    settings = replace(
+        settings,
+        overtakes_after=rng.choice([-1, -1, 0, 0, 300, 3 * MS]),
+        interval=rng.choice([2 * MS, settings.interval, None]),
+    )
+    found = []
+    for run in range(RUNS):
+        made = replace(
+            first,
+            checkpoints=settings,
+            parallelism=first.parallelism if not run else rng.choice([1, 2, 3]),
+            max_turns=150_000,
+        )
+        made = replace(made, faults=(*(made.faults if not run else ()), *(drawn_beside(rng) if faults else ())))
+        asks = [
+            Ask(rng.randint(1, rng.choice([60, 300, 1_000])), kind)
+            for kind in rng.choices([*KINDS], [*KINDS.values()], k=rng.choice([1, 1, 2, 3]))
+        ]
+        found.append(Asked(made, tuple(sorted(asks, key=lambda ask: ask.turn)) if run < RUNS - 1 else ()))
+    return found
+
+
+def drawn_beside(rng: random.Random) -> list[Fault]:
+    """Faults that come while a job stops."""
+    found = []
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        kind: Any = rng.choice(BESIDE)
+        fault = Fault(
+            rng.randint(0, rng.choice([5, 60])),
+            kind,
+            rng.randint(0, 5),
+            rng.randint(0, 5),
+            rng.choice([2, 20, 90]) * MS,
+            rng.choice(ANCHORS),
+        )
+        if kind == "storage":
+            fault = replace(
+                fault,
+                duration=rng.choice([20, 100]),
+                chance=rng.choice([0.1, 0.6, 1.0]),
+                outcome=rng.choice(["error", "unknown-done", "any"]),
+            )
+        found.append(fault)
+    return found
+
+
+def losing(asked: Asked) -> Asked:
+    """The same run, of a job whose lost workers are replaced while the others go on, and some of whose are lost while it
+    stops, or before. What they keep has little room in memory, or none."""
+    made = asked.scenario
+    assert made.checkpoints is not None
+    rng = random.Random(f"tailrace losing {made.seed} {made.faults}")
+    kills = [
+        Fault(rng.randint(0, rng.choice([3, 20, 60])), "kill", rng.randint(0, 5), after="status STOPPING")
+        for _ in range(rng.choice([0, 1, 1, 2]))
+    ]
+    kills += [Fault(rng.randint(0, 400), "kill", rng.randint(0, 5)) for _ in range(rng.choice([0, 0, 1, 2, 3]))]
+    made = replace(
+        made,
+        parallelism=max(made.parallelism, min(rng.choice([2, 3]), made.max_parallelism - 1)),
+        replaces=True,
+        depth=rng.choice([1, 2, 3]),
+        spares=rng.choice([0, 1, 2]),
+        kept=rng.choice([0, 300, made.kept]),
+        window=rng.choice([1, 60, 400, made.window]),
+        faults=(*(one for one in made.faults if rng.random() < 0.3), *kills),
+    )
+    return replace(asked, scenario=made)
+
+
+@dataclass
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    program: str
+    wrong: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def told(self) -> str:
+        """A failure, with the command that repeats it."""
+        lines = [
+            f"seed {self.seed}, program {self.program} ({'; '.join(self.story)}):",
+            *(f"  {one}" for one in self.wrong[:5]),
+        ]
+        return "\n".join(
+            [*lines, f"  again: python -m search.stops --seeds {self.seed} --program {self.program}"]
+        )
+
+
+def run(
+    seed: int, program: str | None = None, *, faults: bool = True, tune: Callable[[Asked], Asked] = lambda made: made
+) -> Outcome:
+    """Runs the jobs of a seed, and looks at everything that they did."""
+    runs = [tune(one) for one in drawn(seed, program, faults)]
+    if faults:
+        runs = [_with_jumps(one, number) for number, one in enumerate(runs)]
+    outcome = Outcome(seed, runs[0].scenario.program)
+    name = f"stops {seed}"
+    book = BOOKS[name] = Book()
+    files = _Files([book])
+    try:
+        for number, asked in enumerate(runs):
+            if _Run(number, asked, name, book, files, outcome).over() or outcome.wrong:
+                break
+    except TailraceError as error:
+        outcome.wrong.append(f"{type(error).__name__}: {error.args[0]}")
+    finally:
+        del BOOKS[name]
+    outcome.wrong += book.wrong + files.wrong
+    return outcome
+
+
+def _with_jumps(asked: Asked, number: int) -> Asked:
+    """The same run, while clocks of workers are set. That of the driver is right: the next run begins with it."""
+    made = asked.scenario
+    jumps = drawn_jumps(random.Random(f"tailrace jumps {made.seed} {number}"), True, True)
+    return replace(asked, scenario=replace(made, faults=made.faults + jumps))
+
+
+class _Files(LoopFiles):
+    """A storage of checkpoints that knows whether its job was drained: what had not been read by then never will be. Its
+    driver may be gone before anybody was told."""
+
+    def __init__(self, books: Iterable[Book] = ()) -> None:
+        super().__init__(books)
+        self.drained = False
+
+    def _made(self, name: str, data: bytes) -> None:
+        commits = self.commits
+        super()._made(name, data)
+        if self.commits > commits:
+            made = decode_manifest(data, name)
+            self.drained = self.drained or (made.stopped and made.final)
+
+
+class _Held(Observer):
+    """Sees to it that no task does anything behind the cut of a stop."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self._done: dict[Any, tuple[Any, ...]] = {}
+
+    def handled(self, process: Process, event: Any) -> None:
+        if not isinstance(event, Step):
+            return
+        for task in process.machine.tasks():
+            place = process.party, task.id
+            if task.held_by is None or task.id.vertex != event.vertex:
+                if task.held_by is None:
+                    self._done.pop(place, None)
+                continue
+            done = task.held_by, task.work.records_in, task.outbox.records, task.chain.next_processing()
+            if self._done.setdefault(place, done) != done and self._done[place][0] == task.held_by:
+                self.wrong.append(f"{task.id} did something behind the cut of a stop: {self._done[place]}, then {done}")
+            self._done[place] = done
+
+
+class _Run:
+    """One run of a job."""
+
+    def __init__(self, number: int, asked: Asked, name: str, book: Book, files: _Files, outcome: Outcome) -> None:
+        self.number, self.asked, self.book, self.files, self.outcome = number, asked, book, files, outcome
+        self.name = name
+        self.program = PROGRAMS[asked.scenario.program]
+        self.expected = self.program.expected(asked.scenario.n)
+        self.run_id = f"run{number}"
+        options: dict[str, Any] = {"run_id": self.run_id}
+        if number:
+            options["origin"] = "latest"
+        self.world = build(asked.scenario, self.program, Ledger(name), files, True, **options)
+        self.held, self.clocks = _Held(), ClockWatch()
+        self.world.watch(self.held)
+        self.world.watch(self.clocks)
+        self.heard: list[tuple[str, StopEnded | SavepointEnded]] = []
+
+    def wrong(self, what: str) -> None:
+        """Something is wrong."""
+        self.outcome.wrong.append(f"run {self.number}: {what}")
+
+    def over(self) -> bool:
+        """Brings it to its end. Whether all is read by then, or all that ever will be."""
+        world, asks = self.world, list(self.asked.asks)
+        world.start()
+        while not world.coordinator.status.final:
+            while asks and asks[0].turn <= world.turns and world.driver.frozen_until <= world.now:
+                self._ask(asks.pop(0))
+            if world.coordinator.status.final:
+                break
+            world.turn()
+        world.drain()
+        status, cause = world.coordinator.status, world.coordinator.cause
+        self.outcome.story.append(f"run {self.number} {status} after {world.turns} turns")
+        self.outcome.covered.update(world.covered)
+        self.outcome.covered[f"a run that ended as {status}"] += 1
+        if status is JobStatus.FAILED:
+            self.wrong(f"it failed: {cause.message if cause is not None else 'no cause'}")
+        for one in world.causes:
+            if not is_expected(one):
+                self.wrong(f"it was restarted because of {one.kind}: {one.message}")
+        for told in (self.held.wrong + self.clocks.wrong)[:1]:
+            self.wrong(told)
+        if not self.outcome.wrong:
+            self._judge(status)
+        if not self.outcome.wrong:
+            found, right = once_more(self.world, self.files)
+            self.outcome.covered[f"found {'a checkpoint' if '/' in found else found}"] += 1
+            if found != right:
+                self.wrong(f"it ended as {status}, and the same start once more finds {found}, not {right}")
+        return self.files.drained or (status is JobStatus.FINISHED and not self._suspended)
+
+    @property
+    def _newest(self) -> Manifest | None:
+        return None if self.files.newest is None else self.files.newest[1]
+
+    @property
+    def _suspended(self) -> bool:
+        return any(kind.startswith("stop") and not ended.reason for kind, ended in self.heard) and not self._at_the_end
+
+    @property
+    def _at_the_end(self) -> bool:
+        newest = self._newest
+        return newest is not None and newest.final
+
+    # What is asked.
+
+    def _ask(self, ask: Ask) -> None:
+        world = self.world
+        self.outcome.story.append(f"{ask.kind} at {world.turns}")
+        self.outcome.covered[f"asked for: {ask.kind}"] += 1
+        if ask.kind == "cancel":
+            world.coordinator.cancel(world.now)
+        elif ask.kind == "savepoint":
+            world.coordinator.savepoint(self._told(ask, world), f"memory:saved {self.number} {ask.turn}", world.now)
+        else:
+            aim = ask.aim
+            if aim.savepoint is not None:
+                aim = replace(aim, savepoint=f"memory:saved {self.number} {ask.turn}")
+            world.coordinator.stop(self._told(ask, world), aim, world.now)
+        world.coordinate(world.driver)
+
+    def _told(self, ask: Ask, world: Simulation) -> Callable[[Any], None]:
+        said: list[Any] = []
+        coordinator = world.coordinator  # a driver that slept answers, too, when another one has taken over
+
+        def told(ended: StopEnded | SavepointEnded) -> None:
+            said.append(ended)
+            if len(said) > 1:
+                self.wrong(f"who asked for {ask.kind} was told twice")
+            self.heard.append((ask.kind, ended))
+            self.outcome.covered[f"answered: {ask.kind}{', no' if ended.reason else ''}"] += 1
+            self._answer(ask, ended, coordinator.status)
+
+        return told
+
+    def _answer(self, ask: Ask, ended: StopEnded | SavepointEnded, status: JobStatus) -> None:
+        """What must be true as soon as somebody is told, by a coordinator whose job has this status."""
+        if ended.reason:
+            return
+        savepoint = ended.stats if isinstance(ended, SavepointEnded) else ended.savepoint
+        complete = ended.stats
+        if complete is not None:
+            self._visible(complete.id, ask.kind)
+        if isinstance(ended, StopEnded):
+            if status is not JobStatus.FINISHED:
+                self.wrong(f"who asked for {ask.kind} was told when the job was {status}")
+        if savepoint is not None:
+            self._fork(savepoint.path, savepoint.id)
+
+    def _visible(self, checkpoint: int, kind: str) -> None:
+        """All that was prepared up to a checkpoint of this run is visible."""
+        lineage = self._lineage(checkpoint)
+        hidden = [token for token in lineage if token not in self.book.published]
+        if hidden:
+            self.wrong(
+                f"who asked for {kind} was told when {len(hidden)} transactions were not visible, as {hidden[0]!r}"
+            )
+
+    def _lineage(self, checkpoint: int) -> frozenset[bytes]:
+        found = [name for name in self.files.lineage if name.endswith(f"/{checkpoint}.manifest")]
+        return self.files.lineage[found[-1]] if found else frozenset()
+
+    # What comes of it.
+
+    def _fork(self, path: str, checkpoint: int) -> None:
+        """A job goes on from a savepoint, with nothing but its folder, and has the rest."""
+        there = self.world.storage.savepoints[path]
+        alone = WatchedFiles([], "memory:moved")
+        alone.contents = {name: bytes(data) for name, data in there.contents.items()}
+        alone.lineage[SAVEPOINT] = frozenset()
+        store = Store("moved", "golden", folder=alone)
+        manifest = store.manifest(SAVEPOINT)
+        if manifest.prepared or set(alone.contents) != {SAVEPOINT, *(file.name for file in manifest.files)}:
+            self.wrong(f"the savepoint of checkpoint {checkpoint} holds {sorted(alone.contents)}")
+        try:
+            verify(store, manifest)
+        except (TailraceError, OSError) as error:
+            self.wrong(f"the savepoint of checkpoint {checkpoint} cannot be read: {error}")
+            return
+        before = [record for token in self._lineage(checkpoint) for record in self.book.published.get(token, [])]
+        if manifest.final or self.files.drained:
+            return  # it has come to its end: there is nothing to go on with
+        name = f"{self.name}, forked"
+        book = BOOKS[name] = Book()
+        try:
+            mine = WatchedFiles([book], "memory:mine")
+            what = replace(self.asked.scenario, faults=(), parallelism=1 + checkpoint % 3)
+            world = build(what, self.program, Ledger(name), mine, False, run_id="fork", origin=(alone, SAVEPOINT))
+            status = world.run()
+            found = Book(published={b"before": before, **book.published})
+            told = check_records(found, self.expected, None)
+            self.outcome.wrong += [
+                f"forked from the savepoint of checkpoint {checkpoint}: {one}"
+                for one in [*told, *book.wrong, *mine.wrong]
+            ]
+            if status is not JobStatus.FINISHED:
+                self.wrong(f"the job forked from the savepoint of checkpoint {checkpoint} ended as {status}")
+            self.outcome.covered["forked from a savepoint"] += 1
+        finally:
+            del BOOKS[name]
+
+    def _judge(self, status: JobStatus) -> None:
+        for kind, ended in self.heard:
+            if isinstance(ended, StopEnded) and not ended.reason and ended.stats is not None:
+                self._sealed(kind, ended.stats.id)
+        if status is not JobStatus.FINISHED:
+            return
+        newest = self.files.newest
+        if newest is None:
+            return
+        lineage = max(self.files.lineage.values(), key=len)
+        hidden = lineage - self.book.published.keys()
+        if hidden:
+            self.wrong(f"it has finished, and {len(hidden)} transactions are not visible")
+        if not self._suspended and not self.files.drained and not newest[1].stopped:
+            self.outcome.wrong += check_records(self.book, self.expected, self.program.order)
+            self.outcome.covered["compared"] += 1
+        else:
+            more = Counter(self.book.records()) - self.expected
+            if more and not self.files.drained and not newest[1].final:
+                self.wrong(f"{more.total()} records are too many when it was stopped")
+
+    def _sealed(self, kind: str, checkpoint: int) -> None:
+        newest = self._newest  # of another run, where its driver was taken for dead and another one went on
+        if newest is None or (newest.run_id == self.run_id and newest.checkpoint != checkpoint):
+            said = "no checkpoint" if newest is None else f"checkpoint {newest.checkpoint}"
+            self.wrong(f"who asked for {kind} was told of checkpoint {checkpoint}, and {said} is the newest one")
+
+
+def look(
+    seeds: Iterable[int],
+    program: str | None = None,
+    *,
+    stop: bool = True,
+    seconds: float | None = None,
+    tune: Callable[[Asked], Asked] = lambda made: made,
+) -> tuple[Counter[str], list[Outcome]]:
+    """Runs these seeds, for at most so many seconds: (what was covered, those that went wrong)."""
+    return run_seeds(seeds, lambda seed: run(seed, program, tune=tune), stop=stop, seconds=seconds)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m search.stops", description=__doc__)
+    parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
+    parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
+    parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
+    parser.add_argument("--lost", action="store_true", help="lose workers that are replaced while the others go on")
+    parser.add_argument("--all", action="store_true", help="go on after a failure")
+    options = parser.parse_args(arguments)
+    seeds, started = seeds_of(options.seeds), time.monotonic()
+    tune = losing if options.lost else lambda made: made
+    found = look(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
+    return report(*found, started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

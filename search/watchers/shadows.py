@@ -1,0 +1,366 @@
+"""Shadows of simulated workers: what a worker has done is done again, beside it, by a fresh one that was restored from the
+newest checkpoint; it must have come to where the worker is.
+
+The worker goes on as if nothing had happened. So every moment of every scenario can be looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from search.watchers.checker import BOOKS, Book, Ledger
+from tailrace.elements.frames import ChannelId, encode_marker
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.markers import Barrier, EndOfInput, Marker
+from tailrace.errors import InternalError, UserCodeError
+from tailrace.protocol.deployment import Deploy, Phase
+from tailrace.protocol.replay import Resume
+from tailrace.state.layers import LayeredBackend
+from tailrace.state.manifest import decode_manifest
+from tailrace.state.paths import manifest_name, manifest_place
+from tailrace.storage.reading import read_placed, read_state
+from tailrace.storage.slots import holds_manifest
+from tailrace.task.channels.outbox import Outbox, OutputChannel
+from tailrace.task.channels.spilling import Item
+from tailrace.task.contract.actions import ReadPlaced, ReadState
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover.parallel_replay import meets_in_channels
+from tailrace.task.failover.replay import ANY, Again
+from tailrace.task.journal.task_state import taken
+from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.attempt import Attempt
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import Observer, Process
+
+_SHOWN = 400
+
+
+class Shadows(Observer):
+    """Looks at one worker of a job now and then, as its own seed says. What differs is in `wrong`."""
+
+    def __init__(self, seed: int, every: int = 150) -> None:
+        self.wrong: list[str] = []
+        self.compared = self.restored = self.entries = 0
+        """How many shadows were compared; how many of them had been restored; and how much they did again."""
+        self.cut_short = 0
+        """How often there was none to compare, because a history did not reach back to the newest checkpoint."""
+        self.in_flight = self.came_back = 0
+        """How many were restored from a checkpoint with records in flight; and how many had some that an earlier checkpoint
+        had brought back."""
+        self._every = every
+        self._chance = random.Random(f"tailrace shadows {seed}")
+        self._turn = 0
+
+    def over(self, world: Simulation) -> None:
+        """Looks at the workers of this world from now on. It is to have been made with a `depth`."""
+        self._world, self._turn = world, self._chance.randint(1, self._every)
+        world.watch(self)
+
+    def noted(self, line: str) -> None:
+        if self._world.turns < self._turn or self.wrong:
+            return
+        self._turn = self._world.turns + self._chance.randint(1, self._every)
+        processes = list(self._world.processes.values())
+        if self._all_run(processes):
+            self._look(processes, self._chance.choice(processes))
+
+    def _all_run(self, processes: list[Process]) -> bool:
+        slots = {process.slot for process in processes}
+        running = all(p.machine.phase in (Phase.RUNNING, Phase.FINISHED) and not p.machine.failed for p in processes)
+        same = len({process.machine.incarnation for process in processes}) == 1
+        going = all(p.machine.attempt is not None and not p.machine.attempt.closed for p in processes)
+        return running and same and going and len(processes) == len(slots) == self._world.plan.slots
+
+    def _look(self, processes: list[Process], process: Process) -> None:
+        slices = [_slice(one) for one in processes]
+        base = self._newest(process.machine.incarnation)
+        attempt = process.machine.attempt
+        assert attempt is not None
+        history = attempt.slice.history
+        assert history is not None
+        if not history.everything().reaches_back_to(base):
+            self.cut_short += 1
+            return
+        where = f"turn {self._world.turns}, worker {process.slot}, from checkpoint {base}"
+        try:
+            shadow = self.shadow(process, attempt, base)
+            assert shadow.resumed is not None
+            again, front = shadow.resumed.again, any(task.gate.front for task in shadow.slice.tasks)
+            for other in slices:
+                if other.slot != process.slot:
+                    _feed(shadow.slice, other, base)
+            if not self._done(shadow, again):
+                self.wrong.append(f"{where}: {len(again.left)} entries wait: {str(again.left[0])[:_SHOWN]}")
+                return
+        except (InternalError, UserCodeError) as error:
+            self.wrong.append(f"{where}: {error}")
+            return
+        self.compared += 1
+        self.restored += base > 0
+        self.came_back += front
+        self.in_flight += base > 0 and bool(decode_manifest(shadow.origin[0], "manifest").in_flight)
+        self.entries += len(history.entries)
+        self.wrong += [
+            f"{where}: {one}" for one in itertools.islice(_differences(attempt.slice, shadow.slice, base), 3)
+        ]
+
+    def _newest(self, incarnation: int) -> int:
+        """The newest checkpoint of an attempt that is complete, whether the workers have heard of it or not; 0: none is."""
+        complete = [name for name, data in self._world.files.contents.items() if holds_manifest(bytes(data))]
+        places = [place for place in map(manifest_place, complete) if place is not None]
+        return max((number for made, number in places if made == incarnation), default=0)
+
+    def shadow(self, process: Process, attempt: Attempt, base: int) -> Attempt:
+        """A fresh attempt, restored and opened."""
+        worker = process.machine
+        files = self._world.files
+        manifest, folder = attempt.origin
+        if base:
+            manifest, folder = bytes(files.contents[manifest_name(worker.incarnation, base)]), ""
+        own = bool(manifest) and decode_manifest(manifest, "manifest").run_id == attempt.slice.services.run_id
+        deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, own)
+        spec = _with_other_books(worker._standing.load(b""))
+        services = worker.services_of(spec, deploy)
+        history = attempt.slice.history
+        assert history is not None
+        resume = Resume(deploy, base, history.everything(), [], in_flight=sorted(attempt.slice.services.in_flight))
+        shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
+        wanted = shadow.begin(deploy)
+        if manifest:
+            (asked,) = (action for action in wanted if isinstance(action, ReadState))
+            store = self._world.storage.store_in(folder)
+            with self._world.storage.calm():
+                found = decode_manifest(manifest, "manifest")
+                for part in read_state(store, found, asked.wanted, worker=asked.worker):
+                    shadow.restore(part)
+            shadow.restored()
+        return shadow
+
+    def _done(self, shadow: Attempt, again: Again) -> bool:
+        """Whether a shadow has done all again, with what it reads meanwhile."""
+        while not again.go_on():
+            wanted = [action for action in shadow.loads() if isinstance(action, ReadPlaced)]
+            if not wanted and not again.moved:
+                return False
+            with self._world.storage.calm():
+                store = self._world.storage.store_in("")
+                for one in wanted:
+                    shadow.records_read(one.number, [read_placed(store, placed) for placed in one.wanted])
+        return True
+
+
+def _with_other_books(spec: JobSpec) -> JobSpec:
+    """The job, whose sinks write into books that nobody reads."""
+    for node in spec.plan.graph.nodes:
+        sink = getattr(node.operator, "sink", None)
+        if isinstance(sink, Ledger):
+            sink.name = "of a shadow"
+            BOOKS[sink.name] = Book()
+    return spec
+
+
+def _slice(process: Process) -> Slice:
+    slice = process.machine.slice
+    assert slice is not None
+    return slice
+
+
+def _feed(shadow: Slice, other: Slice, base: int) -> None:
+    """What a worker that lives has kept for the one that is done again. It comes at once, whatever was granted."""
+    for task in shadow.tasks:
+        for incoming in task.gate.channels.values():
+            incoming.flow.granted = ANY
+    for task in other.tasks:
+        for ident, channel in task.outbox.channels.items():
+            if ident.target == shadow.slot:
+                for seq, one in kept_since(channel, base, other):
+                    if not isinstance(one, Barrier):  # its checkpoint was given up, or will be
+                        shadow.receive(decode_frame(_encoded(task.outbox, ident, seq, one)), other.slot)
+
+
+def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, bytes | Marker]]:
+    """What a channel of a worker has kept, behind the barrier of a checkpoint that is complete, whether it knows that or
+    not."""
+    assert of.history is not None and channel.kept is not None
+    kept = list(channel.kept.elements())
+    for at, (_, one) in enumerate(kept):
+        if base and isinstance(one, Barrier) and one.checkpoint == base:
+            return kept[at + 1 :]
+    if of.history.since < base and kept and isinstance(kept[-1][1], EndOfInput):
+        return []  # it had ended before the cut
+    return kept
+
+
+def _differences(one: Slice, other: Slice, base: int) -> Iterator[str]:
+    for was, now in zip(one.tasks, other.tasks, strict=True):
+        for said in itertools.chain(
+            _of_channels(was, now, base, one),
+            differences_of_state(was, now),
+            _of_the_rest(was, now, meets_in_channels(one.plan)),
+        ):
+            yield f"{was.id} {was.chain.root.node.name}: {said}"
+
+
+def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
+    for ident, channel in was.outbox.channels.items():
+        again = now.outbox.channels[ident]
+        if channel.local:
+            continue
+        assert again.kept is not None
+        waits = [(seq, payload) for seq, payload, _ in channel.queue]
+        before = _frames(was.outbox, ident, [*kept_since(channel, base, of), *waits])
+        after = _frames(was.outbox, ident, again.kept.elements())
+        if meets_in_channels(of.plan):
+            yield from _in_any_frames(ident, before, channel, after, again)
+            continue
+        for number, (a, b) in enumerate(zip(before, after, strict=False)):
+            if a != b and _values(a) != _values(b):
+                yield f"channel {ident}, element {number}: was {_told(a)}, now {_told(b)}"
+                return
+        if len(before) != len(after):
+            more = (before if len(before) > len(after) else after)[min(len(before), len(after))]
+            yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_told(more)}"
+        if channel.buffered != again.buffered:
+            yield f"channel {ident}: {channel.buffered} records are gathered, now {again.buffered}"
+
+
+def _in_any_frames(
+    ident: ChannelId, before: list[bytes], was: OutputChannel, after: list[bytes], now: OutputChannel
+) -> Iterator[str]:
+    """The same where frames may end elsewhere: what has gone, and what is gathered behind that."""
+    gone, again = [*_one_by_one(before, was)], [*_one_by_one(after, now)]
+    for number, (a, b) in enumerate(itertools.zip_longest(gone, again)):
+        if a != b:
+            yield f"channel {ident}, record or marker {number}: was {_short(a)}, now {_short(b)}"
+            return
+
+
+def _one_by_one(frames: list[bytes], gathered: OutputChannel) -> Iterator[Any]:
+    """The records of frames and batches, each with its event time and key group, and the markers between them."""
+    batches: list[Any] = []
+    for data in frames:
+        frame = decode_frame(data)
+        batches.append(frame.batch() if frame.count else frame.marker())
+    for one in [*batches, *gathered.buffer]:
+        if isinstance(one, Marker):
+            yield one
+        else:
+            times = [None] * len(one) if one.times is None else one.times.tolist()
+            groups = [None] * len(one) if one.groups is None else one.groups.tolist()
+            yield from zip(map(_in_its_order, one.to_rows().values), times, groups, strict=True)
+
+
+def _frames(outbox: Outbox, ident: ChannelId, elements: Iterable[tuple[int, Any]]) -> list[bytes]:
+    """Elements of a channel, without barriers, as they travel."""
+    return [_encoded(outbox, ident, seq, one) for seq, one in elements if not isinstance(one, Barrier)]
+
+
+def _encoded(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
+    if isinstance(payload, Marker):
+        return encode_marker(ident, outbox.incarnation, outbox.attempt, seq, payload)
+    data: bytes = outbox.frame(payload) if isinstance(payload, Item) else payload
+    return data
+
+
+def _values(data: bytes) -> Any:
+    """A frame as what it holds. Equal records may have other bytes: what is pickled once where several records share it, is
+    pickled again where they only have the same."""
+    frame = decode_frame(data)
+    if not frame.count:
+        return frame.marker()
+    rows = frame.batch().to_rows()
+    return frame.seq, _in_its_order(rows.values), bytes(frame.times), bytes(frame.groups)
+
+
+def _in_its_order(value: Any) -> Any:
+    """A value that is equal to another one only where both are gone through in the same order."""
+    if isinstance(value, set | frozenset):
+        return "in this order", [_in_its_order(one) for one in value]
+    if isinstance(value, dict):
+        return "in this order", [(_in_its_order(key), _in_its_order(one)) for key, one in value.items()]
+    return [_in_its_order(one) for one in value] if type(value) in (list, tuple) else value
+
+
+def _told(data: bytes) -> str:
+    frame = decode_frame(data)
+    return f"kind {frame.kind} seq {frame.seq} x{frame.count} number {frame.number} {data[-60:]!r}"
+
+
+def differences_of_state(was: Task, now: Task) -> Iterator[str]:
+    """In what the keyed state of two tasks differs."""
+    for one, other in zip(was.chain.operators, now.chain.operators, strict=True):
+        if not isinstance(one.backend, LayeredBackend) or not isinstance(other.backend, LayeredBackend):
+            continue
+        for name, table in one.backend.tables.items():
+            before, after = list(table.items()), list(other.backend.tables[name].items())
+            if table.info.kind in ("timers", "rounds"):  # what counts is in which order they came
+                before, after = _in_order(before), _in_order(after)
+            if sorted(map(repr, before)) != sorted(map(repr, after)):
+                yield f"table {name!r} of {one.node.name!r}: was {_short(before)}, now {_short(after)}"
+
+
+def _in_order(timers: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return [(at, timer) for at, (timer, _) in enumerate(sorted(timers, key=lambda timer: timer[1]))]
+
+
+def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
+    before, after = pickle.loads(taken(was)), pickle.loads(taken(now))
+    for known in (before, after):
+        if in_any_frames:
+            for _, fields in known["in"]:
+                fields.pop("worked_off")
+            for fields in known["out"]:
+                for name in ("seq", "sealed", "sent", "record_bytes"):
+                    fields.pop(name)
+        for fields in known["operators"]:
+            fields.pop("_cuts", None)  # checkpoints that are under way are given up
+            fields.pop("_regular_turn", None)  # whose turn it was is in the history
+            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # they may have come to be a little later
+        known["work"].pop("records_in")
+        if known["work"]["said_end"]:
+            known["work"].pop("finished")  # whether all that it said has had its credit by now
+        if known["loop"] is not None:
+            # What was on its way around is there from the beginning, so a wave may find that more is to be done than there
+            # was: then nothing follows from it. And behind which cuts a command came: those that are under way are given up
+            known["loop"].pop("obliged"), known["loop"].pop("times")
+            known["loop"]["commands"] = [command for command, _ in known["loop"]["commands"]]
+            known["loop"]["_kept"] = {kind: command for kind, (command, _) in known["loop"]["_kept"].items()}
+    for name in before:
+        for where, a, b in _apart(name, _plain(before[name]), _plain(after[name])):
+            yield f"{where}: was {_short(a)}, now {_short(b)}"
+
+
+def _apart(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Where two plain values differ."""
+    if one == other:
+        return
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key in one:
+            yield from _apart(f"{where}.{key}", one[key], other[key])
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from _apart(f"{where}[{number}]", *pair)
+    else:
+        yield where, one, other
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be compared, of objects that cannot."""
+    if isinstance(value, dict):
+        return {"in this order": list(map(repr, value)), **{repr(key): _plain(one) for key, one in value.items()}}
+    if isinstance(value, str | bytes | int | float | None):
+        return value
+    if isinstance(value, Iterable):
+        return sorted(map(repr, map(_plain, value))) if isinstance(value, set) else [_plain(one) for one in value]
+    if hasattr(value, "__dict__"):
+        return type(value).__name__, _plain(vars(value))
+    return repr(value)
+
+
+def _short(value: object) -> str:
+    return str(value)[:_SHOWN]

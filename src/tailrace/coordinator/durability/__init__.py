@@ -1,0 +1,7 @@
+"""What outlives an attempt of a job.
+
+- `durability`: the front of this room for the rest of the coordinator.
+- `claims`: the incarnation that the job holds. `outages`: places that are out of reach, and when they are tried again.
+- `checkpoints`, `manifest_entries`: pending and complete checkpoints, and what a manifest says.
+- `savepoints`, `stopping`: copies that somebody waits for, and stops with a last checkpoint.
+"""

@@ -1,0 +1,500 @@
+"""The checkpoints of one job, as its coordinator sees them: pending ones, complete ones, and the files they need."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
+from tailrace.coordinator.durability.manifest_entries import channels, in_flight, operator_records
+from tailrace.coordinator.stats import CheckpointStats, FailedCheckpoint, parts_of, policy_of
+from tailrace.elements.cuts import CutKind, CutRequest
+from tailrace.protocol.snapshot import Ack
+from tailrace.state.ending import Dataflow
+from tailrace.state.format import Placed
+from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
+from tailrace.state.paths import manifest_name, published_mark
+
+HISTORY = 100
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """When checkpoints are taken and how many are kept. Times are int64 microseconds."""
+
+    interval: int | None = None
+    """From one trigger to the next; None: only on request."""
+    timeout: int = 600_000_000
+    min_pause: int = 0
+    """From the end of one to the trigger of the next."""
+    max_concurrent: int = 1
+    tolerated_failures: int = 10
+    """So many checkpoints in a row may fail before the job does."""
+    keep: int = 1
+    keep_runs: int = 0
+    """How many complete ones are kept; how many earlier runs keep what they have left when the job starts (0: all)."""
+    overtakes_after: int = -1
+    most_inflight: int = -1
+    """When barriers overtake records, and how many bytes of them at most: see `elements.cuts.CutRequest`."""
+    ahead: bool = False
+    """Whether workers write records that wait before a checkpoint finds them."""
+    origin: str = ""
+    """The URL of the checkpoint folder, for the manifest."""
+    retain: str = "on-cancellation"
+    """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
+    dataflow: Dataflow = ()
+    """What the job runs, for the mark of its end."""
+
+    def given_up(self, well: bool) -> bool:
+        """Whether none of them outlives a job that has ended, well or not."""
+        return self.retain == "never" or (self.retain == "on-cancellation" and well)
+
+
+@dataclass
+class PendingCheckpoint:
+    """A checkpoint that was triggered and is neither complete nor aborted."""
+
+    id: int
+    triggered_at: int
+    """By the coordinator's clock."""
+    timestamp: int
+    """Microseconds since 1970."""
+    cut: CutRequest
+    """What its workers were asked for."""
+    waiting: list[Any]
+    """Who asked for it, as the driver knows them."""
+    base: set[str]
+    """Files that it may refer to: those of the newest complete checkpoint when it was triggered, and of all since."""
+    acks: dict[int, Ack] = field(default_factory=dict)
+    committing: bool = False
+    fresh: list[Prepared] = field(default_factory=list)
+    """Of what is prepared in its manifest, what no earlier manifest has. What sinks prepared for a checkpoint that is
+    complete is in that one's, and is told to be published with it."""
+
+    @property
+    def final(self) -> bool:
+        """Whether it is the last one of the job."""
+        return self.cut.kind.final
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job ends behind it."""
+        return self.final or self.cut.hold
+
+    @property
+    def alone(self) -> bool:
+        """Whether none may be triggered beside it, which would overtake it and be all that is left of it."""
+        return self.ends or self.cut.kind.whole
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for it who is told when it fails: that is no failure of the job."""
+        return self.cut.hold or self.cut.kind is CutKind.SAVEPOINT
+
+    def needs(self) -> set[str]:
+        """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
+        built on files of an older one than `base` knows of."""
+        return self.base.union(*(ack.older for ack in self.acks.values()))
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A decision: a checkpoint is complete."""
+
+    ended: CheckpointEnded
+    stats: CheckpointStats
+    fresh: list[Prepared]
+    """What is to be published with it."""
+    ends: bool
+    """Whether the job ends behind it."""
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """A decision: a checkpoint will never be complete."""
+
+    ended: CheckpointEnded
+    final: bool
+    hold: bool
+    """Whether tasks have done nothing behind it."""
+    too_many: bool
+    """Whether that is one failure more than the job tolerates in a row."""
+    gone: list[str]
+    """Files that nobody needs."""
+
+
+@dataclass
+class _Kept:
+    checkpoint: int
+    path: str
+    """The manifest, relative to the checkpoint folder of the job."""
+    names: frozenset[str]
+
+
+class Checkpoints:
+    """The bookkeeping; what follows from it is for the coordinator to do.
+
+    Invariant P1: a manifest is made only when every worker has acked, and for one checkpoint at a time.
+    Invariant P2: what a kept manifest names, or a pending checkpoint may refer to, or refers to in what its workers have
+    acked, is not among what may be deleted; nor is what this run has not written. A checkpoint that refers to something
+    that was deleted before the ack came is aborted (`gone`).
+    """
+
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        job: str,
+        run_id: str,
+        slots: int,
+        max_parallelism: int,
+        origin: Manifest | None = None,
+    ) -> None:
+        self.settings = settings
+        self.job, self.run_id, self.slots, self.max_parallelism = job, run_id, slots, max_parallelism
+        self.clock_offset = 0
+        """What to add to the coordinator's clock to get microseconds since 1970. Set by the driver."""
+        self.next_id = 1 if origin is None else origin.checkpoint + 1
+        self.last = 0
+        """The newest checkpoint that was committed under this incarnation; 0: none."""
+        self.committing: Manifest | None = None
+        """The manifest that the storage was asked to create, and has not answered for."""
+        self.commit_asked_at: int | None = None
+        """When it was asked."""
+        self.pending: dict[int, PendingCheckpoint] = {}
+        self._unanswered: set[str] = set()
+        """Files that a manifest needs which was on its way when its attempt was over: until a claim has found it, or not."""
+        self.requests: list[Any] = []
+        """Who waits for a checkpoint that has not been triggered yet."""
+        self.history: deque[CheckpointStats] = deque(maxlen=HISTORY)
+        self.aborted = 0
+        self.completed = 0
+        self.failures = 0
+        """How many have failed in a row, but for those that could not be written because the storage was out of reach."""
+        self.in_a_row = 0
+        """The same with those."""
+        self.last_failure: FailedCheckpoint | None = None
+        self.not_before = 0
+        """The storage is out of reach until then, as far as is known: none is triggered earlier."""
+        self.final_again = False
+        """Whether the last one of the job has failed, and is to be taken once more."""
+        self.newest = 0
+        """The newest complete checkpoint of this run."""
+        self.stopping = False
+        """Whether the job is drained: the last checkpoint is that of a stop."""
+        self.pinned: Collection[str] = ()
+        """Files that somebody still copies."""
+        self._next_at: int | None = None
+        self._ended_at: int | None = None
+        """When the last checkpoint was complete or aborted."""
+        self._kept: list[_Kept] = []
+        self._sizes: dict[str, int] = {}
+        """Every file that this run has written and that was not deleted."""
+        self._found: set[str] = set()
+        """Files that a complete checkpoint refers to, whoever wrote them: a coordinator that was lost, or another run. Those
+        that are not in `_sizes` are never deleted by us."""
+
+    # When.
+
+    def start(self, now: int) -> None:
+        """The job runs, for the first time or again."""
+        self._next_at = None if self.settings.interval is None else now + self.settings.interval
+
+    def due_at(self, asked: bool = False) -> int | None:
+        """When the next checkpoint is to be triggered, as far as the clock decides; None while others must go first.
+        `asked`: a savepoint is wanted."""
+        if len(self.pending) >= self.settings.max_concurrent or any(p.alone for p in self.pending.values()):
+            return None
+        ended = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
+        earliest = max(ended, self.not_before)
+        if self.requests or asked:
+            return earliest
+        return None if self._next_at is None else max(self._next_at, earliest)
+
+    def timeout_at(self) -> int | None:
+        """When the oldest pending checkpoint times out."""
+        return min((at for _, at in self._timeouts()), default=None)
+
+    def timed_out(self, now: int) -> list[int]:
+        """Pending checkpoints whose time is over."""
+        return [number for number, at in self._timeouts() if at <= now]
+
+    def _timeouts(self) -> list[tuple[int, int]]:
+        """Pending checkpoints, with when each of them times out. A manifest on its way does not: only its storage knows."""
+        return [(p.id, p.triggered_at + self.settings.timeout) for p in self.pending.values() if not p.committing]
+
+    def trigger_due(self, now: int, asked: bool = False) -> bool:
+        """Whether the next checkpoint is to be triggered now."""
+        due = self.due_at(asked)
+        return due is not None and due <= now
+
+    # What.
+
+    def claimed(self, manifest: Manifest | None, path: str) -> None:
+        """The job holds a new incarnation. `manifest` is the newest of this run, if there is any."""
+        self._unanswered = set()
+        if manifest is not None:
+            self.adopt(manifest, path, read=True)
+            self.next_id = max(self.next_id, manifest.checkpoint + 1)
+        self.last = 0
+
+    @property
+    def final_pending(self) -> bool:
+        """Whether the last checkpoint of the job is under way."""
+        return any(pending.final for pending in self.pending.values())
+
+    def trigger(self, now: int, kind: CutKind = CutKind.CHECKPOINT, hold: bool = False) -> CutRequest:
+        """A checkpoint begins: what its workers are asked for."""
+        number = self.next_id
+        self.next_id += 1
+        self.final_again = self.final_again and not kind.final
+        cut = CutRequest(number, kind, hold)
+        if kind is CutKind.CHECKPOINT and not hold:
+            cut = CutRequest(number, kind, hold, self.settings.overtakes_after, self.settings.most_inflight)
+        base = set(self._kept[-1].names) if self._kept else set()
+        self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base)
+        self.requests = []
+        if self.settings.interval is not None:
+            self._next_at = now + self.settings.interval
+        return cut
+
+    def ack(self, slot: int, ack: Ack) -> bool:
+        """A worker has acked. True when it was the last one that was awaited."""
+        pending = self.pending.get(ack.checkpoint)
+        if pending is None or pending.committing:
+            return False
+        pending.acks[slot] = ack
+        return len(pending.acks) == self.slots
+
+    def refused(self, slot: int, ack: Ack) -> str | None:
+        """Why an ack counts for nothing: the worker refers to a file where it must not, or to one that is not there any
+        more: a peer's barrier overtook our `Complete`, so it did not know of the newest complete checkpoint when it
+        encoded."""
+        pending = self.pending.get(ack.checkpoint)
+        if pending is not None and pending.cut.kind.whole and ack.older:
+            return f"the file of worker {slot} refers to {ack.older[0]}, and that of a savepoint must be whole"
+        if pending is None:
+            return None
+        gone = [name for name in ack.older if name not in self._sizes and name not in self._found]
+        return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
+
+    def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
+        """The storage is to be asked for the manifest of a checkpoint that all have acked. `carried`: what complete
+        checkpoints have prepared, and may not be visible."""
+        pending.committing = True
+        self.commit_asked_at = now
+        made = self.committing = self.manifest(pending, carried, incarnation)
+        needs = [*(file.name for file in made.files), *made.older]
+        return Commit(pending.id, incarnation, self.last, encode_manifest(made), needs)
+
+    def commit_answered(self) -> Manifest | None:
+        """The storage has answered for the manifest that it was asked for last; None where nobody waits for it any more."""
+        manifest, self.committing, self.commit_asked_at = self.committing, None, None
+        return manifest
+
+    def ready(self) -> PendingCheckpoint | None:
+        """The checkpoint whose manifest is to be committed next, or None: while one is on its way there is none."""
+        if any(p.committing for p in self.pending.values()):
+            return None
+        complete = [p for p in self.pending.values() if len(p.acks) == self.slots]
+        return min(complete, key=lambda p: p.id, default=None)
+
+    def manifest(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int) -> Manifest:
+        """The manifest of a checkpoint that all have acked."""
+        acks = [pending.acks[slot] for slot in sorted(pending.acks)]
+        pending.fresh = [
+            Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
+        ]
+        prepared = carried + pending.fresh
+        written = {ack.file for ack in acks}
+        older = {name for ack in acks for name in ack.older}
+        older |= {one.data.file for one in prepared if isinstance(one.data, Placed)} - written
+        return Manifest(
+            job=self.job,
+            run_id=self.run_id,
+            incarnation=incarnation,
+            checkpoint=pending.id,
+            timestamp=pending.timestamp,
+            max_parallelism=self.max_parallelism,
+            slots=self.slots,
+            files=[StateFile(slot, pending.acks[slot].file, pending.acks[slot].size) for slot in sorted(pending.acks)],
+            older=sorted(older),
+            operators=operator_records(acks),
+            prepared=prepared,
+            final=pending.final,
+            size=sum(ack.size for ack in acks),
+            stopped=pending.cut.hold or (pending.final and self.stopping),
+            in_flight=in_flight(acks),
+            channels=channels(acks),
+            root=self.settings.origin,
+        )
+
+    def overtaken(self, number: int) -> list[int]:
+        """Pending checkpoints before this one, which is complete: they will never be."""
+        return [other for other in self.pending if other < number]
+
+    def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> Completed:
+        """The manifest exists: the checkpoint is complete."""
+        pending = self.pending.pop(number)
+        following = self.last + 1 if self.last else 0
+        if following != number:  # that slot holds a pointer, which nobody needs behind a manifest
+            self._sizes[manifest_name(manifest.incarnation, following)] = 0
+        self.last = number
+        self.completed += 1
+        self.failures = self.in_a_row = self.not_before = 0
+        self._ended_at = now
+        self._sizes.update({file.name: file.size for file in manifest.files})
+        self.adopt(manifest, path)
+        stats = self._stats(pending, manifest, url, now)
+        self.history.append(stats)
+        ended = CheckpointEnded(number, tuple(pending.waiting), stats, None)
+        return Completed(ended, stats, pending.fresh, pending.ends)
+
+    def adopt(self, manifest: Manifest, path: str, read: bool = False) -> None:
+        """A complete checkpoint of this run counts among those that are kept. `read` from its file, where it is marked as
+        published it seems to have prepared nothing: the mark is needed all the same."""
+        self.newest = max(self.newest, manifest.checkpoint)
+        if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
+            return
+        own = [path, published_mark(path)] if manifest.prepared or read else [path]
+        names = frozenset([*own, *[file.name for file in manifest.files], *manifest.older])
+        self._kept.append(_Kept(manifest.checkpoint, path, names))
+        for name in own:
+            self._sizes.setdefault(name, 0)
+        for file in manifest.files:
+            self._sizes.setdefault(file.name, file.size)
+        self._found.update(manifest.older)
+        for pending in self.pending.values():
+            pending.base |= names
+
+    def attempt_over(self, reason: str, now: int) -> list[CheckpointEnded | Delete]:
+        """Every checkpoint of the attempt is over. One whose manifest is on its way may yet be complete: nobody waits for it
+        any more, and the next claim finds it."""
+        actions: list[CheckpointEnded | Delete] = []
+        self.committing, self.commit_asked_at = None, None
+        self.final_again = False
+        for pending in list(self.pending.values()):
+            self._drop(pending.id, now)
+            if pending.committing:
+                self._unanswered |= pending.needs()
+            else:  # after its ack a worker forgets the file: deleting it is ours, unless the one on its way refers to it
+                self._sizes.update({ack.file: ack.size for ack in pending.acks.values()})
+            actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
+        gone = self._unneeded()
+        if gone:
+            actions.append(Delete(gone))
+        return actions
+
+    def storage_away(self, until: int) -> None:
+        """The storage is tried again at `until`: by then the next one is due."""
+        self.not_before, self._next_at = until, self._next_at and until
+
+    def is_open(self, number: int) -> bool:
+        """Whether a checkpoint is under way, and its manifest is not yet."""
+        return number in self.pending and not self.pending[number].committing
+
+    def abort(self, number: int, reason: str, now: int, failure: bool = True, counts: bool = True) -> Aborted | None:
+        """A pending checkpoint will never be complete; None where it is not pending, or its manifest is on its way. Whether
+        that is a `failure`, and one that `counts` among those that the job tolerates."""
+        if not self.is_open(number):
+            return None
+        pending = self._drop(number, now)
+        if failure:
+            self.in_a_row += 1
+            self.last_failure = FailedCheckpoint(number, reason, now + self.clock_offset)
+        failure = failure and counts and not pending.wanted
+        self.failures += int(failure)
+        too_many = failure and self.failures > self.settings.tolerated_failures
+        if too_many:
+            self.failures = 0
+        for ack in pending.acks.values():
+            self._left(number, ack)
+        ended = CheckpointEnded(number, tuple(pending.waiting), None, reason)
+        return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded())
+
+    def unwanted(self, ack: Ack) -> list[str]:
+        """A worker has acked a checkpoint that was aborted meanwhile: the files that go. All others that nobody needs went
+        when that came to be."""
+        self._left(ack.checkpoint, ack)
+        if self._is_needed(ack.file):
+            return []
+        del self._sizes[ack.file]
+        self._found.discard(ack.file)
+        return [ack.file]
+
+    def _is_needed(self, name: str) -> bool:
+        if name in self._unanswered or name in self.pinned or any(name in kept.names for kept in self._kept):
+            return True
+        return any(name in pending.base or name in pending.needs() for pending in self.pending.values())
+
+    def _left(self, number: int, ack: Ack) -> None:
+        """The file of a worker was acked for a checkpoint that will never be complete. Those that were triggered behind it
+        may refer to the file."""
+        self._sizes[ack.file] = ack.size
+        for later in self.pending.values():
+            if later.id > number:
+                later.base.add(ack.file)
+
+    def _drop(self, number: int, now: int) -> PendingCheckpoint:
+        self.aborted += 1
+        self._ended_at = now
+        return self.pending.pop(number)
+
+    # Files.
+
+    def surplus(self, unmarked: Collection[str]) -> list[str]:
+        """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them. A manifest
+        that has output and is not marked as published stays, however many there are: nobody knows when it is really deleted,
+        and until then it can be started from, and asks for its output."""
+        while len(self._kept) > self.settings.keep and self._kept[0].path not in unmarked:
+            self._kept.pop(0)
+        return self._unneeded()
+
+    def _unneeded(self) -> list[str]:
+        needed = self._unanswered.union(self.pinned, *(kept.names for kept in self._kept))
+        for pending in self.pending.values():
+            needed |= pending.needs()
+        names = sorted(name for name in self._sizes if name not in needed)
+        for name in names:
+            del self._sizes[name]
+        self._found.difference_update(names)
+        return names
+
+    def give_up_all(self) -> list[str]:
+        """None of this run's checkpoints is to be kept: the names of all their files."""
+        self._kept, self.pinned = [], ()
+        self.pending, self._unanswered = {}, set()
+        return self._unneeded()
+
+    @property
+    def kept_paths(self) -> list[str]:
+        """The manifests that are kept, the oldest first."""
+        return [kept.path for kept in self._kept]
+
+    @property
+    def needed(self) -> list[str]:
+        """Every file that a kept checkpoint names."""
+        return sorted({name for kept in self._kept for name in kept.names})
+
+    def _stats(self, pending: PendingCheckpoint, manifest: Manifest, url: str, now: int) -> CheckpointStats:
+        duration = now - pending.triggered_at
+        freeze, alignment, write = parts_of(list(pending.acks.values()), duration)
+        older = sum(self._sizes.get(name, 0) for name in manifest.older)
+        return CheckpointStats(
+            id=pending.id,
+            path=url,
+            timestamp=pending.timestamp,
+            duration=duration,
+            size=manifest.size,
+            trigger=duration - alignment - freeze - write,
+            alignment=alignment,
+            freeze=freeze,
+            write=write,
+            full_size=manifest.size + older,
+            final=pending.final,
+            inflight=sum(ack.inflight for ack in pending.acks.values()),
+            inflight_by=dict(manifest.in_flight),
+            referred=sum(ack.referred for ack in pending.acks.values()),
+            policy=policy_of(list(pending.acks.values())),
+        )

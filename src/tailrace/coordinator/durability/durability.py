@@ -1,0 +1,500 @@
+"""What outlives an attempt: the claim of an incarnation, checkpoints, and the output that goes with them.
+
+`Durability` is the coordinator's side of the conversation with the storage of checkpoints. It keeps the books of `Claims`,
+`Checkpoints` and `Output` in step. A job that takes no checkpoints has no `Checkpoints` here, and speaks with no storage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
+from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
+from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint
+from tailrace.coordinator.durability.claims import Claims
+from tailrace.coordinator.durability.outages import SINKS, STORAGE, Outage, what_follows
+from tailrace.coordinator.durability.savepoints import Request, Savepoints
+from tailrace.coordinator.job.failures import Cause
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.output.origin import Origin
+from tailrace.coordinator.output.output import Output
+from tailrace.coordinator.stats import CheckpointStats
+from tailrace.elements.cuts import CutKind
+from tailrace.protocol.deployment import FailureKind, NotPublished, Published
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.state.ending import FINISHED, STOPPED, Ending
+from tailrace.state.manifest import Manifest
+from tailrace.state.paths import manifest_name
+
+TAKES_NONE = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
+STOPS = "the job is being stopped"
+
+
+class Durability:
+    """The bookkeeping of one job; its decisions are for the coordinator to carry out. `running`: whether the job is RUNNING;
+    in any other state nothing is triggered or committed."""
+
+    def __init__(
+        self,
+        job: str,
+        run_id: str,
+        incarnation: int,
+        checkpoints: Checkpoints | None,
+        origin: Origin,
+        abandoned: Sequence[str] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        limits = Limits() if limits is None else limits
+        self._job, self._run_id = job, run_id
+        self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
+        self.claims = Claims(incarnation)
+        self.checkpoints = checkpoints
+        self.output = Output(run_id, origin, abandoned)
+        self.savepoints = Savepoints()
+        self.newest: tuple[int, Manifest] | None = None
+        """The newest checkpoint that was complete in this attempt."""
+        self._last_complete: Manifest | None = None
+        """The newest one of this run that is known to be complete, in whatever attempt."""
+        self.suspended = False
+        """Whether none is taken for now: a worker is being replaced."""
+        self._held_since: int | None = None
+        """Since when the commit of the last checkpoint waits for a mark."""
+        self._commit: Commit | None = None
+        """The commit under way."""
+        self._commit_due_at: int | None = None
+        """When it is asked for once more: nobody knows whether it was done."""
+
+    # Attempts begin and end.
+
+    def start(self) -> Decisions:
+        """The job begins: what its slots' earlier incarnations have left in the folder goes."""
+        if self.checkpoints is None:
+            return []
+        origin, keep = self.output.origin.manifest, self.checkpoints.settings.keep_runs
+        return [Sweep(self.claims.incarnation, [], keep, origin.run_id if keep and origin is not None else "")]
+
+    def running(self, now: int) -> Decisions:
+        """All workers are told to start."""
+        if self.checkpoints is None:
+            return []
+        self.checkpoints.start(now)
+        return [*self.output.started()]
+
+    def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
+        """Nothing of this attempt is committed any more. `spare`: the savepoint of a stop may yet come."""
+        self._held_since = self.newest = self._commit = self._commit_due_at = None
+        self.suspended = False
+        self.output.attempt_over()
+        if self.checkpoints is None:
+            return []
+        self.checkpoints.stopping = False
+        told = [] if spare else self.savepoints.attempt_over(reason)
+        self.checkpoints.pinned = self.savepoints.pinned
+        return [*told, *self.checkpoints.attempt_over(reason, now)]
+
+    def over(self, reason: str) -> Decisions:
+        """The job ends: nobody copies anything any more."""
+        return [*self.savepoints.over(reason)]
+
+    def anew(self, cause: Cause, now: int, pause: int) -> Decisions:
+        """The job is restarted after a pause, under a new incarnation where one was used."""
+        if self.checkpoints is None:
+            self.claims.count_on()
+            return []
+        # The claim is made during the pause, and while workers drop what they run. Where the storage itself failed, the
+        # claim waits for the end of the pause.
+        self.claims.want(now + pause if cause.kind is FailureKind.STORE else now)
+        return self.claim_due(now)
+
+    def claim_due(self, now: int) -> Decisions:
+        """Time has gone by: the storage may have to be asked for an incarnation."""
+        return [Claim()] if self.claims.ask(now) else []
+
+    def claim_failed(self, reason: str, kind: FailureKind, now: int) -> Decisions:
+        """There is no claim. Where the storage could not be reached, it is asked once more."""
+        what = f"no new incarnation could be claimed in the storage of checkpoints: {reason}"
+        if kind is not FailureKind.STORE:
+            return [Cause(what, kind)]
+        decided = self.storage.failed(what, now)
+        if self.storage.due_at is not None:
+            self.claims.ask_again(self.storage.due_at)
+        return decided
+
+    def claimed(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
+        """The storage has answered: see `Coordinator.claimed`."""
+        self.claims.answered()
+        ours = manifest if manifest is not None and manifest.run_id == self._run_id else None
+        if manifest is not None and ours is None and manifest.incarnation > self.claims.incarnation:
+            what = f"another start of job {self._job!r} (run {manifest.run_id}) has taken over"
+            return [Cause(what, FailureKind.FENCED)]
+        self.claims.taken(incarnation)
+        self.output.restore(ours, path)
+        if self.checkpoints is None:
+            return []
+        self.checkpoints.claimed(ours, path)
+        self._last_complete = ours or self._last_complete
+        return [Sweep(incarnation, self.checkpoints.needed)]
+
+    # Places that are out of reach.
+
+    @property
+    def silent_at(self) -> int | None:
+        """When the storage has not answered a claim or a commit for too long, or a mark that the last commit waits for."""
+        commit = None if self.checkpoints is None else self.checkpoints.commit_asked_at
+        asked = map(self.storage.silent_at, (self.claims.asked_at, commit, self._held_since))
+        return min((at for at in asked if at is not None), default=None)
+
+    def wait(self, cause: Cause, now: int) -> tuple[int | None, Decisions]:
+        """A place is out of reach, and the job has to start again: after how long, None where its patience is over; and what
+        else is decided."""
+        outage = self.storage if cause.kind is FailureKind.STORE else self.places
+        decided = outage.failed(cause.message, now)
+        given_up = any(isinstance(one, Cause) for one in decided)
+        return None if given_up or outage.due_at is None else outage.due_at - now, decided
+
+    def restored(self, now: int) -> Decisions:
+        """All workers have read what they are to go on from."""
+        return self.storage.over(now)
+
+    @property
+    def retry_at(self) -> int | None:
+        """When something is tried once more that has failed: see `_retries`."""
+        return min((at for at, _ in self._retries() if at is not None), default=None)
+
+    def retry(self, now: int) -> Iterator[Decision]:
+        """What is due of that."""
+        for at, act in list(self._retries()):
+            if at is not None and at <= now:
+                yield from act(now)
+
+    def _retries(self) -> Iterator[tuple[int | None, Callable[[int], Decisions]]]:
+        yield self._commit_due_at, self._commit_again
+        yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.tell_again()
+        if self.checkpoints is not None and self.checkpoints.final_again:
+            yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
+
+    def _commit_again(self, now: int) -> Decisions:
+        """Nobody knows whether a commit was done. The storage does none a second time (`Store.commit`)."""
+        assert self.checkpoints is not None and self._commit is not None
+        self._commit_due_at, self.checkpoints.commit_asked_at = None, now
+        return [self._commit]
+
+    # Stops.
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the checkpoint of a stop outlives the job."""
+        return self.checkpoints is not None and self.checkpoints.settings.retain != "never"
+
+    def make_way(self, now: int, *, final: bool) -> Decisions:
+        """The job is to stop: checkpoints under way are given up, but for one whose manifest is on its way. `final`: also
+        the last one of the job, which is taken anew. Who waits for a checkpoint that was not begun gets that of the stop."""
+        decided: Decisions = []
+        if self.checkpoints is None:
+            return decided
+        pending = [one for one in self.checkpoints.pending.values() if final or not one.final]
+        for number in [one.id for one in pending]:
+            decided += self.abort(number, STOPS, now, running=False, failure=False)
+        requested, self.savepoints.requested = self.savepoints.requested, deque()
+        return [*decided, *(SavepointEnded(0, request.who, None, STOPS) for request in requested)]
+
+    def drains(self) -> None:
+        """Sources end, because the job is to stop: its last checkpoint is that of a stop."""
+        if self.checkpoints is not None:
+            self.checkpoints.stopping = True
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether the manifest of a stop's checkpoint is on its way, or nobody knows what has become of it."""
+        checkpoints = self.checkpoints
+        if checkpoints is None:
+            return False
+        return any(one.committing and (one.cut.hold or checkpoints.stopping) for one in checkpoints.pending.values())
+
+    def found_stop(self, now: int) -> CheckpointStats | None:
+        """Of a claim: the newest checkpoint of this run, where a stop has taken it; else None."""
+        found = self.output.origin.restored if self.output.origin.restores_own else None
+        if self.checkpoints is None or found is None or not found.stopped:
+            return None
+        self.savepoints.found(found, now)
+        path = f"{self.checkpoints.settings.origin}/{manifest_name(found.incarnation, found.checkpoint)}"
+        return CheckpointStats(
+            found.checkpoint, path, found.timestamp, 0, found.size, 0, 0, 0, 0, found.size, found.final
+        )
+
+    def no_stop_found(self, reason: str) -> Decisions:
+        """It has not: its savepoint will not come either."""
+        return [*self.savepoints.attempt_over(reason)]
+
+    # A checkpoint, from its trigger to its commit.
+
+    def request(self, who: Any, refused: str | None) -> Decisions:
+        """Somebody wants a checkpoint; `refused` says why none is taken any more."""
+        if self.checkpoints is None:
+            refused = TAKES_NONE
+        elif refused is None:
+            self.checkpoints.requests.append(who)
+            return []
+        return [CheckpointEnded(0, (who,), None, refused)]
+
+    def request_savepoint(self, request: Request, refused: str | None) -> Decisions:
+        """Somebody wants a savepoint; `refused` says why none is taken any more."""
+        if self.checkpoints is None:
+            refused = f"{TAKES_NONE} (interval=None takes them on request only)"
+        elif refused is None:
+            self.savepoints.requested.append(request)
+            return []
+        return [SavepointEnded(0, request.who, None, refused)]
+
+    @property
+    def due_at(self) -> int | None:
+        """When the next checkpoint is to be triggered, as far as the clock decides."""
+        if self.checkpoints is None or self.suspended:
+            return None
+        return self.checkpoints.due_at(bool(self.savepoints.requested))
+
+    @property
+    def late_at(self) -> int | None:
+        """When a checkpoint has taken too long."""
+        return None if self.checkpoints is None else self.checkpoints.timeout_at()
+
+    def trigger_due(self, now: int, final: bool) -> Decisions:
+        """Time has gone by, or somebody has asked: a checkpoint may have to be triggered. `final`: all inputs have ended."""
+        wanted = bool(self.savepoints.requested)
+        if self.checkpoints is None or self.suspended or not self.checkpoints.trigger_due(now, wanted):
+            return []
+        return self.trigger(now, self._final if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
+
+    @property
+    def _final(self) -> CutKind:
+        return CutKind.FINAL_SAVEPOINT if self.savepoints.requested else CutKind.FINAL
+
+    def last(self, now: int) -> Decisions:
+        """All inputs have ended: the last checkpoint is triggered, where it is not under way."""
+        assert self.checkpoints is not None
+        return [] if self.checkpoints.final_pending else self.trigger(now, self._final)
+
+    def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
+        """A checkpoint begins: all workers are asked for the cut."""
+        assert self.checkpoints is not None
+        cut = self.checkpoints.trigger(now, kind, hold)
+        if kind.whole and self.savepoints.requested:
+            self.savepoints.begin(cut.number, now)
+        return [Tell(Trigger(cut))]
+
+    def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
+        """A worker has made its part durable."""
+        if self.checkpoints is None:
+            return []
+        if ack.checkpoint not in self.checkpoints.pending:
+            return _deleted(self.checkpoints.unwanted(ack))
+        refused = self.checkpoints.refused(slot, ack)
+        if refused is not None:
+            gone = _deleted(self.checkpoints.unwanted(ack))
+            return [*self.abort(ack.checkpoint, refused, now, running, failure=False), *gone]
+        return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
+
+    def declined(self, said: Declined, who: str, now: int, running: bool) -> Decisions:
+        """A worker cannot take part in a checkpoint. Where the storage is out of reach, that is not counted among the
+        failures that the job tolerates: the next one comes when it is tried again."""
+        number, reason = said.checkpoint, f"{who}{said.reason}"
+        if self.checkpoints is None or not self.checkpoints.is_open(number):
+            return []
+        if not said.out_of_reach:
+            return self.abort(number, reason, now, running)
+        told = self.storage.failed(f"checkpoint {number} could not be written: {reason}", now)
+        if self.storage.due_at is not None:
+            self.checkpoints.storage_away(self.storage.due_at)
+        return [*self.abort(number, reason, now, running, counts=False), *told]
+
+    def abort(
+        self, number: int, reason: str, now: int, running: bool, failure: bool = True, counts: bool = True
+    ) -> Decisions:
+        """A checkpoint will never be complete. Too many in a row that count are a failure of the job."""
+        checkpoints = self.checkpoints
+        aborted = None if checkpoints is None else checkpoints.abort(number, reason, now, failure, counts)
+        if checkpoints is None or aborted is None:
+            return []
+        again = aborted.final and running and not aborted.too_many
+        if again:
+            self.savepoints.again(number)
+        told = self.savepoints.failed(number, reason)
+        decided: Decisions = [aborted.ended, *told, Tell(Abort(number)), *_deleted(aborted.gone)]
+        tolerated = checkpoints.settings.tolerated_failures
+        if failure:
+            left = tolerated - checkpoints.failures
+            decided.append(CheckpointFailed(number, reason, checkpoints.in_a_row, what_follows(aborted, counts, left)))
+        if aborted.too_many:
+            what = f"checkpoint {number} failed, more than {tolerated} in a row (tolerated_failures): {reason}"
+            return [*decided, Cause(what, FailureKind.CHECKPOINT)]
+        if aborted.hold:
+            decided.append(StopFailed(reason))
+        checkpoints.final_again = again
+        return [*decided, *self.trigger(now, self._final)] if again and checkpoints.not_before <= now else decided
+
+    def suspend(self, reason: str, now: int) -> Decisions:
+        """A worker is being replaced: checkpoints under way are given up, but for one whose manifest is on its way, and none
+        is taken until `resume`."""
+        self.suspended = True
+        if self.checkpoints is not None:
+            self.checkpoints.final_again = False
+        decided: Decisions = []
+        for number, pending in [] if self.checkpoints is None else list(self.checkpoints.pending.items()):
+            if pending.final and not pending.committing:  # it is taken once more, when all is as it was
+                self.savepoints.again(number)
+            decided += self.abort(number, reason, now, running=False, failure=False)
+        return decided
+
+    def resume(self) -> None:
+        """Checkpoints are taken again."""
+        self.suspended = False
+
+    @property
+    def committing(self) -> bool:
+        """Whether a manifest is on its way."""
+        return self.checkpoints is not None and self.checkpoints.committing is not None
+
+    def late(self, now: int) -> list[tuple[int, str, PendingCheckpoint]]:
+        """Checkpoints that took too long, and what is said of them."""
+        if self.checkpoints is None:
+            return []
+        what = f"it took longer than its timeout of {self.checkpoints.settings.timeout / 1e6:g} s"
+        return [(number, what, self.checkpoints.pending[number]) for number in self.checkpoints.timed_out(now)]
+
+    def _commit_next(self, now: int, running: bool) -> Decisions:
+        self._held_since, held = None, self._held_since
+        ready = None if self.checkpoints is None else self.checkpoints.ready()
+        if self.checkpoints is None or ready is None or not running:
+            return []
+        if ready.ends and self.output.origin.marking:
+            # Behind the last commit there is no other one whose success lets sinks forget what the origin had prepared.
+            self._held_since = now if held is None else held
+            return []
+        commit = self._commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
+        self.output.before_commit(ready.id)
+        return [commit]
+
+    def committed(
+        self, number: int, path: str, url: str, now: int, running: bool
+    ) -> tuple[Decisions, CheckpointStats | None]:
+        """A manifest exists: what follows, and the checkpoint, if the job ends behind it. Where the job was restarted
+        meanwhile, the claim has found it, or will."""
+        checkpoints = self.checkpoints
+        manifest = None if checkpoints is None else checkpoints.commit_answered()
+        if checkpoints is None or manifest is None or number not in checkpoints.pending:
+            return [], None
+        self._commit = self._commit_due_at = None
+        decided: Decisions = [*self.storage.over(now), *([] if self.output.unpublished else self.places.calm(now))]
+        for older in checkpoints.overtaken(number):
+            reason = f"the newer checkpoint {number} is complete"
+            decided += self.abort(older, reason, now, running, failure=False)
+        complete = checkpoints.committed(number, manifest, path, url, now)
+        self.newest, self._last_complete = (number, manifest), manifest
+        decided += [complete.ended, Tell(Complete(number, self.output.visible_through))]
+        decided += self.output.committed(number, manifest, path, complete.fresh)
+        self.savepoints.complete(number, manifest, complete.stats)
+        decided += [*self.copies(), *self._delete_surplus()]
+        if complete.ends and running:
+            return decided, complete.stats
+        return [*decided, *self._commit_next(now, running)], None
+
+    def not_committed(self, number: int, reason: str, kind: FailureKind, now: int) -> Decisions:
+        """A manifest could not be written, or nobody knows whether it was: see `Coordinator.not_committed`."""
+        if self.checkpoints is None:
+            return []
+        if number not in self.checkpoints.pending:
+            self.checkpoints.commit_answered()
+            return []
+        what = f"checkpoint {number} could not be committed: {reason}"
+        if kind is not FailureKind.STORE:
+            self.checkpoints.commit_answered()
+            return [Cause(what, kind)]
+        self.checkpoints.commit_asked_at = None
+        decided = self.storage.failed(what, now)
+        self._commit_due_at = self.storage.due_at
+        return decided
+
+    # Output, marks and files.
+
+    def published(self, said: Published, now: int) -> Decisions | None:
+        """The worker has made all of a number visible; None where nobody waits for that."""
+        tried, decided = self.output.was_tried(said.number), self.output.published(said)
+        if decided is None:
+            return None
+        written = said.number > 0  # in this attempt, so its writers are in reach, too
+        told = self.places.over(now) if (tried or written) and not self.output.unpublished else []
+        return [*told, *decided, *self.copies()]
+
+    def not_published(self, said: NotPublished, now: int) -> Decisions:
+        """The place of a sink is out of reach: the worker is told once more."""
+        if not self.output.not_published(said):
+            return []
+        return self.places.failed(said.reason, now)
+
+    def copies(self) -> Decisions:
+        """Savepoints are copied whose output is visible."""
+        copies = self.savepoints.visible(self.output.visible_through)
+        if self.checkpoints is not None:
+            self.checkpoints.pinned = self.savepoints.pinned
+        return [*copies]
+
+    def copied(self, number: int, url: str, size: int, now: int) -> Decisions | None:
+        """A savepoint is there; None where nobody waits for it any more."""
+        ended = self.savepoints.copied(number, url, size, now)
+        return None if ended is None else [ended, *self._unpinned()]
+
+    def not_copied(self, number: int, reason: str) -> Decisions:
+        """A savepoint could not be copied, and nothing is left of it."""
+        return [*self.savepoints.failed(number, reason), *self._unpinned()]
+
+    def _unpinned(self) -> Decisions:
+        if self.checkpoints is not None:
+            self.checkpoints.pinned = self.savepoints.pinned
+        return self._delete_surplus()
+
+    def marked(self, path: str, now: int, running: bool) -> Decisions:
+        """It is written down that all that a manifest has prepared is published."""
+        self.output.marked(path)
+        return [*self._delete_surplus(), *self._commit_next(now, running)]
+
+    def not_marked(self, path: str, now: int, running: bool) -> Decisions:
+        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        self.output.not_marked(path)
+        return self._commit_next(now, running)
+
+    def _delete_surplus(self) -> Decisions:
+        """Files go that no checkpoint needs any more: behind a commit, or the mark of one that is not kept."""
+        if self.checkpoints is None:
+            return []
+        surplus = self.checkpoints.surplus(self.output.unmarked)
+        self.output.kept(self.checkpoints.kept_paths)
+        return _deleted(surplus)
+
+    def gives_up(self, well: bool) -> bool:
+        """Whether none of the checkpoints outlives a job that is over, well or not."""
+        return self.checkpoints is not None and self.checkpoints.settings.given_up(well)
+
+    def give_up(self) -> list[str]:
+        """None of the checkpoints is to outlive the job, which is over: their files."""
+        return [] if self.checkpoints is None else self.checkpoints.give_up_all()
+
+    def ending(self, ended_as: str, drained: bool, kept: bool, savepoint: str, now: int) -> Ending | None:
+        """The mark that a job leaves which has ended so. None where its newest checkpoint stays, to be gone on from, and
+        where it had none, since nothing of it was visible then. `drained`: somebody wanted it to come to its end."""
+        checkpoints, newest = self.checkpoints, self._last_complete
+        if checkpoints is None or newest is None:
+            return None
+        # Where nothing is retained, whoever stops a job without wanting its end ends its sources all the same.
+        over = newest.final and (drained or self.keeps or not newest.stopped)
+        ended_as = STOPPED if ended_as == FINISHED and not over else ended_as
+        if kept and ended_as != FINISHED:
+            return None
+        path, when = checkpoints.kept_paths[-1] if kept else "", now + checkpoints.clock_offset
+        dataflow = list(checkpoints.settings.dataflow)
+        return Ending(self._job, self._run_id, ended_as, when, newest.checkpoint, path, savepoint, dataflow)
+
+
+def _deleted(names: list[str]) -> Decisions:
+    return [Delete(names)] if names else []

@@ -1,0 +1,433 @@
+"""The loop nests of one job, as its coordinator sees them: when to run a wave, and what follows from what it found.
+
+Workers' counts (`Quiet`) say when a wave may be worth its while, the facts of a wave decide (`protocol.termination`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tailrace.coordinator.loops.frame_counts import Counts
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol.termination import (
+    NO_ROUNDS,
+    Advance,
+    CallFinish,
+    EndLoop,
+    Facts,
+    Moved,
+    Quiet,
+    Release,
+    RoundReport,
+    ScopeFacts,
+    StartRound,
+    StartWave,
+    StopRounds,
+    WaveReport,
+)
+from tailrace.protocol.wire import AnyMessage
+
+PAUSE = 10_000
+"""Between waves that nothing but event time, or the last wave itself, has called for (int64 microseconds)."""
+LONGEST_PAUSE = 1_000_000
+"""What it grows to, by doubling, while waves find the nest neither moving nor ended."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How soon waves follow each other (int64 microseconds)."""
+
+    pause: int = PAUSE
+    longest: int = LONGEST_PAUSE
+    eager: bool = False
+    """Whether waves begin whatever the counts of the workers say: for the searches, where waves alone must find the end."""
+
+
+FromWorker = Quiet | Moved | WaveReport | RoundReport
+FROM_WORKER = (Quiet, Moved, WaveReport, RoundReport)
+
+Sent = list[tuple[int, AnyMessage]]
+"""What is to be sent: (slot, message)."""
+
+
+class Step(Enum):
+    """What follows from a wave."""
+
+    NOT_YET = "not yet"
+    ADVANCE = "advance"
+    FINISH = "finish"
+    END = "end"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows from a wave; `number` is that of the rest, with FINISH."""
+
+    step: Step
+    number: int = 0
+
+
+def decide(facts: Sequence[Facts]) -> Decision:
+    """What follows from one wave, of which every slot of the nest has reported."""
+    if not all(one.ended for one in facts) or any(one.recorded or one.obliged for one in facts):
+        return Decision(Step.NOT_YET)
+    if any(one.moving for one in facts) or _held_back(facts):
+        return Decision(Step.NOT_YET)  # timers that event time has yet to fire may feed records back
+    if min(one.watermark for one in facts) < LAST_TIME:
+        return Decision(Step.ADVANCE)
+    if min(one.reached for one in facts) < LAST_TIME:
+        return Decision(Step.NOT_YET)
+    highest = max(1, *(one.rested_max for one in facts))
+    if min(one.rested_min for one in facts) < highest:
+        return Decision(Step.FINISH, highest)
+    if any(one.fed for one in facts):
+        return Decision(Step.FINISH, highest + 1)
+    return Decision(Step.END)
+
+
+def left_behind(facts: Sequence[Facts]) -> dict[str, int]:
+    """Up to which time nothing is left in each scope, nor will come out of it: all that it waits for have passed it, and
+    what was in their channels is later. What is in a channel may come out with its own time."""
+    found: dict[str, int] = {}
+    for scope in (scope for one in facts for scope in one.scopes):
+        content = scope.content if scope.content == MAX_TIME else max(scope.content - 1, MIN_TIME)
+        found[scope.scope] = min(found.get(scope.scope, MAX_TIME), scope.reached, content)
+    return found
+
+
+def _held_back(facts: Sequence[Facts]) -> bool:
+    """Whether leaves of a loop inside hold back event time that they are to let go: then it will go on, and fire timers."""
+    behind = left_behind(facts)
+    return any(_holds(scope, behind[scope.scope]) for one in facts for scope in one.scopes)
+
+
+def _holds(leaves: ScopeFacts, behind: int) -> bool:
+    if behind == MAX_TIME:  # all leaves are to be idle
+        return leaves.released is not None
+    return leaves.idle or (leaves.released is not None and leaves.released < behind)
+
+
+def outermost(scope: str) -> bool:
+    """Whether a scope, as it writes itself, is in no other."""
+    return "." not in scope
+
+
+@dataclass(frozen=True)
+class NestSpec:
+    """What the coordinator knows of a nest: slots 0 to `slots` - 1 have a part in it."""
+
+    slots: int
+    rounds_max: int | None = None
+    rounds: bool = False
+
+
+@dataclass
+class _Rounds:
+    """The rounds of a nest, in this attempt."""
+
+    reports: dict[int, RoundReport] = field(default_factory=dict)
+    """The newest of each slot."""
+    started: int = 0
+    """The newest round that was started. Round 0 starts by itself."""
+    stopped: bool = False
+    newest: int = 0
+    """The newest that any slot has reported."""
+    behind: set[int] = field(default_factory=set)
+    """The slots whose newest report is of a round before the one that was started."""
+
+    def heard(self, slot: int, report: RoundReport) -> None:
+        """A slot has reported."""
+        self.reports[slot] = report
+        if report.round != NO_ROUNDS:
+            self.newest = max(self.newest, report.round)
+        if report.round >= self.started:
+            self.behind.discard(slot)
+
+    def start(self, number: int) -> None:
+        """A round is started."""
+        self.started = number
+        self.behind = {slot for slot, one in self.reports.items() if one.round < number}
+
+    @property
+    def going_on(self) -> bool:
+        """Whether some slots have yet to end the round that was started, and none is ahead of it: nothing follows, whatever
+        the others say."""
+        return bool(self.behind) and self.newest <= self.started
+
+
+class _Nest:
+    """One nest in one attempt."""
+
+    def __init__(self, number: int, spec: NestSpec, pace: Pace) -> None:
+        self.number, self.spec, self.pace = number, spec, pace
+        self.ended = False
+        self.wave = 0
+        self.reports: dict[int, Facts] | None = None
+        """Of the wave under way; None: none is."""
+        self.actions = 0
+        """How many of `Release`, `Advance` and `CallFinish` were sent."""
+        self.counts = Counts(spec.slots)
+        self.news = False
+        """Somebody came to rest since the last wave began."""
+        self.entered: dict[int, Moved] = {}
+        """How far event time has come where it comes in, by slot."""
+        self.moved = False
+        """Event time moved since the last wave began."""
+        self.followed: int | None = None
+        """With which time entries whose input has ended went in the last wave, before their cut. Where event time has come
+        farther by the time all have reported, timers of it are still to fire: nothing is decided."""
+        self.lag = False
+        """Event time has come farther where it comes in than what was released of the nest: a wave may release more, though
+        nobody says anything new."""
+        self.moved_at = 0
+        """When a wave may begin because event time has moved."""
+        self.again_at = 0
+        """When a wave may begin that only the clock calls for."""
+        self.pause = self.pace.pause
+        self.released: dict[str, int] = {}
+        """The largest time that was released, of each scope."""
+        self.idle: set[str] = set()
+        """Scopes that were last said to be idle."""
+        self.rounds = _Rounds()
+        self.replaced: set[int] = set()
+        """Slots whose worker was replaced: it may say again what the lost one had said."""
+
+    # Events.
+
+    def message(self, slot: int, message: FromWorker, now: int) -> Sent:
+        """A worker says something of this nest. Messages from before the worker knew of the end change nothing."""
+        if isinstance(message, WaveReport):
+            return self._report(slot, message, now)
+        if self.ended:
+            return []
+        said: Sent = []
+        if isinstance(message, Quiet):
+            if message.actions > self.actions:
+                raise ProtocolViolation(
+                    f"worker {slot} has followed {message.actions} commands, and was sent {self.actions}"
+                )
+            self.counts.said(slot, message)
+            self.news, self.pause = True, self.pace.pause
+        elif isinstance(message, Moved):
+            self.entered[slot] = message
+            self.moved, self.pause = True, self.pace.pause
+        elif isinstance(message, RoundReport):
+            self.news, self.pause = True, self.pace.pause
+            said = self._round(slot, message)
+        return said + self.maybe_launch(now)
+
+    def maybe_launch(self, now: int) -> Sent:
+        """Begins a wave, if there is reason to."""
+        due = self.due_at()
+        if due is None or now < due:
+            return []
+        self.wave += 1
+        self.reports = {}
+        self.news = self.moved = self.lag = False
+        self.moved_at = now + self.pace.pause
+        self.followed = self._live()
+        return self._all(StartWave(self.number, self.wave, self.followed))
+
+    def due_at(self) -> int | None:
+        """When the next wave is due: 0 for now, None where something else must happen first."""
+        if self.ended or self.reports is not None:
+            return None
+        balanced = self.balanced
+        if balanced and self.news:
+            return 0
+        if self.moved:
+            return self.moved_at
+        return self.again_at if balanced or self.lag else None
+
+    @property
+    def balanced(self) -> bool:
+        """Whether by the newest word of each worker all are at rest, and nothing is between them."""
+        return self.pace.eager or self.counts.fit
+
+    # Waves.
+
+    def _report(self, slot: int, report: WaveReport, now: int) -> Sent:
+        reports = self.reports
+        if slot in self.replaced and (reports is None or slot in reports or report.wave != self.wave):
+            return []
+        if reports is None or report.wave != self.wave or slot in reports:
+            raise ProtocolViolation(
+                f"worker {slot} reports wave {report.wave} of nest {self.number}, which awaits none of it"
+            )
+        reports[slot] = report.facts
+        if len(reports) < self.spec.slots:
+            return []
+        self.reports = None
+        return self._decided(list(reports.values()), now)
+
+    def _decided(self, facts: list[Facts], now: int) -> Sent:
+        decision = decide(facts) if self._have_gone(facts) else Decision(Step.NOT_YET)
+        if decision.step is Step.END:
+            self.ended = True
+            return self._all(EndLoop(self.number))
+        if decision.step is Step.NOT_YET:
+            said = self._release(facts)
+            self.lag = self._lags(facts)
+            if said:  # at the end each wave releases one level of loops: start the next one now
+                self.pause = self.pace.pause
+            self.again_at = now + self.pause
+            self.pause = min(2 * self.pause, self.pace.longest)
+            return said + self.maybe_launch(now)
+        self._command()
+        self.pause = self.pace.pause
+        if decision.step is Step.ADVANCE:
+            return self._all(Advance(self.number))
+        return self._all(CallFinish(self.number, decision.number))
+
+    def _have_gone(self, facts: list[Facts]) -> bool:
+        """Whether the heads whose input has ended had gone with event time, as far as it has come, when they cut for a wave.
+        They go with it before they cut, but a marker that comes around the loop may be faster than the word of the wave:
+        what their timers make then is in no cut of it."""
+        come = min((one.live for one in facts if one.live is not None), default=None)
+        if come != self.followed:
+            return False
+        return come is None or come == MAX_TIME or min(one.watermark for one in facts) >= come
+
+    def _release(self, facts: list[Facts]) -> Sent:
+        """Says how far event time may go on behind the leaves, where that has grown. At the end of event time only loops
+        inside this nest get theirs: what leaves the nest itself gets it from the end of its inputs."""
+        ending = all(one.ended for one in facts)
+        times: list[tuple[str, int]] = []
+        for scope, time in sorted(left_behind(facts).items()):
+            if ending and time == LAST_TIME and outermost(scope):
+                continue
+            if time == MAX_TIME:
+                if scope not in self.idle:
+                    self.idle.add(scope)
+                    times.append((scope, time))
+            else:
+                before = self.released.get(scope, MIN_TIME)
+                if time > before or scope in self.idle:  # active again, perhaps at the time at which it went idle
+                    self.released[scope] = max(time, before)
+                    times.append((scope, self.released[scope]))
+                self.idle.discard(scope)
+        if not times:
+            return []
+        self._command()
+        return self._all(Release(self.number, self.wave, times))
+
+    def _command(self) -> None:
+        """Something is said that all are to follow before their counts say anything."""
+        self.actions += 1
+        self.counts.commanded(self.actions)
+
+    def _lags(self, facts: list[Facts]) -> bool:
+        """Whether another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
+        find nothing new: nobody says when a record was worked off, or a watermark has come through."""
+        scope = next((own.scope for one in facts for own in one.scopes if outermost(own.scope)), None)
+        if scope is None:
+            return False  # nothing leaves it
+        wanted = self._entered()
+        if wanted == MAX_TIME:
+            return scope not in self.idle
+        if wanted == LAST_TIME and all(one.ended for one in facts):
+            return False  # the end comes with that of the input
+        return scope in self.idle or self.released.get(scope, MIN_TIME) < wanted
+
+    def _entered(self) -> int:
+        """How far event time has come everywhere where it comes into the nest."""
+        if len(self.entered) < self.spec.slots:
+            return MIN_TIME
+        return min(one.watermark for one in self.entered.values())
+
+    def _live(self) -> int | None:
+        """The same where the input goes on; None where it does nowhere."""
+        if len(self.entered) < self.spec.slots:
+            return None
+        return min((one.live for one in self.entered.values() if one.live is not None), default=None)
+
+    # Rounds.
+
+    def _round(self, slot: int, report: RoundReport) -> Sent:
+        rounds = self.rounds
+        known = rounds.reports.get(slot)
+        if not self.spec.rounds or (known is not None and report.round < known.round):
+            why = "which has no rounds" if known is None or not self.spec.rounds else f"after round {known.round}"
+            raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}, {why}")
+        rounds.heard(slot, report)
+        if rounds.stopped or len(rounds.reports) < self.spec.slots or rounds.going_on:
+            return []
+        said = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
+        if not said:
+            return []
+        newest = max(one.round for one in said.values())
+        behind = [slot for slot, one in said.items() if one.round < newest]
+        if behind:
+            if newest <= rounds.started:
+                return []  # already started
+            rounds.start(newest)  # started before the checkpoint that was restored; some slots have not heard
+            return [(one, StartRound(self.number, newest)) for one in behind]
+        if newest < rounds.started or not any(one.waiting for one in said.values()):
+            return []
+        last = self.spec.rounds_max is not None and newest + 1 >= self.spec.rounds_max
+        if last or any(one.verdict for one in said.values()):
+            rounds.stopped = True
+            return self._all(StopRounds(self.number))
+        rounds.start(newest + 1)
+        return self._all(StartRound(self.number, newest + 1))
+
+    def _all(self, message: AnyMessage) -> Sent:
+        return [(slot, message) for slot in range(self.spec.slots)]
+
+
+class Nests:
+    """The bookkeeping of all nests; what is to be sent is returned as (slot, message).
+
+    Invariant N1: a wave begins only when every slot has reported the one before.
+    Invariant N2: a decision rests on the reports of all slots of the nest for one wave of one attempt.
+    Invariant N3: after `Release`, `Advance` or `CallFinish` no wave is begun because of counts before every slot has
+    followed it.
+    Invariant N4: `EndLoop` is sent at most once in an attempt, and nothing about this nest after it.
+    Invariant N5: what was released of a scope grows, idleness aside.
+    Invariant N6: a round is started only when all slots with unfinished tasks have reported the one before, and none after
+    `StopRounds`.
+    """
+
+    def __init__(self, specs: Sequence[NestSpec], pace: Pace | None = None) -> None:
+        self.specs = tuple(specs)
+        self._pace = pace if pace is not None else Pace()
+        self._before = [0] * len(self.specs)
+        """How many waves there were in earlier attempts."""
+        self._nests: list[_Nest] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """An attempt begins: nothing is known."""
+        self._before = [self.waves(nest.number) for nest in self._nests] or self._before
+        self._nests = [_Nest(number, spec, self._pace) for number, spec in enumerate(self.specs)]
+
+    def message(self, slot: int, message: FromWorker, now: int) -> Sent:
+        """A worker says something of a nest. Raises `ProtocolViolation` for what it cannot mean."""
+        number = message.nest
+        if not 0 <= number < len(self._nests) or not 0 <= slot < self.specs[number].slots:
+            raise ProtocolViolation(f"worker {slot} has no part in loop nest {number}")
+        return self._nests[number].message(slot, message, now)
+
+    def replaced(self, slot: int) -> None:
+        """The worker of a slot was replaced, and has done what the lost one did."""
+        for nest in self._nests:
+            nest.replaced.add(slot)
+
+    def tick(self, now: int) -> Sent:
+        """The clock moved."""
+        return [said for nest in self._nests for said in nest.maybe_launch(now)]
+
+    def next_tick(self) -> int | None:
+        """When the clock alone gives something to do next, or None."""
+        return min((due for nest in self._nests if (due := nest.due_at()) is not None), default=None)
+
+    def ended(self, nest: int) -> bool:
+        """Whether a nest was told to end in this attempt."""
+        return self._nests[nest].ended
+
+    def waves(self, nest: int) -> int:
+        """How many waves were begun in a nest, over all attempts."""
+        return self._before[nest] + self._nests[nest].wave

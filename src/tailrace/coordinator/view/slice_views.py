@@ -1,0 +1,92 @@
+"""Shows the slices of a job and its checkpoints, by what the bookkeepers know. Nothing follows from it."""
+
+from __future__ import annotations
+
+from tailrace.coordinator.durability.checkpoints import PendingCheckpoint
+from tailrace.coordinator.durability.outages import Outage
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.stats import Books, PendingStats, Waits
+from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
+from tailrace.coordinator.workers.failovers import Marks
+from tailrace.coordinator.workers.roster import Roster, Slot
+from tailrace.coordinator.workers.standbys import Standby, Standbys
+from tailrace.coordinator.workers.takeovers import Takeovers
+from tailrace.protocol.deployment import PHASES
+
+
+def slices_of(roster: Roster, takeovers: Takeovers, offset: int) -> Slices:
+    """All slices of a job. `offset`: from the coordinator's clock to microseconds since 1970. Other threads ask, too."""
+    standbys = roster.standbys
+    ready = sum(one.ready for one in standbys.all), len(standbys.all)
+    found = tuple(_slice(slot, standbys, takeovers, offset) for slot in roster.slots)
+    return Slices(found, ready if takeovers.enabled else None)
+
+
+def _slice(slot: Slot, standbys: Standbys, takeovers: Takeovers, offset: int) -> SliceStatus:
+    failovers, index, hello = takeovers.failovers, slot.index, slot.hello
+    last = failovers.last.get(index)
+    entries, log, kept = slot.log
+    return SliceStatus(
+        index,
+        None if hello is None else hello.host,
+        None if hello is None else hello.executor or None,
+        None if hello is None else hello.pid,
+        failovers.attempts.get(index, slot.attempt),
+        tuple(found for one in standbys.all if index in one.slots for found in _standby(one, index, standbys)),
+        entries,
+        log,
+        kept,
+        failovers.counts.get(index, 0),
+        index in failovers.under_way,
+        None if last is None else _failover(last, offset),
+        failovers.refused.get(index, ""),
+    )
+
+
+def _standby(one: Standby, slot: int, standbys: Standbys) -> list[SliceStandby]:
+    """A standby that is to hold a slice; nothing where it is gone in this very moment."""
+    hello = one.hello
+    if hello is None:
+        return []
+    where = one.index, hello.host, hello.executor or None, hello.pid
+    if slot not in one.holding:
+        return [SliceStandby(*where, False)]
+    behind, micros = standbys.behind(one)
+    return [SliceStandby(*where, True, one.held, behind, micros / 1e6)]
+
+
+def _failover(marks: Marks, offset: int) -> Failover:
+    parts = marks.parts()
+    return Failover((marks.noticed + offset) / 1e6, *(part / 1000 for part in (*parts, sum(parts))))
+
+
+def books_of(machine: Coordinator, now: int) -> Books | None:
+    """How the checkpoints of a job go; None where it takes none. Other threads ask, too."""
+    checkpoints, durability = machine.checkpoints, machine.durability
+    if checkpoints is None:
+        return None
+    waits = (durability.storage, durability.places)
+    return Books(
+        tuple(checkpoints.history),
+        checkpoints.completed,
+        checkpoints.aborted,
+        tuple(_under_way(one, machine.roster, now) for one in list(checkpoints.pending.values())),
+        checkpoints.in_a_row,
+        checkpoints.last_failure,
+        tuple(found for one in waits if (found := _waits(one, now)) is not None),
+    )
+
+
+def _under_way(one: PendingCheckpoint, roster: Roster, now: int) -> PendingStats:
+    """A checkpoint, with the workers that it waits for, and how far that one of them is that is least far."""
+    age = max(0, now - one.triggered_at)
+    missing = tuple(slot.index for slot in roster.slots if slot.index not in one.acks)
+    if not missing:
+        return PendingStats(one.id, age, "committing" if one.committing else "to be committed")
+    told = [roster.slots[slot].phase_of(one.id) for slot in missing]
+    return PendingStats(one.id, age, min(told, key=PHASES.index), missing)
+
+
+def _waits(outage: Outage, now: int) -> Waits | None:
+    since, reason = outage.since, outage.reason
+    return None if since is None else Waits(outage.place, reason, outage.tries, max(0, now - since))

@@ -1,0 +1,169 @@
+"""Workers that are lost, and replaced while the others go on: what is asked, told and started for that, and when it is not
+done. What is known of them is in `takeovers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Replayed, Send
+from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
+from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.job.failures import Cause
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import Nests
+from tailrace.coordinator.output.output import PUBLISHER
+from tailrace.coordinator.workers.roster import Roster
+from tailrace.coordinator.workers.takeovers import Takeovers
+from tailrace.protocol.deployment import FailureKind
+from tailrace.protocol.replay import Replaced
+from tailrace.state.manifest import encode_manifest
+
+
+class Replacements:
+    """The bookkeeping of one job; what follows is for its course to carry out."""
+
+    def __init__(
+        self, limits: Limits, roster: Roster, durability: Durability, nests: Nests, takeovers: Takeovers
+    ) -> None:
+        self._limits = limits
+        self._roster = roster
+        self._durability = durability
+        self._nests = nests
+        self._takeovers = takeovers
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody is being replaced."""
+        return bool(self._takeovers.active)
+
+    # A worker is lost.
+
+    def refused(self, cause: Cause, status: JobStatus) -> str | None:
+        """Why others cannot go on where this has failed. Empty: it is no loss of a worker; None: they can."""
+        if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
+            return ""
+        return self._takeovers.refused(cause.slot) or self._out_of_place(cause.slot, status)
+
+    def _out_of_place(self, slot: int, status: JobStatus) -> str | None:
+        if status not in (JobStatus.RUNNING, JobStatus.STOPPING):
+            return f"the job is {status}"
+        if self._durability.checkpoints is None:
+            return "the job takes no checkpoints"
+        if self._durability.may_be_stopped:
+            return "the checkpoint of a stop is being committed"
+        others = [one for one in self._roster.slots if one.index != slot and one.index not in self._takeovers.active]
+        return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
+
+    def not_replaced(self, cause: Cause, why: str) -> Decisions:
+        """The loss of a worker is not covered."""
+        assert cause.slot is not None
+        self._takeovers.failovers.refuse(cause.slot, why)
+        return [NotReplaced(cause.slot, why)]
+
+    def begin(self, cause: Cause, now: int, there: bool) -> Decisions:
+        """A worker is lost, and is replaced: checkpoints under way are given up, another process is wanted where none is
+        `there`, and the others are asked what they know."""
+        assert cause.slot is not None
+        given_up = self._durability.suspend(f"worker {cause.slot} is being replaced", now)
+        decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
+        if cause.slot not in self._takeovers.active:
+            decided.append(Replacing(cause.slot, cause))
+        for useless in self._takeovers.begin(cause.slot, now):
+            slot = self._roster.slots[useless]
+            decided.append(CloseLink(slot.index, slot.epoch))
+            self._roster.lose(slot.index)
+            decided += self._roster.replace(slot.index)
+        return [*decided, *self._roster.replace(cause.slot, there), *self.ask()]
+
+    def cannot_reach(self, index: int, what: str) -> Decisions | None:
+        """One that takes a place, and has not gone on, cannot reach another worker: that one is lost as well, most likely.
+        None where it is none of those."""
+        if not self._does_again(index):
+            return None
+        slot = self._roster.slots[index]
+        closed = CloseLink(index, slot.epoch)
+        self._roster.lose(index)
+        return [closed, Cause(what, FailureKind.WORKER, slot=index)]
+
+    def cut_off(self, links: Iterable[tuple[int, int]]) -> Decisions:
+        """Links have been closed for a while between workers that live: (who said so, the peer). What went over one is lost.
+        One that takes a place, and has not gone on, is replaced once more: nobody has had anything from it. Where both had
+        others depend on them, all start again."""
+        found: list[tuple[int, str]] = []
+        for slot, peer in links:
+            what = f"worker {slot} has lost the connection to worker {peer}, which lives"
+            again = [one for one in (slot, peer) if self._does_again(one)]
+            if not again:
+                return [Cause(what, FailureKind.PEER, slot=None)]
+            found.append((again[0], what))
+        # The others that do again are ended with the first one: no more is to be done for their links.
+        return self.cannot_reach(*found[0]) or [] if found else []
+
+    def _does_again(self, index: int) -> bool:
+        active = self._takeovers.active.get(index)
+        return active is not None and active.resumed
+
+    # What is known is told.
+
+    def ask(self) -> Decisions:
+        """Once it is known what is restored, survivors say what they know of the lost ones."""
+        takeovers = self._takeovers
+        if not takeovers.waiting or self._durability.committing:
+            return []
+        newest = self._durability.newest
+        takeovers.checkpoint = 0 if newest is None else newest[0]
+        return [Tell(lost, slot) for lost in takeovers.ask() for slot in takeovers.survivors]
+
+    def committed(self) -> Decisions:
+        """A manifest was on its way when a worker was lost, and is there."""
+        return self.ask() if self.active else []
+
+    def resume(self, plan: bytes) -> Decisions:
+        """The replacements are told what to do, when all of them are there, and all is known."""
+        takeovers, slots = self._takeovers, [self._roster.slots[slot] for slot in sorted(self._takeovers.active)]
+        if not takeovers.ready or not all(slot.connected for slot in slots):
+            return []
+        assert takeovers.checkpoint is not None
+        why = takeovers.cut_short()
+        if why is not None:
+            return [Cause(why, FailureKind.WORKER)]
+        claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
+        in_flight = [] if origin.restored is None else [*origin.restored.in_flight]
+        peers = self._roster.peers()
+        told: Decisions = []
+        for slot in slots:
+            peer = next(one for one in peers if one.slot == slot.index)
+            told += [Tell(Replaced(peer, takeovers.checkpoint), one) for one in takeovers.survivors]
+        for slot in slots:
+            slot.deployed = True
+            takeovers.resumes += 1
+            deploy = origin.deploy(plan, peers, claims.incarnation, slot.attempt + takeovers.resumes)
+            if newest is not None:
+                manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
+                deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
+            takeovers.failovers.resumes(slot.index, deploy.attempt)
+            told.append(Tell(takeovers.resume(slot.index, deploy, in_flight), slot.index))
+        return told
+
+    def replayed(self, slot: int, heard: int, now: int) -> Decisions:
+        """A replacement is where the lost one was."""
+        active = self._takeovers.active.get(slot)
+        if active is None or not active.resumed:
+            return []
+        said = self._takeovers.over(slot, heard)
+        if said is None:
+            return [Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER)]
+        self._takeovers.failovers.replayed(slot, now)
+        self._nests.replaced(slot)
+        place = self._roster.slots[slot]
+        decided: Decisions = [Replayed(slot, now - active.began_at)]
+        decided += [Send(place.index, place.epoch, message) for message in said]
+        if slot == PUBLISHER:
+            decided += self._durability.output.publisher_replaced()
+        if not self.active:
+            self._roster.standbys.fill_at_last(now + self._limits.calm)
+            self._durability.resume()
+        return decided

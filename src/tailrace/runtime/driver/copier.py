@@ -1,0 +1,79 @@
+"""Copies savepoints of one job, in a thread of its own: the commits of its checkpoints do not wait for a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.coordinator.actions import CopySavepoint
+from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import TailraceError, error_text
+from tailrace.runtime.eventloop.clock import monotonic_micros
+from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.storing import StorageThread
+from tailrace.state.manifest import Manifest
+from tailrace.state.paths import SAVEPOINT
+from tailrace.storage.copying import copy_savepoint, default_place, remove
+from tailrace.storage.opening import open_folder
+from tailrace.storage.store import Store
+
+CLOSE_SECONDS = 30.0
+
+
+class Copier:
+    """The savepoints that are to be copied out of a job's folder. Nothing is started before the first one."""
+
+    def __init__(
+        self, store: Store, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+    ) -> None:
+        self._store, self._loop, self._name, self._machine, self._carry_out = store, loop, name, machine, carry_out
+        self._thread: StorageThread | None = None
+        self._over = False
+        self._unheard: dict[str, Manifest] = {}
+        """Copies that are there, by where they are, until the coordinator has heard of them."""
+
+    def copy(self, action: CopySavepoint) -> None:
+        """Copies a savepoint; the coordinator hears how it went."""
+        if self._thread is None:
+            self._thread = StorageThread(self._loop, f"tailrace-savepoints-{self._name}")
+        self._thread.do(lambda: self._copy(action))
+
+    def close(self) -> None:
+        """The job is over: what is not copied by now is given up, and what the coordinator has not heard of is removed."""
+        self._over = True
+        if self._thread is not None:
+            self._thread.close(CLOSE_SECONDS)
+        for url, savepoint in list(self._unheard.items()):
+            self._remove(url, savepoint)
+
+    # In the thread.
+
+    def _copy(self, action: CopySavepoint) -> None:
+        machine, number = self._machine, action.checkpoint
+        try:
+            url = action.target or default_place(self._store.url, action.savepoint)
+            target = open_folder(url, self._store.storage_options)
+            size = copy_savepoint(self._store.folder, target, action.savepoint, lambda: self._over)
+        except Exception as error:
+            reason = str(error.args[0]) if isinstance(error, TailraceError) else f"{error_text(error)}"
+            self._tell(lambda: machine.not_copied(number, reason, monotonic_micros()))
+            return
+        self._unheard[target.url] = action.savepoint
+
+        def heard() -> None:
+            savepoint = self._unheard.pop(target.url)
+            if not machine.copied(number, target.url, size, monotonic_micros()):
+                self._remove(target.url, savepoint)
+
+        self._tell(heard)
+
+    def _tell(self, event: Callable[[], object]) -> None:
+        def act() -> None:
+            event()
+            self._carry_out()
+
+        assert self._thread is not None
+        self._thread.tell(act)
+
+    def _remove(self, url: str, savepoint: Manifest) -> None:
+        names = [SAVEPOINT, *(file.name for file in savepoint.files)]
+        remove(open_folder(url, self._store.storage_options), names, whole=True)

@@ -1,0 +1,279 @@
+"""What becomes of the jobs of a process when its main program ends.
+
+- By its last line or `sys.exit`: the exit waits for them. A failure then is printed on stderr, since the program can no
+  longer ask, and the exit code is 1.
+- By an exception that nobody caught: they are cancelled, since nobody is left to look after them; but for jobs of
+  which their user said that they go on (`execute(..., if_program_fails="wait")`).
+- By SIGTERM: they are cancelled, and the process ends of the signal. Programs that handle SIGTERM themselves do so.
+- By Ctrl-C while the exit waits: the same.
+- By either, where the user wants jobs stopped (`tailrace run --on-signal stop`): they are stopped, with a checkpoint at
+  their end, and the program goes on as it does when they have finished. A second signal kills it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 - registers before us what it does at the exit: the last goes first
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Literal, Protocol
+
+from tailrace.coordinator.durability.stopping import Aim
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.runtime.driver.requests import Stop, Wish, WishFuture
+
+PATIENCE = 25.0
+"""How long the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
+CANCELLED_FROM_OUTSIDE = 130
+"""The exit code when somebody else has cancelled a job that the exit waited for, as that of `tailrace run`."""
+
+
+class Runner(Protocol):
+    """Who runs a job. `JobRunner` is one."""
+
+    ended: threading.Event
+    status: JobStatus
+
+    def cancel(self) -> None: ...
+
+    def wish(self, wish: Wish) -> WishFuture: ...
+
+
+@dataclass(eq=False)
+class Leaving:
+    """A job as the end of the process sees it."""
+
+    name: str
+    runner: Runner
+    why: Callable[[], Exception | None]
+    """Why it failed, once it has."""
+    if_program_fails: Literal["cancel", "wait"] = "cancel"
+    on_signal: Literal["cancel", "stop"] = "cancel"
+    """What SIGTERM does to it, and with `stop` also Ctrl-C."""
+    seen: bool = False
+    """Whether the program has asked how it ended."""
+    cancelled: bool = False
+    """Whether the program has cancelled it."""
+
+    @property
+    def is_active(self) -> bool:
+        return not self.runner.ended.is_set()
+
+    @property
+    def unseen(self) -> JobStatus | None:
+        """FAILED or CANCELLED, if the program has neither seen nor caused it. Else None."""
+        status = self.runner.status
+        if self.is_active or self.seen or status is JobStatus.FINISHED:
+            return None
+        return None if status is JobStatus.CANCELLED and self.cancelled else status
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.runner.cancel()
+
+
+_watched: list[Leaving] = []
+_signal: list[int] = []
+"""The signal that ends this process, once there was one."""
+_to_stop = threading.Event()
+"""Whether a signal has come that stops the jobs of this process."""
+_stopper: list[threading.Thread] = []
+"""Who stops them then: a signal comes in the middle of anything, where no lock may be taken, and no thread started."""
+
+
+def watch(job: Leaving) -> None:
+    """From now on the end of this process minds the job."""
+    # The others have nothing left to tell.
+    _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]
+    _watched.append(job)
+    if _to_stop.is_set():
+        _say(f"the process was told to end: job {job.name!r} is cancelled")
+        job.runner.cancel()
+    elif threading.current_thread() is threading.main_thread():
+        _heed_signals(job.on_signal == "stop")
+
+
+def _heed_signals(stops: bool) -> None:
+    """Programs that handle a signal themselves go on doing so."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _stopped if stops else _terminated)
+    if stops and not _interactive() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stopped)
+    if stops and not _stopper:
+        _stopper.append(threading.Thread(target=_stop_when_told, name="tailrace-signals", daemon=True))
+        _stopper[0].start()
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    """The jobs are to stop, and the program goes on. A second signal, of either kind, kills it."""
+    running = _running()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL if running else signal.default_int_handler)
+    if running:
+        _to_stop.set()
+    else:  # also in a process that was forked from the one whose jobs these are
+        os.kill(os.getpid(), number)
+
+
+def _stop_when_told() -> None:
+    _to_stop.wait()
+    stopping = []
+    for job in _running():
+        _say(f"job {job.name!r} is being stopped, with a checkpoint at its end; another signal kills the process")
+        stopping.append((job, job.runner.wish(Stop(Aim()))))
+    for job, future in stopping:
+        error = future.exception()
+        if error is not None and job.is_active:
+            _say(f"job {job.name!r} does not stop ({error}), so it is cancelled")
+            job.runner.cancel()
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """The process is to end. What it was doing is left by `SystemExit`, so that `finally` blocks run."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one is not waited for
+    running = _running()
+    if not running:  # also in a process that was forked from the one whose jobs these are
+        os.kill(os.getpid(), number)
+        return
+    _signal.append(number)
+    for job in running:
+        _say(f"SIGTERM: job {job.name!r} is cancelled")
+        job.cancel()
+    raise SystemExit(128 + number)
+
+
+def _at_exit() -> None:
+    """The main program is over. The interpreter is whole, but from Python 3.12 on it starts no thread any more."""
+    try:
+        if not _signal:
+            _after_program(None if _interactive() else _uncaught())
+    except KeyboardInterrupt:
+        _signal.append(signal.SIGINT)
+    except SystemExit:  # of SIGTERM
+        pass
+    if _signal:
+        number = _signal[0]
+        _cancel_all()
+        _last(lambda: _die_of(number))
+    elif not _interactive():
+        _tell_unseen()
+
+
+def _after_program(failed: BaseException | None) -> None:
+    """Waits for the jobs that go on without the program, and ends the others."""
+    if failed is not None:
+        interrupted = isinstance(failed, KeyboardInterrupt)
+        why = "was interrupted" if interrupted else f"failed ({type(failed).__name__})"
+        staying = [] if interrupted else [job for job in _running() if job.if_program_fails == "wait"]
+        for job in _running():
+            if job in staying:
+                _say(
+                    f"the program {why}; job {job.name!r} goes on (if_program_fails='wait'), and the exit waits for it"
+                )
+            else:
+                _say(f"job {job.name!r} is cancelled, because the program {why}")
+        _cancel_all(staying)
+    elif _interactive() and _running():
+        _say(f"waiting for {', '.join(repr(job.name) for job in _running())}; Ctrl-C cancels")
+    while running := _running():  # a thread of the program may still start one
+        running[0].runner.ended.wait()
+
+
+def _cancel_all(but: Sequence[Leaving] = ()) -> None:
+    """Cancels jobs and sees them end. A process that hangs in a job that does not end is of no use to anybody."""
+    deadline = time.monotonic() + PATIENCE
+    ending = [job for job in _running() if job not in but]
+    for job in ending:
+        job.cancel()
+    late: list[str] = []
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # a second signal is not waited for
+        late = [job.name for job in ending if not job.runner.ended.wait(max(0.0, deadline - time.monotonic()))]
+    if late:
+        _say(
+            f"{', '.join(map(repr, late))} did not end within {PATIENCE:.0f} s of being cancelled; the exit does not wait "
+            f"longer"
+        )
+        number = _signal[0] if _signal else 0
+        _leave(lambda: _die_of(number) if number else os._exit(1))
+
+
+def _running() -> list[Leaving]:
+    return [job for job in _watched if job.is_active]
+
+
+def _tell_unseen() -> None:
+    """Prints the unseen ends of jobs, and sets the exit code for the parent process."""
+    code = 0
+    for job in _watched:
+        ended = job.unseen
+        if ended is JobStatus.FAILED:
+            _say(str(job.why()))
+            code = 1
+        elif ended is JobStatus.CANCELLED:
+            _say(f"job {job.name!r} was cancelled, and not by this program")
+            code = code or CANCELLED_FROM_OUTSIDE
+    if code:
+        _last(lambda: os._exit(code))
+
+
+def _uncaught() -> BaseException | None:
+    """The exception that has ended the main program, as the interpreter noted it before it printed it. Others note theirs
+    in the same place, and those have left less than the whole stack."""
+    found = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    trace = getattr(found, "__traceback__", None)
+    if isinstance(found, BaseException) and trace is not None and trace.tb_frame.f_back is None:
+        return found
+    return None
+
+
+def _interactive() -> bool:
+    """Whether a person types what is run: errors before the exit were seen, and nobody looks at the exit code."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def _last(end: Callable[[], object]) -> None:
+    """Ends the process by `end`, once all threads of the program have ended. From here on the interpreter has no way of
+    its own to change how it ends."""
+    atexit.register(_leave, end)  # the last to be registered is the first to be called, and calls the others
+
+
+def _leave(end: Callable[[], object]) -> None:
+    """Ends the process by `end`, after all other exit handlers."""
+    atexit.unregister(_leave)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or None, or nobody reads it
+            stream.flush()
+    end()
+
+
+def _die_of(number: int) -> None:
+    """Ends as of the signal: the parent process expects to see that."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):  # there may be no stderr any more
+        print(f"tailrace: {text}", file=sys.stderr, flush=True)
+
+
+def _guarded() -> None:
+    try:
+        _at_exit()
+    except BaseException:  # the interpreter would tell it in a way that nobody understands
+        traceback.print_exc()
+
+
+# Before the threads are joined, where an interrupt would be taken for a fault of the interpreter. `concurrent.futures`
+# does the same; where a Python has no such hook, the exit waits all the same, and less politely.
+getattr(threading, "_register_atexit", atexit.register)(_guarded)
+os.register_at_fork(after_in_child=_watched.clear)  # jobs are those of the process that started them

@@ -1,0 +1,181 @@
+"""A job's work in its checkpoint folder. Each piece is one call in the storage thread, which reports to the coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+from tailrace.coordinator.actions import (
+    Claim,
+    Commit,
+    CopySavepoint,
+    Delete,
+    MarkPublished,
+    MarkSwept,
+    StoreAction,
+    Sweep,
+)
+from tailrace.coordinator.job.failures import storage_failure
+from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import error_text
+from tailrace.log import log
+from tailrace.runtime.driver.copier import Copier
+from tailrace.runtime.eventloop.clock import monotonic_micros
+from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.storing import StorageThread
+from tailrace.state.ending import Ending
+from tailrace.storage.endings import Awaited, awaited, leave
+from tailrace.storage.origins import claim_again
+from tailrace.storage.store import Store
+
+REMOVED_WITHIN, READ_WITHIN = 30.0, 5.0
+"""Seconds that the end of a job waits for its storage: to remove checkpoints, and to say what output those have that stay.
+The next start does what was not done."""
+
+
+class JobStore:
+    """The storage of one job's checkpoints, as its coordinator's driver uses it."""
+
+    def __init__(
+        self, store: Store, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._machine = machine
+        self._carry_out = carry_out
+        """Carries out what the coordinator wants done after an event."""
+        self._thread = StorageThread(loop, f"tailrace-storage-{name}")
+        self._copier = Copier(store, loop, name, machine, carry_out)
+        self.origin_marked: Callable[[], bool] | None = None
+        """Whether the checkpoint that the job started from is marked as published, looked up in its folder."""
+
+    def act(self, action: StoreAction) -> None:
+        """Carries out an action of the coordinator."""
+        match action:
+            case Claim():
+                self._thread.do(self._claim)
+            case Commit():
+                self._thread.do(lambda: self._commit(action))
+            case Delete():
+                self._thread.do(lambda: self._remove(action.names))
+            case MarkPublished():
+                self._thread.do(lambda: self._mark(action.path))
+            case MarkSwept():
+                self._thread.do(self._mark_swept)
+            case CopySavepoint():
+                self._copier.copy(action)
+            case Sweep():
+                self._thread.do(lambda: self._sweep(action))
+            case _:
+                assert_never(action)
+
+    def end(self, surplus: list[str] | None, ending: Ending | None = None) -> Awaited | None:
+        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. `ending`: the mark
+        that it leaves of its end. Gives the perhaps unpublished output of checkpoints that stay; None where that is not
+        known."""
+        kept: list[Awaited | None] = [None]
+
+        def tidy() -> None:
+            kept[0] = {} if self._leave(surplus, ending) else self._prepared()
+
+        self._copier.close()  # what it still copies is given up, and may be among what goes now
+        self._thread.do(tidy)
+        self._thread.do(self._release)
+        self._thread.close(REMOVED_WITHIN if surplus is not None else READ_WITHIN)
+        return kept[0]
+
+    # In the thread.
+
+    def _tell(self, event: Callable[[], object]) -> None:
+        def act() -> None:
+            event()
+            self._carry_out()
+
+        self._thread.tell(act)
+
+    def _claim(self) -> None:
+        machine = self._machine
+        if self._thread.closed:  # the job has ended while the storage did not answer
+            return
+        try:
+            found = claim_again(self._store, machine.run_id, self.origin_marked)
+        except Exception as error:
+            reason, kind = f"{error_text(error)}", storage_failure(error)
+            self._tell(lambda: machine.claim_failed(reason, monotonic_micros(), kind))
+            return
+        if found.origin_published:
+            self._tell(machine.origin_published)
+        self._tell(lambda: machine.claimed(found.incarnation, found.manifest, found.path, monotonic_micros()))
+
+    def _commit(self, action: Commit) -> None:
+        machine, number = self._machine, action.checkpoint
+        if self._thread.closed:
+            return
+        try:
+            path = self._store.commit(action.incarnation, action.after, number, action.data, action.needs)
+            url = self._store.url_of(path)
+        except Exception as error:
+            reason, kind = f"{error_text(error)}", storage_failure(error)
+            self._tell(lambda: machine.not_committed(number, reason, kind, monotonic_micros()))
+            return
+        self._tell(lambda: machine.committed(number, path, url, monotonic_micros()))
+
+    def _remove(self, names: list[str]) -> None:
+        with self._warning(f"could not delete {len(names)} files of old checkpoints"):
+            self._store.delete(names)
+
+    def _mark(self, path: str) -> None:
+        machine = self._machine
+        try:
+            self._store.mark_published(path)
+        except Exception:
+            log.warning("job %r: could not mark a checkpoint as published", self._name, exc_info=True)
+            self._tell(lambda: machine.not_marked(path, monotonic_micros()))
+            return
+        self._tell(lambda: machine.marked(path, monotonic_micros()))
+
+    def _sweep(self, action: Sweep) -> None:
+        with self._warning("could not remove files that an earlier attempt left behind"):
+            self._store.sweep(action.incarnation, action.needed)
+            if action.keep_runs:
+                self._store.prune(action.keep_runs, [action.spare])
+
+    def _mark_swept(self) -> None:
+        with self._warning("could not note that output left behind was removed"):
+            self._store.mark_swept()
+
+    def _leave(self, surplus: list[str] | None, ending: Ending | None) -> bool:
+        """Marks the end, and removes all of this run, where that is wanted: whether all is gone. Where the storage is out
+        of reach the last checkpoint stays, and the next start goes on from it."""
+        if surplus is None and ending is None:
+            return False
+        with self._warning("its end could not be marked, or its checkpoints not be removed"):
+            return leave(self._store, self._machine.run_id, ending, surplus)
+        return False
+
+    def _prepared(self) -> Awaited | None:
+        """The prepared output of the checkpoints that stay. None where it is not known: then none of it is removed."""
+        checkpoints = self._machine.checkpoints
+        assert checkpoints is not None
+        try:
+            return awaited(self._store, self._machine.run_id, checkpoints.kept_paths)
+        except Exception:
+            log.warning(
+                "job %r: its last checkpoint cannot be read, so no prepared output is removed",
+                self._name,
+                exc_info=True,
+            )
+            return None
+
+    def _release(self) -> None:
+        with contextlib.suppress(Exception):  # the next start finds that our process is gone
+            self._store.release(self._machine.incarnation)
+
+    @contextlib.contextmanager
+    def _warning(self, what: str) -> Iterator[None]:
+        """For work that the next start repeats if it fails here: a failure only goes into the log."""
+        try:
+            yield
+        except Exception:
+            log.warning("job %r: " + what, self._name, exc_info=True)

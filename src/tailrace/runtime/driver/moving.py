@@ -1,0 +1,56 @@
+"""Workers whose machine is about to go: a checkpoint is taken, and they move elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.stats import CheckpointStats
+from tailrace.runtime.eventloop.clock import monotonic_micros
+
+CHECKPOINT_SECONDS = 10.0
+"""How long a move waits for a checkpoint. Machines that go leave little time: 30 s on Kubernetes."""
+
+
+class Moving:
+    """Those of one job, in the thread of its coordinator. `carry_out` carries out what the coordinator wants."""
+
+    def __init__(self, machine: Coordinator, carry_out: Callable[[], None]) -> None:
+        self._machine = machine
+        self._carry_out = carry_out
+        self._waiting: set[tuple[int, int]] = set()
+        self._at = 0.0
+        self._asked = 0
+        """How many checkpoints were asked for. One of an earlier move may come late, and says nothing of this one."""
+
+    def leaving(self, launches: Collection[tuple[int, int]]) -> None:
+        """The machines of these starts of slots will go. May be told again and again, as long as they are there."""
+        machine = self._machine
+        if not machine.movable or machine.status is not JobStatus.RUNNING or not launches:
+            return
+        first = not self._waiting
+        self._waiting.update(launches)
+        if first:
+            self._at = time.monotonic() + CHECKPOINT_SECONDS
+            self._asked += 1
+            asked, taken = self._asked, Future[CheckpointStats]()
+            taken.add_done_callback(lambda done: self._go(asked))
+            machine.checkpoint(taken, monotonic_micros())
+            self._carry_out()
+
+    def _go(self, asked: int) -> None:
+        if asked == self._asked:
+            self._at = 0.0  # whatever became of it: nothing more is to be waited for
+
+    def wait(self) -> float | None:
+        """Seconds until there is something to do; None for nothing."""
+        return max(0.0, self._at - time.monotonic()) if self._waiting else None
+
+    def turn(self) -> None:
+        """Moves them, if it is time."""
+        if self._waiting and self._at <= time.monotonic():
+            launches, self._waiting = self._waiting, set()
+            self._machine.move(launches, monotonic_micros())

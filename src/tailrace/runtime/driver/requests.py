@@ -1,0 +1,79 @@
+"""What somebody wants of a running job, and waits for: values, because the coordinator may be in another process."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from tailrace.coordinator.durability.stopping import Aim
+from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import CheckpointError
+
+WishFuture = Future[Any]
+"""What becomes of a wish: `CheckpointStats`, `SavepointStats` (or, of a stop that leaves neither, None), or a
+`CheckpointError` that says why not."""
+
+
+class Unheard(CheckpointError):
+    """The job had ended before its coordinator heard of the wish, or answered it."""
+
+
+@dataclass(frozen=True)
+class TakeCheckpoint:
+    """A checkpoint, now."""
+
+
+@dataclass(frozen=True)
+class TakeSavepoint:
+    """A savepoint, now."""
+
+    target: str = ""
+    """The path or URL of its folder; empty for the usual one."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The end of the job, in order."""
+
+    aim: Aim
+
+
+Wish = TakeCheckpoint | TakeSavepoint | Stop
+
+
+def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
+    """Has a coordinator see to a wish. What becomes of it is an action that carries the future."""
+    match wish:
+        case TakeCheckpoint():
+            machine.checkpoint(future, now)
+        case TakeSavepoint():
+            machine.savepoint(future, wish.target, now)
+        case Stop():
+            machine.stop(future, wish.aim, now)
+        case _:
+            assert_never(wish)
+
+
+def wish_of(request: dict[str, Any]) -> Wish | None:
+    """The wish of another process of this user; None where it is none that is known."""
+    match request.get("verb"):
+        case "checkpoint":
+            return TakeCheckpoint()
+        case "savepoint":
+            return TakeSavepoint(str(request.get("path") or ""))
+        case "stop":
+            place = request.get("savepoint")
+            return Stop(Aim(bool(request.get("drain")), None if place is None else str(place)))
+    return None
+
+
+def told(future: WishFuture) -> dict[str, Any]:
+    """What has become of a wish, for another process."""
+    error = future.exception()
+    if error is not None:
+        return {"error": str(error)}
+    stats = future.result()
+    if stats is None:
+        return {}
+    return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}

@@ -1,0 +1,93 @@
+"""What a user sets, in the units of the machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Rate, Strategy
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import NestSpec
+from tailrace.coordinator.output.origin import NOTHING, StartFrom
+from tailrace.elements.durations import span_micros
+from tailrace.graph.operators import Source
+from tailrace.graph.plan import Plan
+from tailrace.state.ending import Dataflow
+from tailrace.storage.origins import Origin
+from tailrace.storage.store import Store
+
+
+def settings_of(config: CheckpointConfig, folder: str = "", dataflow: Dataflow = ()) -> CheckpointSettings:
+    """Checkpoint settings for a coordinator; `folder` is the URL of the job's folder, `dataflow` what it runs."""
+    return CheckpointSettings(
+        interval=None if config.interval is None else span_micros(config.interval),
+        timeout=span_micros(config.timeout),
+        min_pause=span_micros(config.min_pause),
+        max_concurrent=config.max_concurrent,
+        tolerated_failures=config.tolerated_failures,
+        keep=config.keep,
+        keep_runs=config.keep_runs or 0,
+        overtakes_after=_overtakes_after(config),
+        most_inflight=config.max_inflight_bytes if config.mode == "unaligned-max-inflight" else -1,
+        ahead=config.writes_ahead,
+        origin=folder,
+        retain=config.retain,
+        dataflow=dataflow,
+    )
+
+
+def limits_of(config: CheckpointConfig | None, slot_timeout: float, notice: float) -> Limits:
+    """How long a coordinator waits. `slot_timeout`: for its slots, and `notice` more at a restart, both in seconds."""
+    limits = Limits(slots=int(slot_timeout * 1_000_000), notice=int(notice * 1_000_000))
+    return limits if config is None else replace(limits, patience=span_micros(config.storage_patience))
+
+
+def _overtakes_after(config: CheckpointConfig) -> int:
+    """Microseconds after which barriers of a checkpoint overtake records; -1: never."""
+    if not config.overtakes:
+        return -1
+    return 0 if config.alignment_timeout is None else span_micros(config.alignment_timeout)
+
+
+def start_from(origin: Origin | None, store: Store | None) -> StartFrom:
+    """The checkpoint that a run starts from, for a coordinator; `store` is the folder of its job, if it has one."""
+    if origin is None:
+        return NOTHING
+    return StartFrom(origin.manifest, origin.folder, origin.own_path(store), origin.before(store), origin.is_needed)
+
+
+def strategy_of(restart: Restart) -> Strategy:
+    """A restart strategy for a coordinator."""
+    if isinstance(restart, FixedDelay):
+        return Fixed(restart.attempts, span_micros(restart.delay))
+    if isinstance(restart, ExponentialDelay):
+        return Exponential(
+            span_micros(restart.initial),
+            span_micros(restart.maximum),
+            float(restart.multiplier),
+            span_micros(restart.reset_after),
+            restart.attempts,
+        )
+    if isinstance(restart, FailureRate):
+        return Rate(restart.failures, span_micros(restart.interval), span_micros(restart.delay))
+    return Never()
+
+
+def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
+    """What the coordinator knows of the loop nests of a plan."""
+    return tuple(
+        NestSpec(nest.slots, None if nest.rounds is None else nest.rounds.max, nest.rounds is not None)
+        for nest in plan.nests
+    )
+
+
+def no_savepoints(plan: Plan) -> str:
+    """Why no savepoint of a dataflow would hold all that a start from it needs; empty where one does."""
+    for node in plan.graph.nodes:
+        if isinstance(node.operator, Source) and getattr(node.operator.source, "kept_by_job", False):
+            return (
+                f"the rows of the DataFrame that {node.name!r} reads are in files in the job's checkpoint folder, which a "
+                f"savepoint does not hold; write the DataFrame to Parquet files and read these with tr.sources.Parquet"
+            )
+    return ""

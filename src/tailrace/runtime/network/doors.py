@@ -1,0 +1,169 @@
+"""The coordinator's door for workers: checks them, and keeps their links and their signs of life."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import selectors
+from collections.abc import Callable
+
+from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol import wire
+from tailrace.protocol.deployment import Heartbeat, Hello
+from tailrace.protocol.wire import AnyMessage
+from tailrace.runtime.eventloop.clock import monotonic_micros
+from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.link import CONTROL, Link, LinkError
+from tailrace.runtime.network.listener import Listener
+
+
+class WorkerDoor:
+    """Links of one job's workers. Their messages go to the coordinator's machine."""
+
+    def __init__(
+        self,
+        token: bytes,
+        at: Binding,
+        loop: Loop,
+        machine: Coordinator,
+        placed: Callable[[int, AnyMessage], AnyMessage] = lambda slot, message: message,
+    ) -> None:
+        self._loop = loop
+        self._machine = machine
+        self._placed = placed
+        """What a worker says, maybe with where it is."""
+        try:
+            self.listener = Listener(token, at, loop, self._incoming)
+        except (OSError, ValueError) as error:
+            raise at.refused("workers", error) from error
+        self.links: dict[tuple[int, int], Link] = {}
+        """By slot and epoch."""
+        self.pids: dict[tuple[int, int], int] = {}
+        """The process of each start of a slot or standby."""
+        self.no_workers = 0
+        """Connections that knew the token and were of no worker that is wanted."""
+        self._hearts: dict[Link, int] = {}
+        self._strangers: set[Link] = set()
+        self._speech = wire.Speech()
+
+    def send(self, slot: int, epoch: int, message: AnyMessage) -> None:
+        """A message to a worker, where it is still there. Raises `TooLarge`."""
+        link = self.links.get((slot, epoch))
+        if link is None:
+            return
+        try:
+            link.send(CONTROL, self._speech.encode(message))
+            link.flush()
+            self._watch(link)
+        except LinkError as error:
+            self._lost(slot, epoch, error.reason)
+
+    def close_link(self, slot: int, epoch: int) -> None:
+        """A worker was replaced, or the coordinator no longer hears it."""
+        link = self.links.pop((slot, epoch), None)
+        if link is not None:
+            self._close(link)
+
+    def stop_hearts(self, place: int) -> None:
+        """The other thread of the worker that was started for a place learns that the job is over, even while user code
+        blocks."""
+        for heart in [heart for heart, known in self._hearts.items() if known == place]:
+            self._close(heart)
+
+    def close(self) -> None:
+        """Nobody is served any more."""
+        for link in [*self.links.values(), *self._hearts, *self._strangers]:
+            self._close(link)
+        self.listener.close()
+
+    def _incoming(self, link: Link) -> None:
+        """Somebody knows the token; the first message says who it is."""
+        self._strangers.add(link)
+        self._loop.register(link, selectors.EVENT_READ, functools.partial(self._first_message, link))
+
+    def _first_message(self, link: Link, mask: int) -> None:
+        try:
+            messages = link.readable()
+            if not messages:
+                return
+            first, *rest = [wire.decode(payload) for _, payload in messages]
+        except (LinkError, ProtocolViolation):
+            self._refuse(link)
+            return
+        if isinstance(first, Hello) and not rest:  # until it is welcome a worker says nothing else
+            self._hello(link, first)
+        elif isinstance(first, Heartbeat):
+            self._strangers.discard(link)
+            self._hearts[link] = first.slot
+            self._loop.modify(link, selectors.EVENT_READ, functools.partial(self._heart_ready, link))
+        else:
+            self._refuse(link)
+
+    def _hello(self, link: Link, hello: Hello) -> None:
+        epoch = self._machine.hello(hello, monotonic_micros())
+        if epoch is None:
+            self._refuse(link)
+            return
+        self._strangers.discard(link)
+        if hello.place is None:
+            self.pids[hello.slot, hello.launch] = hello.pid
+        link.peer = f"worker {hello.slot}"
+        self.links[hello.slot, epoch] = link
+        ready = functools.partial(self._worker_ready, hello.slot, epoch, link)
+        self._loop.modify(link, selectors.EVENT_READ, ready)
+        link.ready = ready
+
+    def _refuse(self, link: Link) -> None:
+        self.no_workers += 1
+        self._close(link)
+
+    def _worker_ready(self, slot: int, epoch: int, link: Link, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE:
+                link.flush()
+                self._watch(link)
+            if mask & selectors.EVENT_READ:
+                for _, payload in link.readable():
+                    message = self._placed(slot, wire.decode(payload))
+                    if isinstance(
+                        message, Hello
+                    ):  # a standby has taken a slot, and says nothing else until it is welcome
+                        self.links.pop((slot, epoch), None)
+                        self._hello(link, message)
+                        return
+                    self._machine.message(slot, epoch, message, monotonic_micros())
+        except LinkError as error:
+            self._lost(slot, epoch, error.reason)
+        except ProtocolViolation as error:
+            self._lost(slot, epoch, f"it broke the protocol: {error}")
+
+    def _heart_ready(self, link: Link, mask: int) -> None:
+        try:
+            for _, payload in link.readable():
+                beat = wire.decode(payload)
+                if isinstance(beat, Heartbeat):
+                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros(), beat.under_way)
+        except (LinkError, ProtocolViolation):
+            self._close(link)
+
+    def _watch(self, link: Link) -> None:
+        """Asks for writability exactly while something is queued."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
+        if link.watched != wanted:
+            assert link.ready is not None
+            self._loop.modify(link, wanted, link.ready)
+            link.watched = wanted
+
+    def _lost(self, slot: int, epoch: int, reason: str) -> None:
+        self.close_link(slot, epoch)
+        self._machine.link_lost(slot, epoch, reason, monotonic_micros())
+
+    def _close(self, link: Link) -> None:
+        self._strangers.discard(link)
+        self._hearts.pop(link, None)
+        if link.fileno() >= 0:
+            with contextlib.suppress(KeyError):
+                self._loop.unregister(link)
+            link.close()

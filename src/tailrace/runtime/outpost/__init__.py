@@ -1,0 +1,6 @@
+"""A coordinator on an executor, for a program that executors cannot reach (`docs/decisions/0022`).
+
+- `outpost`: the process that hosts the coordinator. `following`: the thread of the program that follows the job.
+- `mailbox`: letters between the two, carried by short Spark tasks, each read once and in order.
+- `hosting`: a folder of the driver that executors reach.
+"""

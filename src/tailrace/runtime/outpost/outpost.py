@@ -1,0 +1,273 @@
+"""A coordinator on an executor: the process that hosts it for a program which executors cannot reach.
+
+It serves a folder, as a driver does (`hosting`), and takes letters (`letters`) at the same port. Both are brought by short
+Spark tasks. The coordinator listens at a port of its own, and its workers reach it there as they would reach a driver; the
+program starts and ends their Spark jobs, since nobody else can.
+
+Nobody can tell a program that has died from one that is silent. So the job is cancelled, and the process ends, when no
+letter has come for `SILENCE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tailrace.coordinator.actions import Told
+from tailrace.coordinator.job.failures import Cause
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.slice_views import books_of
+from tailrace.errors import error_text
+from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.requests import WishFuture
+from tailrace.runtime.driver.slots import Leaving, SlotEnded
+from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.runtime.outpost.hosting import Answer, FolderHost, Request
+from tailrace.runtime.outpost.mailbox import (
+    Begin,
+    Cancel,
+    Ended,
+    Farewell,
+    Granted,
+    KillSlot,
+    Made,
+    Mailbox,
+    Outcome,
+    SlotFigures,
+    SlotOver,
+    StartSlot,
+    StoreAt,
+    View,
+    Wanted,
+    Warned,
+)
+from tailrace.storage.endings import Awaited
+from tailrace.storage.store import Store
+
+LETTER = "letter"
+"""The verb of a request that brings one. The answer is another one; its number is zero where that is not worth the way."""
+SILENCE_SECONDS = 60.0
+PREPARING_SECONDS = 600.0
+"""The same before the job begins: a DataFrame's query may keep all of Spark busy."""
+_LOOK_SECONDS = 0.2
+
+
+class Outpost(FolderHost):
+    """The process's own folder and letter box, until `stay` returns."""
+
+    def __init__(
+        self,
+        at: Binding,
+        limit: int,
+        *,
+        token: bytes | None = None,
+        silence: float = SILENCE_SECONDS,
+        preparing: float = PREPARING_SECONDS,
+    ) -> None:
+        self._silence, self._preparing = silence, preparing
+        self._at = at
+        self._box = Mailbox()
+        self._runner: FarRunner | None = None
+        self._heard_at = time.monotonic()
+        self._over = threading.Event()
+        self._forsaken = False
+        """Whether the program is taken for dead."""
+        self._scratch = tempfile.mkdtemp(prefix="tailrace-outpost-")
+        try:
+            super().__init__(self._scratch, at, limit, token)
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+
+    def answer(self, request: Request, data: bytes) -> tuple[Answer, bytes]:
+        if self._forsaken:
+            raise OSError("the job was cancelled, since its program had said nothing for too long")
+        if request.verb != LETTER:
+            if self._runner is not None and self._runner.ended.is_set():
+                self._heard_at = time.monotonic()  # the program fetches the job's result
+            return super().answer(request, data)
+        self._heard_at = time.monotonic()
+        for saying in self._box.receive(pickle.loads(data)):
+            self._hear(saying)
+        answer = self._box.letter()
+        return Answer(number=len(answer.said) or int(self._over.is_set())), pickle.dumps(answer, 5)
+
+    def stay(self) -> str:
+        """Serves until the program says farewell, or is silent for too long. Returns which of both it was."""
+        try:
+            while not self._over.wait(_LOOK_SECONDS):
+                silent = time.monotonic() - self._heard_at
+                if silent > (self._preparing if self._runner is None else self._silence):
+                    self._forsaken = True
+                    return f"the program has said nothing for {silent:.0f} s"
+            return "the program has said farewell"
+        finally:
+            if self._runner is not None:
+                self._runner.abandoned.set()
+                self._runner.cancel()
+                self._runner.slots.forsaken()
+                self._runner.ended.wait(30.0)
+            self.close()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _hear(self, saying: Any) -> None:
+        runner = self._runner
+        match saying:
+            case Begin():
+                self._begin(saying)
+            case Farewell():
+                self._over.set()
+            case _ if runner is None:
+                pass  # a job that has not begun has nothing to end
+            case SlotOver():
+                runner.slots.over(saying)
+            case Cancel():
+                runner.cancel()
+            case Wanted():
+                runner.wish(saying.wish).add_done_callback(partial(self._granted, saying.number))
+
+    def _begin(self, begin: Begin) -> None:
+        try:
+            self._runner = FarRunner(begin, self._at, self._box)
+        except Exception as error:  # the storage of checkpoints is out of reach from here
+            cause = Cause(f"the coordinator cannot begin on its executor: {error_text(error)}")
+            self._box.say(Ended(View(JobStatus.FAILED), cause, None, None))
+        else:
+            self._runner.start()
+
+    def _granted(self, number: int, future: WishFuture) -> None:
+        error = future.exception()
+        self._box.say(Granted(number, None, str(error)) if error is not None else Granted(number, future.result()))
+
+
+class FarSlots:
+    """The slots of a job whose Spark jobs somebody else starts: what is wanted is said in letters. A `SlotProvider`."""
+
+    def __init__(self, at: Binding, box: Mailbox) -> None:
+        self._at, self._box = at, box
+        self._ended: dict[tuple[int, int], SlotEnded] = {}
+        self._lives = True
+
+    def listen_at(self) -> Binding:
+        return self._at
+
+    def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
+        self._ended[config.slot, config.launch] = ended
+        self._box.say(StartSlot(config))
+
+    def over(self, said: SlotOver) -> None:
+        """The program says that a start of a slot has ended."""
+        self._lives = self._lives and not said.over
+        ended = self._ended.pop((said.slot, said.launch), None)
+        if ended is not None:
+            ended(said.slot, said.error, said.cancelled, said.unfit)
+
+    def forsaken(self) -> None:
+        """The program is gone, and nobody will say any more that a start of a slot has ended."""
+        for slot, launch in list(self._ended):
+            self.over(SlotOver(slot, launch, None, False, False, True))
+
+    def watch(self, leaving: Leaving) -> None:
+        """Nobody sees here which executors are decommissioned."""
+
+    def kill(self, slot: int, launch: int, pid: int | None) -> None:
+        self._box.say(KillSlot(slot, launch, pid))
+
+    def executor(self, slot: int, launch: int) -> str | None:
+        """Spark Connect does not say."""
+        return None
+
+    def lives(self) -> bool:
+        return self._lives
+
+    def close(self, timeout: float) -> None:
+        """The program waits for its threads."""
+
+
+class FarRunner(JobRunner):
+    """Runs a job for a program that reads of it in letters."""
+
+    def __init__(self, begin: Begin, at: Binding, box: Mailbox) -> None:
+        machine = begin.machine
+        self.slots, self._box, self._lost = FarSlots(at, box), box, begin.lost
+        self._kept: Awaited | None = None
+        self.abandoned = threading.Event()
+        """Whether the program will hear nothing more."""
+        clock = JobClock()
+        clock.follow(begin.clock)
+        super().__init__(
+            machine.job,
+            machine.run_id,
+            machine.run_id,
+            None,
+            machine,
+            self.slots,
+            None if begin.store is None else store_at(begin.store, machine.run_id),
+            on_progress=lambda made, status: box.say(replace(self._view(status), due=True)),
+            on_end=self._on_ended,
+            on_published=[("the program's sinks", lambda: box.say(Made()))],
+            clock=clock,
+        )
+        self._door.close()  # the program has one: on one machine there would be two of one job
+        if self.store is not None and begin.store is not None and begin.store.origin is not None:
+            folder, name = begin.store.origin
+            options = begin.store.options
+            self.store.origin_marked = lambda: Store.at(folder, options).is_published(name)
+
+    def run(self) -> None:
+        super().run()
+        self._box.say(Ended(self._view(self.status), self.cause, self.crash, self._kept))
+
+    def _start_machine(self) -> None:
+        if self._lost:
+            self.machine.take_over(self._lost, monotonic_micros())
+        else:
+            super()._start_machine()
+
+    def _end_storage(self) -> Awaited | None:
+        """Once the program knows how the job has ended. Else it would go on after the loss of this process, and where the
+        checkpoints are gone by then, from the beginning."""
+        self._box.say(Outcome(JobStatus.FAILED if self.crash is not None else self.machine.status, self.cause))
+        while not self._box.all_heard and not self.abandoned.wait(_LOOK_SECONDS / 4):
+            pass
+        if self._box.all_heard or self.store is None:
+            return super()._end_storage()
+        return self.store.end(None)  # the program may come back, and go on from what is there
+
+    def _on_ended(self, status: JobStatus, kept: Awaited) -> None:
+        self._kept = kept
+
+    def _status(self, status: JobStatus) -> None:
+        super()._status(status)
+        if not status.final:
+            self._box.say(self._view(status))
+
+    def _tell(self, action: Told) -> None:
+        super()._tell(action)
+        self._box.say(Warned(action))
+
+    def _view(self, status: JobStatus) -> View:
+        now = monotonic_micros()
+        return View(
+            status,
+            self.restarts,
+            tuple(SlotFigures(tuple(slot.figures(now))) for slot in self.machine.roster.slots),
+            self.refused(),
+            books_of(self.machine, now),
+            self.slices,
+        )
+
+
+def store_at(said: StoreAt, run_id: str) -> Store:
+    """The checkpoint folder of a job that another process of the same run has claimed."""
+    store = Store(said.folder, said.job, said.options)
+    store.hold(run_id, said.term)
+    return store

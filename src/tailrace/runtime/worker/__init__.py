@@ -1,0 +1,7 @@
+"""The process of a worker: a driver of the machine in `task.worker`.
+
+- `process`: sockets, the clock and the storage around the machine.
+- `stepping`, `budget`: when its tasks take their steps, and how much one step may do.
+- `heartbeat`, `watchdog`: the thread that gives signs of life, and reports user code that does not come back.
+- `random_state`: the generators of `random` and `numpy.random`, which user code shares with its process.
+"""

@@ -1,0 +1,381 @@
+"""The process of one worker: sockets, the clock and the budget around the machine of `task.worker.machine`.
+
+One thread, one loop. Between any two steps of user code the sockets are served. Beside it a thread gives signs of life
+on a link of its own (a regular expression or a C extension may hold the interpreter for seconds), and ends the process
+when the job is over and user code does not come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn, assert_never
+
+from tailrace.errors import ConfigError, ProtocolViolation
+from tailrace.protocol import deployment, wire
+from tailrace.protocol.deployment import Hello, Welcome
+from tailrace.protocol.wire import AnyMessage
+from tailrace.runtime.eventloop.clock import JobClock
+from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.storing import WorkerStorage
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.runtime.network.dialing import reach
+from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkError, TooLarge
+from tailrace.runtime.network.links import Links
+from tailrace.runtime.network.listener import Listener
+from tailrace.runtime.network.peers import Peers
+from tailrace.runtime.worker.heartbeat import Heart
+from tailrace.runtime.worker.random_state import SharedGenerators
+from tailrace.runtime.worker.stepping import Stepper
+from tailrace.runtime.worker.watchdog import Watchdog
+from tailrace.state.backend import Backend
+from tailrace.state.memory import MemoryBackend
+from tailrace.state.paths import kept_prefix
+from tailrace.storage.scratch import Scratch, remove_abandoned
+from tailrace.storage.spill import SpillFiles
+from tailrace.storage.store import Store
+from tailrace.storage.storedspill import StoredSpill, part_bytes, pauses_within
+from tailrace.task.channels.spilling import Spill, SpillPlace
+from tailrace.task.contract.actions import (
+    Action,
+    ClosePeers,
+    ConnectPeers,
+    DropState,
+    Exit,
+    HoldSlot,
+    ReadPlaced,
+    ReadState,
+    ReplacePeer,
+    ToCoordinator,
+    ToPeer,
+    WriteState,
+)
+from tailrace.task.contract.events import (
+    CoordinatorLost,
+    CoordinatorSaid,
+    DriverFailed,
+    MessageTooLarge,
+    PeerLost,
+    ReportDue,
+)
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.usercode import whole_traceback
+from tailrace.task.worker.attribution import internal
+from tailrace.task.worker.machine import Worker
+
+REPORT_NANOS = 500_000_000
+UNREAD_BYTES = 1 << 20
+"""So much waits for a coordinator that does not read (its process is stopped, say): nothing more is reported then."""
+HELD_UP_SECONDS = 0.1
+"""From here on, time in which user code kept the sockets waiting is not counted against those who wait there."""
+GC_OBJECTS = 50_000
+"""New objects between two looks for garbage cycles."""
+
+
+class WorkerProcess:
+    """Drives one `Worker` until it exits."""
+
+    def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> None:
+        self.config = config
+        self.scratch: Scratch | None = None
+        """A folder of this process for state on disk, once there is any."""
+        own = random.Random, self._make_backend, self._make_spill
+        self.machine = Worker(config.slot, load, *own, shared=SharedGenerators())
+        self.exit_reason: str | None = None
+        self._started = time.monotonic_ns()
+        self._next_report = self._started + REPORT_NANOS
+        self._storage: WorkerStorage | None = None
+        self._backends = 0
+        self.control = reach(config, config.address, "the coordinator")
+        self.loop = Loop()
+        self._links = Links(self.loop, self._lost)
+        self._peers = Peers(config, self.machine, self._links, self._lost)
+        self._clock = JobClock()
+        self._stepper = Stepper(self.machine, self._clock)
+        at = Binding(self.control.local_host(), ports=config.ports, tls=config.tls)
+        try:
+            self.listener = Listener(config.token, at, self.loop, self._peers.incoming)
+        except OSError as error:
+            raise ConfigError(f"worker {config.slot} cannot listen at {at}, by TAILRACE_PORTS: {error}") from error
+
+    # The life of a worker.
+
+    def run(self) -> str:
+        """Joins the job, works, leaves. Returns why it left."""
+        heart = Heart(self.config, Watchdog(self.loop, self._stepper, self._started).look)
+        heart.start()
+        threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
+        try:
+            self._links.read_by(self.control, self._control_ready)
+            self._say_hello(self.config.slot)
+            self._links.flush(self.control)
+            with _rare_collections():
+                while self.exit_reason is None:
+                    self._guarded_turn()
+            self._say_goodbye()
+            self._tell_of_closing()
+        finally:
+            heart.spare()
+            self._close()
+            heart.stop()
+        return self.exit_reason
+
+    def _say_hello(self, slot: int) -> None:
+        """For the place that this process was started for, or as a standby for the slot that it holds from now on."""
+        config, (host, port) = self.config, self.listener.address
+        place = None if slot == config.slot else config.slot
+        own = (config.job, config.incarnation, config.launch, place, config.executor)
+        hello = Hello(slot, host, port, os.getpid(), *own)
+        self._send(self.control, CONTROL, wire.encode(hello))
+
+    def _guarded_turn(self) -> None:
+        """A turn. Reports an unexpected error to the coordinator before it ends this process: else the coordinator
+        would only see that the worker is gone."""
+        try:
+            self._turn()
+        except Exception as error:
+            if self.machine.failed:
+                raise
+            self.machine.handle(DriverFailed(internal(error)))
+
+    def _turn(self) -> None:
+        """One step of one task, what follows from it, and whatever the sockets have."""
+        wake: float | None = None
+        if self.machine.working:
+            wake = self._stepper.step()
+            if self.machine.encoding and not (self._storage is not None and self._storage.behind):
+                wake = self._stepper.encode(wake)
+        now = time.monotonic_ns()
+        if now >= self._next_report:
+            self._report_if_read(now)
+        self._carry_out()
+        if self.exit_reason is None:
+            self._poll(0.0 if wake == 0.0 else self._timeout(wake, now))
+            self._carry_out()
+
+    def _poll(self, timeout: float) -> None:
+        """Closes connections that did not prove themselves in time, and serves the sockets."""
+        if self.listener.next_deadline is not None:
+            now = time.monotonic()
+            held_up = now - self.loop.looked_at
+            if held_up > HELD_UP_SECONDS:
+                self.listener.excuse(held_up)
+            self.listener.expire(now)
+        self.loop.poll(timeout)
+
+    def _timeout(self, wake: float | None, now: int) -> float:
+        """How long to wait for sockets: until the tasks' wake-up, the next report, or a handshake's deadline."""
+        timeout = max(0.0, (self._next_report - now) / 1e9)
+        if wake is not None:
+            timeout = min(timeout, wake)
+        deadline = self.listener.next_deadline
+        return timeout if deadline is None else max(0.0, min(timeout, deadline - time.monotonic()))
+
+    def _report_if_read(self, now: int) -> None:
+        """Reports would be kept in memory for as long as the coordinator does not read them. The next one tells all."""
+        if self.control.queued_bytes < UNREAD_BYTES:
+            self._report(now)
+        else:
+            self._next_report = now + REPORT_NANOS
+
+    def _report(self, now: int) -> None:
+        self._next_report = now + REPORT_NANOS
+        refused = {reason.value: count for reason, count in self.listener.refused.items() if count}
+        if self._peers.refused:
+            refused["no peer of this job"] = self._peers.refused
+        self.machine.handle(ReportDue(self._stepper.busy_micros(), (now - self._started) // 1000, refused))
+
+    # Actions.
+
+    def _carry_out(self) -> None:
+        """Carries out the machine's actions; then everything queued goes as far as the sockets take it."""
+        machine = self.machine
+        while machine.actions:
+            actions, machine.actions = machine.actions, []
+            for action in actions:
+                self._carry_out_one(action)
+        for link in [self.control, *self._peers.by_slot.values()]:
+            if link.queued_bytes:
+                self._links.flush(link)
+
+    def _carry_out_one(self, action: Action) -> None:
+        match action:
+            case ToPeer():
+                link = self._peers.by_slot.get(action.slot)
+                if link is not None:
+                    self._send(link, FRAME, action.data)
+            case ToCoordinator():
+                self._say(action.message)
+            case ConnectPeers():
+                self._peers.connect(action)
+            case ReplacePeer():
+                self._peers.replace(action.peer)
+            case ClosePeers():
+                self._peers.close()
+                self._stepper.anew()
+            case HoldSlot():
+                self._peers.hold(action.slot)
+                self._say_hello(action.slot)
+            case WriteState():
+                self._storing().write(action)
+            case DropState():
+                self._storing().drop(action)
+            case ReadState():
+                self._storing().read(action)
+            case ReadPlaced():
+                self._storing().read_placed_parts(action)
+            case Exit():
+                self.exit_reason = action.reason
+            case _:
+                assert_never(action)
+
+    def _say(self, message: AnyMessage) -> None:
+        if isinstance(message, deployment.SubtasksFinished):
+            self._report(time.monotonic_ns())
+        try:
+            self._send(self.control, CONTROL, wire.encode(message))
+        except TooLarge as error:
+            self.machine.handle(MessageTooLarge(type(message).__name__, str(error)))
+
+    def _storing(self) -> WorkerStorage:
+        """The thread for the storage of checkpoints, started when it is first wanted."""
+        if self._storage is None:
+            self._storage = WorkerStorage(self.machine, self.loop, self._open_store, self._clock.now)
+        return self._storage
+
+    def _open_store(self, folder: str | None) -> Store:
+        spec = self.machine.spec
+        assert spec is not None
+        if folder is not None:  # where it starts from; the job itself may take no checkpoints
+            return Store.at(folder, spec.storage_options)
+        assert spec.checkpoint_dir is not None
+        return Store(spec.checkpoint_dir, spec.job, spec.storage_options)
+
+    def _make_backend(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
+        """The backend for the keyed state of one operator."""
+        groups, allowed = spec.plan.graph.max_parallelism, spec.allow_dropped_state
+        if spec.state_backend == "memory":
+            return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
+        from tailrace.storage.disk import DiskBackend
+
+        if self.scratch is None:
+            self.scratch = Scratch()
+        self._backends += 1
+        folder = os.path.join(self.scratch.path, str(self._backends))
+        return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
+
+    def _make_spill(self, place: SpillPlace) -> Spill:
+        """A place for what has no room in memory."""
+        if not place.stored:
+            return SpillFiles(place.folder, place.what)
+        machine = self.machine
+        assert machine.spec is not None
+        prefix = kept_prefix(machine.incarnation, machine.slot, machine.epoch)
+        part, pauses = part_bytes(machine.spec.kept_bytes), pauses_within(machine.spec.storage_patience)
+        return StoredSpill(self._open_store(None).folder, prefix, place.what, part, pauses)
+
+    def _send(self, link: Link, kind: int, data: bytes) -> None:
+        self._links.send(link, kind, data)
+
+    def _say_goodbye(self) -> None:
+        """The last messages still go, for a short while."""
+        deadline = time.monotonic() + 1.0
+        while self.control.fileno() >= 0 and self.control.queued_bytes and time.monotonic() < deadline:
+            try:
+                self.control.flush()
+            except LinkError:
+                return
+            self.loop.poll(0.01)
+
+    def _tell_of_closing(self) -> None:
+        """Logs errors of user functions at their close: these fail no job."""
+        for error in self.machine.close_errors:
+            print(f"tailrace: a user function of worker {self.config.slot} raised in close", file=sys.stderr)
+            print(whole_traceback(error), end="", file=sys.stderr)
+
+    # Links.
+
+    def _control_ready(self) -> None:
+        try:
+            messages = self.control.readable()
+        except LinkError as error:
+            self._lost(self.control, error)
+            return
+        for _, payload in messages:
+            try:
+                message = wire.decode(payload)
+                if isinstance(message, Welcome) and message.clock:
+                    self._clock.follow(message.clock)
+                self.machine.handle(CoordinatorSaid(message))
+            except ProtocolViolation as error:
+                self.machine.handle(CoordinatorLost(str(error)))
+
+    def _lost(self, link: Link, error: LinkError) -> None:
+        """A link is of no more use."""
+        self._links.forget(link)
+        slot = self._peers.slot_of(link)
+        if link is self.control:
+            self.machine.handle(CoordinatorLost(error.reason))
+        elif slot is not None:
+            del self._peers.by_slot[slot]
+            self.machine.handle(PeerLost(slot, error.reason))
+
+    def _close(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+        if self.scratch is not None:
+            self.scratch.close()
+        self.listener.close()
+        for link in [self.control, *self._links]:
+            self._links.forget(link)
+        self.loop.close()
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Python looks for garbage cycles each 700 new objects, and a stream makes millions that are in none: looking for
+    them costs a third of the throughput. The process is used again by others, so its settings come back. What it has from
+    the process that it was forked from is frozen (`spark.daemon`), and stays so: looking through all of that would keep it
+    from the next job for a tenth of a second, and so would PySpark's own look behind each task."""
+    before, ours = gc.get_threshold(), gc.get_freeze_count() == 0
+    if ours:
+        gc.freeze()
+    gc.set_threshold(GC_OBJECTS, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if ours:
+            gc.unfreeze()
+        gc.collect()
+
+
+def _allow_many_files() -> None:
+    """A source has all its splits open at once, which may be more than a shell allows its processes by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _no_breakpoint(*args: object, **options: object) -> NoReturn:
+    raise ConfigError(
+        "breakpoint() needs a terminal, and a worker is a process of Spark without one; run the dataflow in the calling "
+        "process: tr.testing.run(env)"
+    )
+
+
+def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> str:
+    """The whole life of a worker in this process and thread. Returns why it left; raises unexpected errors."""
+    _allow_many_files()
+    if os.environ.get("PYTHONBREAKPOINT") is None:  # the user who set it chose the consequences
+        sys.breakpointhook = _no_breakpoint
+    return WorkerProcess(config, load).run()

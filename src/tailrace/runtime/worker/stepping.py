@@ -1,0 +1,111 @@
+"""When a worker's tasks take their steps, and when it encodes their frozen state."""
+
+from __future__ import annotations
+
+import time
+
+from tailrace.runtime.eventloop.clock import JobClock
+from tailrace.runtime.worker.budget import FIRST_BUDGET, FIRST_READ, Budget
+from tailrace.task.contract.events import Encode, Flush, FreezeTook, Step
+from tailrace.task.subtask.idleness import Idle
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.attempt import Urgency
+from tailrace.task.worker.machine import Worker
+
+ENCODE_SHARE = 0.2
+"""The part of a busy worker's time that encoding a snapshot may take."""
+IN_FLIGHT_SHARE = 0.8
+"""The same while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
+they are what the checkpoint waits for."""
+_SHARES = {Urgency.USUAL: ENCODE_SHARE, Urgency.IN_FLIGHT: IN_FLIGHT_SHARE, Urgency.LAST: 1.0}
+PORTIONS = 4
+"""So many of them at most between two looks at the sockets."""
+
+
+class Stepper:
+    """Steps the tasks of one worker, one at a time, and measures what that takes."""
+
+    def __init__(self, machine: Worker, clock: JobClock | None = None) -> None:
+        self.machine = machine
+        self.clock = JobClock() if clock is None else clock
+        self._budgets: dict[int, Budget] = {}
+        """By vertex."""
+        self._busy: dict[int, int] = {}
+        """Nanoseconds in steps, by vertex."""
+        self.under_way: tuple[Task, int] | None = None
+        """The task that takes a step now, and when that began (nanoseconds of `perf_counter`). Read by another thread."""
+        self._encode_budget = Budget()
+        self._worked = self._encoded = 0
+        """Nanoseconds of stepping and of encoding while something was to be encoded, since that began."""
+
+    def anew(self) -> None:
+        """The attempt is over: the costs of its steps tell nothing of the next one."""
+        self._budgets, self._busy = {}, {}
+        self._encoded = self._worked = 0
+
+    def busy_micros(self) -> dict[int, int]:
+        """How long tasks have worked in this attempt, by vertex."""
+        return {vertex: nanos // 1000 for vertex, nanos in self._busy.items()}
+
+    def step(self) -> float | None:
+        """Steps the first task in turn that can be. How long the worker may sleep now, in seconds: 0 when something
+        was done, None when only a message can give work."""
+        for task in self.machine.awake(self.clock.now()):
+            start = time.perf_counter_ns()
+            made = task.cuts.made
+            self.under_way = task, start
+            idle = self._step(task)
+            self.under_way = None
+            if idle is None:
+                took = time.perf_counter_ns() - start
+                if self.machine.encoding:  # what was worked before is no credit: it would be spent all at once
+                    self._worked += took
+                if task.cuts.made != made:
+                    self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
+                ident = task.id.vertex
+                self._busy[ident] = self._busy.get(ident, 0) + took
+                self._budget(task).learn(task.work.last_count, took)
+                return 0.0
+            if not self.machine.stepping:
+                return 0.0
+        if self.machine.handle(Flush()):
+            return 0.0
+        wake_at = self.machine.wake_at
+        return None if wake_at is None else max(0.0, (wake_at - self.clock.now()) / 1e6)
+
+    def encode(self, wake: float | None) -> float:
+        """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. Several
+        where barriers have overtaken records, or the job ends behind the checkpoint: a step between any two of them would
+        take most of the time."""
+        for _ in range(PORTIONS if wake == 0.0 else 1):
+            share = self._share()
+            if wake == 0.0 and self._encoded * (1 - share) > self._worked * share:
+                break
+            self._encode()
+            if share == ENCODE_SHARE:
+                break
+        return 0.0
+
+    def _share(self) -> float:
+        """The part of a busy worker's time that encoding may take: all of it where the job ends behind the checkpoint."""
+        return _SHARES[self.machine.urgency]
+
+    def _encode(self) -> None:
+        start = time.perf_counter_ns()
+        limit = self._encode_budget.records
+        self.machine.handle(Encode(self.clock.now(), limit))
+        took = time.perf_counter_ns() - start
+        self._encode_budget.learn(limit, took)
+        self._encoded += took
+        if not self.machine.encoding:
+            self._encoded = self._worked = 0
+
+    def _step(self, task: Task) -> Idle | None:
+        return self.machine.handle(Step(task.id.vertex, self.clock.now(), self._budget(task).records))
+
+    def _budget(self, task: Task) -> Budget:
+        budget = self._budgets.get(task.id.vertex)
+        if budget is None:
+            first = FIRST_BUDGET if task.chain.source is None else FIRST_READ
+            budget = self._budgets[task.id.vertex] = Budget(first=first)
+        return budget

@@ -1,0 +1,185 @@
+"""The Spark application behind a session of Spark Connect: its server is asked for everything.
+
+There is no `SparkContext` here, but for `SparkSession.builder.remote("local[4]")`, whose server runs in this process: that
+one is asked as ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import ConfigError
+from tailrace.runtime.network.binding import is_loopback, is_ours
+from tailrace.spark.cluster.capacity import slots_of
+from tailrace.spark.cluster.classic import Classic
+
+_PORT = 15002
+"""Of a server, where nothing else is said."""
+_ANSWER_SECONDS = 2.0
+_folders: dict[str, str] = {}
+"""Those of sessions, by their id."""
+
+
+@dataclass(frozen=True)
+class Connect:
+    """That of a session of Spark Connect."""
+
+    spark: Any
+
+    @property
+    def id(self) -> str:
+        return str(self.spark.session_id)  # files belong to the session: other sessions of the server do not see them
+
+    @property
+    def master(self) -> str:
+        return self.setting("spark.master") or "unknown"
+
+    @property
+    def is_local(self) -> bool:
+        return self._own is not None and self._own.is_local
+
+    @property
+    def on_this_machine(self) -> bool:
+        return self._own is not None and self._own.on_this_machine
+
+    @functools.cached_property
+    def _own(self) -> Classic | None:
+        """The server's own session, where it runs in this process."""
+        from pyspark import SparkContext
+
+        context = SparkContext._active_spark_context
+        if context is None or "SPARK_LOCAL_REMOTE" not in os.environ:
+            return None
+        own = Classic(context)
+        return own if own.over() is None and self.setting("spark.app.id") == own.id else None
+
+    def choose_interpreter(self) -> None:
+        """The server chooses, when it starts."""
+
+    def setting(self, name: str) -> str | None:
+        found = self.spark.conf.get(name, None)
+        return None if found is None else str(found)
+
+    @property
+    def started(self) -> float:
+        return float(self.setting("spark.app.startTime") or 0) / 1000
+
+    @property
+    def context(self) -> Any:
+        return None if self._own is None else self._own.context
+
+    def total_slots(self, profile: Any = None) -> int | None:
+        """A server does not tell how many cores it has. The plan of a query that leaves its number of partitions to Spark
+        does: as many as there are cores, where no setting says otherwise."""
+        if self._own is not None:
+            return self._own.total_slots(profile)
+        if self.setting("spark.default.parallelism") or self.setting("spark.sql.leafNodeDefaultParallelism"):
+            return None
+        [[plan]] = self.spark.sql("EXPLAIN SELECT * FROM range(1000000)").collect()
+        cores = re.search(r"\bsplits=(\d+)", plan)
+        return None if cores is None else slots_of(int(cores[1]), self.setting)
+
+    def start_with(self, slots: int) -> str:
+        return f'SparkSession.builder.remote("local[{slots}]")'
+
+    @contextmanager
+    def marked(self, tags: Sequence[str], description: str) -> Iterator[None]:
+        try:
+            for tag in tags:
+                self.spark.addTag(tag)
+            yield
+        finally:
+            for tag in tags:
+                self.spark.removeTag(tag)
+
+    def described(self, text: str) -> nullcontext[None]:
+        """Nothing: a client cannot say it."""
+        return nullcontext()
+
+    def run(self, task: Callable[[Any], Any], schema: str, profile: Any = None) -> list[tuple[Any, ...]]:
+        one = self.spark.range(0, 1, 1, 1).mapInArrow(task, schema, profile=profile)
+        return [tuple(row) for row in one.collect()]
+
+    def cancel(self, tag: str) -> None:
+        if self.over() is None:  # a server that is gone would be asked for minutes
+            self.spark.interruptTag(tag)
+
+    def executor(self, tag: str) -> tuple[str, str] | None:
+        return None if self._own is None else self._own.executor(tag)
+
+    def over(self) -> str | None:
+        if self.spark.is_stopped:
+            return "the Spark session was stopped"
+        host, port = self._server()
+        if host is None:  # a connection of the user's own making
+            return None
+        try:
+            socket.create_connection((host, port), _ANSWER_SECONDS).close()
+        except OSError as error:
+            return f"the Spark Connect server at {host}:{port} is gone ({error})"
+        return None
+
+    def folder(self) -> str:
+        """In the driver's temporary folder until the process ends; where the server is ours, inside that of Spark."""
+        if self._own is not None:
+            return self._own.folder()
+        if self.id not in _folders:
+            _folders[self.id] = tempfile.mkdtemp(prefix="tailrace-session-")
+            atexit.register(shutil.rmtree, _folders[self.id], ignore_errors=True)
+        return _folders[self.id]
+
+    def address(self, said: str | None) -> tuple[str, str]:
+        """The address of this machine from which it reaches the server. Where that is this machine, too, its executors may
+        be on others: they reach the server's driver, and so us, at its address, where it is one of this machine."""
+        if self._own is not None:
+            return self._own.address(said)
+        if said and is_ours(said):
+            return said, ""
+        host, port = self._server()
+        if host is None:
+            raise ConfigError(
+                "the address of this process is not known to a Spark Connect session with a ChannelBuilder of its own: set "
+                "TAILRACE_DRIVER_HOST to the address at which executors reach this machine"
+            )
+        here = _way_to(host, port)
+        theirs = self.setting("spark.driver.host")
+        if is_loopback(here) and theirs is not None and not self._all_there() and is_ours(theirs):
+            here = theirs
+        return said or here, here
+
+    def _all_there(self) -> bool:
+        """Whether the executors are on the machine of the server."""
+        return self.master.startswith("local")
+
+    def _server(self) -> tuple[str | None, int]:
+        """Where the server listens, None where that cannot be known."""
+        with suppress(Exception):  # a `ChannelBuilder` of the user's may have neither
+            endpoint = str(self.spark.client._builder.endpoint)
+            host, _, port = endpoint.rpartition(":")
+            return host.strip("[]"), int(port)
+        return None, _PORT
+
+    def send_archive(self, path: Path, name: str) -> None:
+        self.spark.addArtifacts(f"{path.as_uri()}#{name}", archive=True)
+
+
+def _way_to(host: str, port: int) -> str:
+    """The address of this machine from which it would talk to another one. Nothing is sent."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as sock:
+            sock.connect(address)
+            return str(sock.getsockname()[0])
+    except OSError as error:
+        raise ConfigError(f"there is no way to the Spark Connect server at {host}:{port}: {error}") from error

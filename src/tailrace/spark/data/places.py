@@ -1,0 +1,210 @@
+"""Where the files of DataFrames and results are, for one job (docs/decisions/0019-no-shared-disk.md).
+
+| | DataFrames on their way in | results |
+|---|---|---|
+| the job has checkpoints | its checkpoint folder | |
+| `work_dir` is given | it | it |
+| local Spark | the session's temporary folder | the same |
+| a cluster, with checkpoints | | the checkpoint folder |
+| a cluster, without | the driver's folder | the same |
+
+The first line that has an entry decides.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from tailrace.api.config import memory_bytes
+from tailrace.connectors.travelling import SEEN, folder_of, is_local, leave_sign
+from tailrace.errors import ConfigError
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.outpost.hosting import FolderHost, Host
+from tailrace.spark.cluster.application import Application, application
+from tailrace.state.paths import inputs_folder
+from tailrace.storage.filesystem import Folder
+from tailrace.storage.opening import absolute
+from tailrace.storage.remote import check_scheme
+from tailrace.storage.store import Store
+
+DEFAULT_SPACE = "8g"
+
+
+class Place(NamedTuple):
+    """A folder for files on their way."""
+
+    url: str
+    """A path of this machine, or a URL."""
+    options: Mapping[str, Any] | None = None
+    """For its filesystem."""
+    shared: bool = False
+    """Whether it is a path that other machines must see as well."""
+    host: Host | None = None
+    """How others reach it, where the driver serves it."""
+
+    def __repr__(self) -> str:
+        return f"Place({self.url!r})"  # its options have secrets
+
+    def at(self, name: str) -> Place:
+        """A folder in it."""
+        return self._replace(url=f"{self.url.rstrip('/')}/{name}")
+
+    def folder(self) -> Folder:
+        """The folder itself."""
+        return folder_of(self.url, self.options)
+
+    def make(self) -> None:
+        """Makes it, where that is needed."""
+        if self.shared:
+            leave_sign(self.url)
+        elif is_local(self.url):
+            os.makedirs(self.url, exist_ok=True)
+
+    def empty(self) -> None:
+        """Removes it with all that is in it."""
+        if is_local(self.url):
+            shutil.rmtree(self.url, ignore_errors=True)
+        else:
+            folder = self.folder()
+            folder.delete([entry.name for entry in folder.walk()])
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Removes all files but these: those of tasks that Spark has started twice. Raises `ConfigError` where one of
+        these is missing: others have written it, and this process does not see it."""
+        folder = self.folder()
+        there = {entry.name for entry in folder.entries() if not entry.folder}
+        for name in names:
+            if name not in there:
+                raise ConfigError(
+                    f"{folder.url_of(name)} was written by an executor and is not there for the driver: {self.url} is no "
+                    f"folder that they share; give Environment(work_dir=...) a path or URL that they do, or none"
+                )
+        folder.delete(there - set(names) - {SEEN})
+
+
+class Places:
+    """Those of one job. Nothing is made before it is asked for."""
+
+    def __init__(
+        self,
+        spark: Any,
+        work_dir: str | None,
+        store: Store | None,
+        incarnation: int,
+        at: Binding | None,
+        far: Place | None = None,
+    ) -> None:
+        self._work_dir = None if work_dir is None else absolute(work_dir)
+        self._store = store
+        self._incarnation = incarnation
+        self._at = at
+        """Where executors reach the driver; None where they do not."""
+        self._far = far
+        """The folder that takes the place of the driver's then."""
+        self._app = application(spark)
+        self._local = self._app.on_this_machine
+        self._work: Place | None = None
+
+    @property
+    def store_options(self) -> Mapping[str, Any] | None:
+        """For the filesystem of checkpoints."""
+        return None if self._store is None else self._store.storage_options
+
+    def inputs(self) -> tuple[Place, bool]:
+        """Where DataFrames go, and whether it outlives this run: checkpoints refer to their files then."""
+        if self._store is None:
+            return self._folder(), False
+        return self._stored(inputs_folder(self._incarnation)), True
+
+    def results(self) -> Place:
+        """Where results go."""
+        return self._folder()
+
+    def _folder(self) -> Place:
+        if self._work is None:
+            self._work = self._make()
+        return self._work
+
+    def _make(self) -> Place:
+        name = f"job-{uuid.uuid4().hex}"
+        if self._work_dir is not None:
+            return _going(Place(self._work_dir, None, is_local(self._work_dir)).at(name))
+        if self._local and self._far is None:
+            return Place(self._app.folder()).at(name)
+        if self._store is not None:
+            return _going(self._stored(f"results/{name}"))
+        if self._far is not None:
+            return self._far.at(name)
+        assert self._at is not None
+        return hosted(self._app, self._at).at(name)
+
+    def _stored(self, name: str) -> Place:
+        assert self._store is not None
+        shared = is_local(self._store.url) and not self._local
+        return Place(self._store.url, self._store.storage_options, shared).at(name)
+
+
+def _going(place: Place) -> Place:
+    """A place that goes when the program ends."""
+    atexit.register(_remove, place)
+    return place
+
+
+def _remove(place: Place) -> None:
+    with contextlib.suppress(Exception):  # a store that is out of reach does not change how the program ended
+        place.empty()
+
+
+_hosts: dict[str, FolderHost] = {}
+"""By what they serve."""
+
+
+def hosted(app: Application, at: Binding) -> Place:
+    """The session's folder, which the driver serves from now on until the session or the program ends. What is asked for
+    under TLS is in another folder than what is not."""
+    path = os.path.join(app.folder(), "served" if at.tls is None else f"served-{at.tls.source}")
+    for other in [one for one in _hosts if one != path and not os.path.isdir(one)]:  # of sessions that have ended
+        _hosts.pop(other).close()
+    if path not in _hosts:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        try:
+            _hosts[path] = FolderHost(path, at, space())
+        except (OSError, ValueError) as error:
+            raise at.refused("executors", error) from error
+        atexit.register(functools.partial(_close, path))
+    host = _hosts[path].host
+    return Place(host.url, host=host)
+
+
+def _close(path: str) -> None:
+    host = _hosts.pop(path, None)
+    if host is not None:
+        host.close()
+
+
+def space() -> int:
+    """How much the driver's folder takes, by `TAILRACE_DRIVER_SPACE`. Raises `ConfigError` for no size."""
+    said = os.environ.get("TAILRACE_DRIVER_SPACE") or DEFAULT_SPACE
+    try:
+        return memory_bytes(said)
+    except ConfigError as error:
+        raise ConfigError(f"TAILRACE_DRIVER_SPACE: {error}") from None
+
+
+def checked_work_dir(work_dir: Any) -> str | None:
+    """A `work_dir` as it is: a path or URL. Raises `ConfigError` for anything else, and for a URL of a kind that is not
+    known."""
+    if work_dir is None:
+        return None
+    text = os.fspath(work_dir) if isinstance(work_dir, os.PathLike) else work_dir
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"work_dir is a path or URL, not {work_dir!r}")
+    check_scheme(text, "a work_dir")
+    return text

@@ -1,0 +1,5 @@
+"""The process of a coordinator on an executor, as Spark starts and reaches it (`runtime.outpost` has what runs there).
+
+- `remote`: the outpost as the program sees it: its Spark job, and requests that short Spark tasks carry.
+- `host`: the Spark task that hosts it.
+"""

@@ -1,0 +1,32 @@
+"""A coordinator's process on an executor, as its Spark task opens it (`outposts`)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass, field
+
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.tls import Tls
+from tailrace.runtime.outpost.outpost import Outpost
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an outpost is started with."""
+
+    token: bytes = field(repr=False)
+    ports: range
+    tls: Tls | None
+    limit: int
+
+
+def opened(settings: Settings, address: str) -> tuple[Outpost | None, str]:
+    """An outpost, and where it is or why it cannot be there. `address` is that of the executor, with Spark's port."""
+    host = address.rpartition(":")[0].strip("[]") or address
+    at = Binding(host, ports=settings.ports, tls=settings.tls)
+    try:
+        outpost = Outpost(at, settings.limit, token=settings.token)
+    except (OSError, ValueError) as error:
+        return None, json.dumps({"refused": f"the executor on {socket.gethostname()} cannot listen at {at}: {error}"})
+    return outpost, json.dumps({"at": outpost.listener.address})

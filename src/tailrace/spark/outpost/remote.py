@@ -1,0 +1,272 @@
+"""A coordinator on an executor, for a client of Spark Connect that executors cannot reach: how it is started, and how it is
+asked (docs/decisions/0022-a-coordinator-on-an-executor.md).
+
+Its Spark job has two tasks in a barrier stage. One is the coordinator's process (`runtime.outpost.outpost`). The other one
+is told by Spark, within the stage, where that listens; it ends with this, and a server sends what the first of several
+tasks has given while the others run. Whatever is said to the coordinator afterwards is brought by Spark jobs of one short
+task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from tailrace.errors import ConfigError, SlotsError
+from tailrace.runtime.network.tls import Tls
+from tailrace.runtime.outpost.following import Lost
+from tailrace.runtime.outpost.hosting import Answer, Host, Request, Served, asked, check_answer, fetch, represent
+from tailrace.runtime.outpost.mailbox import Letter
+from tailrace.runtime.outpost.outpost import LETTER
+from tailrace.spark.cluster.application import application
+from tailrace.spark.data.places import Place, space
+from tailrace.spark.outpost.host import Settings
+from tailrace.spark.shipping.arrival import looking
+from tailrace.spark.shipping.delivery import bring, brought
+from tailrace.spark.shipping.executors import columns_of_one, lacks_tailrace, said, unable, with_tailrace
+from tailrace.spark.shipping.parcel import Parcel, send
+from tailrace.spark.slots.provider import shortened_failure, was_cancelled
+from tailrace.spark.slots.threads import SlotThreads
+
+BESIDE = 2
+"""The slots that a job takes here beside those of its workers: for the coordinator, and for what brings letters."""
+WAIT_SECONDS = 1.0
+"""A letter waits so long with the coordinator for news to bring back."""
+TRIES, DIALS = 3, 2
+CLOSE_SECONDS = 3.0
+_PAUSE_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+_NEWS_SECONDS = 0.02
+_met: set[str] = set()
+"""The applications that have executors."""
+
+
+def outpost_task(settings: Settings, parcel: Parcel | None) -> Callable[[Any], Any]:
+    """The two Spark tasks of an outpost. They travel by value, as that of a worker does."""
+    look, column, ours = looking(parcel), columns_of_one(), cloudpickle.dumps(settings)
+
+    def work(batches: Any) -> Any:
+        import json
+        import pickle
+
+        import pyarrow as pa
+        from pyspark import BarrierTaskContext
+
+        for _ in batches:
+            pass
+        context = BarrierTaskContext.get()
+        keeps, outpost, told = context.partitionId() == 1, None, ""
+        if keeps:
+            lacking = look()
+            if lacking is not None:
+                told = json.dumps({"lacking": lacking})
+            else:
+                from tailrace.spark.outpost.host import opened
+
+                outpost, told = opened(pickle.loads(ours), context.getTaskInfos()[1].address)
+        told = context.allGather(told)[1]
+        if outpost is not None:
+            told = outpost.stay()
+        yield pa.RecordBatch.from_arrays([column(told)], names=["told"])
+
+    return work
+
+
+class FarPost:
+    """An outpost, seen from the program. A `Post`, and a folder for rows on their way.
+
+    Raises `SlotsError` where Spark does not start it within `patience` seconds, and `ConfigError` where it cannot be.
+    """
+
+    def __init__(
+        self, spark: Any, tag: str, name: str, ports: range, tls: Tls | None, patience: float, *, ship: bool
+    ) -> None:
+        self._spark, self._app, self._name = spark, application(spark), name
+        self._tag, self._own_tag = tag, f"{tag}-coordinator-{secrets.token_hex(4)}"
+        self._parcel = send(spark) if ship else brought(spark)
+        self._settings = Settings(secrets.token_bytes(32), ports, tls, space())
+        self._over: str | None = None
+        """Why the outpost's Spark job has ended, once it has."""
+        self._ended = threading.Event()
+        self._lost = True
+        """Whether nobody is there who would end by himself."""
+        self._threads = SlotThreads(f"{name}-coordinator", 2)
+        try:
+            told = self._open(patience)
+            if "lacking" in told and self._parcel is None and not self._app.is_local:
+                self._parcel = bring(spark)
+                told = self._open(patience)
+            if "lacking" in told:
+                raise ConfigError(said(told["lacking"], self._parcel))
+            if "at" not in told:
+                raise ConfigError(f"job {name!r} cannot have its coordinator on an executor: {told['refused']}")
+        except BaseException:
+            self.close()
+            raise
+        self.host = Host((told["at"][0], told["at"][1]), self._settings.token, tls)
+        self._lost = False
+        represent(self.host, self.ask)
+
+    @property
+    def place(self) -> Place:
+        """Its folder."""
+        return Place(self.host.url, host=self.host)
+
+    def ask(self, request: Request, data: bytes) -> tuple[Answer, bytes]:
+        """Something of its folder. Raises what it says; `OSError` where it cannot be asked."""
+        if self._lost:
+            raise OSError(f"the executor with {self.host.url} was lost")
+        answer, found = self._carried(request, data, 0.0)
+        check_answer(answer)
+        return answer, found
+
+    def fetch(self, urls: list[str], path: str) -> None:
+        """Copies folders of it into one of this machine: from now on, requests for something of its folder go there.
+        Raises `OSError`."""
+        root = f"{self.host.url}/"
+        fetch(self.ask, [url.removeprefix(root) for url in urls], path)
+        represent(self.host, Served(path, 0).answer)
+
+    def exchange(self, letter: Letter) -> Letter:
+        data = pickle.dumps(letter, 5)
+        for attempt in range(1, TRIES + 1):
+            try:
+                answer, found = self._carried(Request(LETTER), data, WAIT_SECONDS)
+                check_answer(answer)
+                found_letter: Letter = pickle.loads(found)
+                return found_letter
+            except (OSError, ConfigError) as error:
+                gone = self._app.over() or self._over
+                if gone is not None or attempt == TRIES:
+                    self._lost = True
+                    raise Lost(gone or str(error), was_cancelled(gone or "")) from error
+            time.sleep(_PAUSE_SECONDS)
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        if not self._lost:
+            self._ended.wait(CLOSE_SECONDS)  # it has heard that it may end, and tidies up
+        if self._over is None:
+            with contextlib.suppress(Exception):  # Spark is gone, and its jobs with it
+                self._app.cancel(self._own_tag)
+        self._threads.close(0)
+        if hasattr(self, "host"):
+            represent(self.host, None)
+
+    # The outpost's own Spark job.
+
+    def _open(self, patience: float) -> dict[str, Any]:
+        told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._over = None
+        self._ended.clear()
+        self._threads.run(lambda: self._keep(told))
+        try:
+            found = told.get(timeout=patience)
+        except queue.Empty:
+            raise SlotsError(
+                f"job {self._name!r} has its coordinator on an executor, and Spark has not started that within "
+                f"{patience:g} s; give Spark more free cores, lower the parallelism, or raise slot_timeout"
+            ) from None
+        if found is None:
+            raise ConfigError(f"job {self._name!r} cannot have its coordinator on an executor: {self._over}")
+        answer: dict[str, Any] = json.loads(found)
+        if "at" not in answer:
+            self._ended.wait(patience)  # what is said of its end is said of no other one
+        return answer
+
+    def _keep(self, told: queue.SimpleQueue[str | None]) -> Callable[[], object]:
+        """Runs the job to its end."""
+        over = "its Spark task has ended"
+        try:
+            with self._app.marked([self._tag, self._own_tag], f"tailrace {self._name}: coordinator"):
+                if self._app.id not in _met:  # for the slots of a barrier stage Spark looks each 15 s only
+                    self._spark.range(0, 2, 1, 2).collect()
+                    _met.add(self._app.id)
+                task, two = outpost_task(self._settings, self._parcel), self._spark.range(0, 2, 1, 2)
+                for row in two.mapInArrow(task, "told string", barrier=True).toLocalIterator():
+                    told.put(row.told)
+                    over = row.told
+        except BaseException as failure:  # whatever Spark raises
+            over = self._app.over() or unable(failure, self._parcel) or shortened_failure(failure)
+        self._over = over
+        self._ended.set()
+        told.put(None)
+        return lambda: None
+
+    # What is brought to it.
+
+    def _carried(self, request: Request, data: bytes, seconds: float) -> tuple[Answer, bytes]:
+        """Asks by a Spark task. Raises `OSError`."""
+        found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def carry() -> Callable[[], object]:
+            try:
+                with self._app.marked([self._tag], f"tailrace {self._name}: to the coordinator"):
+                    found.put(self._carry(request, data, seconds))
+            except BaseException as failure:  # whatever Spark raises
+                found.put(failure)
+            return lambda: None
+
+        self._threads.run(carry)
+        row: Any = None
+        while row is None:
+            try:
+                row = found.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                gone = self._app.over() or self._over
+                if gone is not None:  # PySpark's client asks a server that is gone for minutes
+                    raise OSError(gone) from None
+        if isinstance(row, BaseException):
+            raise OSError(f"no Spark task brings anything to it: {shortened_failure(row)}") from row
+        if row.lost is not None:
+            raise OSError(row.lost)
+        return msgspec.msgpack.decode(bytes(row.answer), type=Answer), bytes(row.data)
+
+    def _carry(self, request: Request, data: bytes, seconds: float) -> Any:
+        try:
+            return self._carry_with(self._parcel, request, data, seconds)
+        except Exception as failure:
+            if self._parcel is not None or self._app.is_local or not lacks_tailrace(failure):
+                raise
+        self._parcel = bring(self._spark)
+        return self._carry_with(self._parcel, request, data, seconds)
+
+    def _carry_with(self, parcel: Parcel | None, request: Request, data: bytes, seconds: float) -> Any:
+        work = with_tailrace(carrier(self.host, request, data, seconds), parcel)
+        [row] = self._spark.range(0, 1, 1, 1).mapInArrow(work, "answer binary, data binary, lost string").collect()
+        return row
+
+
+def carrier(host: Host, request: Request, data: bytes, seconds: float) -> Callable[[Any], Any]:
+    """The Spark task that brings a request to an outpost, and the answer back. A letter that has no answer worth the way is
+    brought again for so many seconds."""
+    column = columns_of_one()
+
+    def work(batches: Any) -> Any:
+        for _ in batches:
+            pass
+        answer, found, lost = Answer(), b"", None
+        deadline = time.monotonic() + seconds
+        try:
+            answer, found = asked(host, request, data, DIALS)
+            while not answer.number and not answer.error and time.monotonic() < deadline:
+                time.sleep(_NEWS_SECONDS)
+                answer, found = asked(host, request, data, DIALS)
+        except OSError as error:
+            lost = f"{error} (from {socket.gethostname()})"
+        columns = [column(msgspec.msgpack.encode(answer)), column(found), column(lost)]
+        yield pa.RecordBatch.from_arrays(columns, names=["answer", "data", "lost"])
+
+    return work

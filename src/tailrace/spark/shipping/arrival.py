@@ -1,0 +1,124 @@
+"""What runs first in a process of an executor: it takes what was shipped, and looks for what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace import __version__
+from tailrace.spark.shipping.parcel import CARRIED, Parcel
+
+
+def looking(parcel: Parcel | None) -> Callable[[], str | None]:
+    """A function that travels by value. It tells as JSON what an executor lacks of tailrace and what that needs, if
+    anything, once what was shipped is there. A process may have run other jobs before, with other parcels.
+
+    The user's modules and tailrace go before what the executor has. Of the packages that tailrace needs only those are
+    taken that the executor lacks: its own are the ones that its other software goes with.
+
+    Two versions of a package cannot be in one process, since who has imported the other one goes on with it. So tailrace
+    is not imported before its version is known; where somebody else has imported another one, the process is refused.
+    """
+    wanted = __version__
+    nothing = Parcel("", "", (), tuple((package, least, True) for package, least in CARRIED.items()))
+    name, kind, modules, needs = parcel or nothing
+
+    def place_of(module: Any) -> str:
+        return str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), ""))
+
+    def forget(root: str, parcels: str) -> None:
+        """What earlier parcels brought, and what the executor has under the names of the user's modules."""
+        import importlib
+        import sys
+
+        sys.path[:] = [place for place in sys.path if not place.startswith(parcels)]
+        for loaded, module in list(sys.modules.items()):
+            stale = loaded.partition(".")[0] in modules or place_of(module).startswith(parcels)
+            if stale and not place_of(module).startswith(root):
+                del sys.modules[loaded]
+        importlib.invalidate_caches()
+
+    def has(package: str, least: str, root: str) -> bool:
+        """Whether this Python has a package by itself, and not one that is too old. Raises `ImportError` where one that is
+        too old is in use."""
+        import importlib.metadata
+        import importlib.util
+        import re
+        import sys
+
+        loaded = sys.modules.get(package)
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None or (root and spec.origin.startswith(root)):
+            return False
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return True  # it does not say how old it is
+        there, needed = ([int(part) for part in re.findall(r"\d+", text)[:3]] for text in (version, least))
+        if there < needed and (loaded is not None or not root):
+            raise ImportError(f"{package} {version} is there, and tailrace needs {least}", name=package)
+        return there >= needed
+
+    def unpack(here: str) -> None:
+        import os
+        import sys
+
+        from pyspark import SparkFiles
+
+        parcels = os.path.join(SparkFiles.getRootDirectory(), "tailrace-")
+        root = os.path.join(SparkFiles.getRootDirectory(), name) + os.sep
+        forget(root, parcels)
+        taken = [f"{root}program", f"{root}tailrace"]
+        for package, least, compiled in needs:
+            if compiled and here != kind:
+                has(package, least, "")
+            elif not has(package, least, root):
+                taken.append(f"{root}needs{os.sep}{package}")
+        sys.path[:0] = taken
+
+    def version_there() -> str | None:
+        """The version of tailrace that an import would find, or has found; None where that cannot be said."""
+        import importlib.util
+        import re
+        import sys
+
+        loaded = sys.modules.get("tailrace")
+        if loaded is not None:
+            return getattr(loaded, "__version__", None)
+        spec = importlib.util.find_spec("tailrace")
+        source = getattr(spec and spec.loader, "get_source", lambda name: None)("tailrace")
+        found = re.search(r"^__version__ = [\"'](.+?)[\"']", source or "", re.MULTILINE)
+        return found[1] if found else None
+
+    def look() -> str | None:
+        import importlib
+        import json
+        import platform
+        import socket
+        import sys
+        import sysconfig
+
+        here = f"{sysconfig.get_config_var('SOABI')} {platform.machine()}"
+        missing = {}
+        try:
+            if name:
+                unpack(here)
+            found = version_there()
+            if found in (None, wanted):
+                for package, least, _ in () if name else needs:
+                    has(package, least, "")
+                found = importlib.import_module("tailrace").__version__
+                importlib.import_module("tailrace.runtime.worker.process")  # with all that it needs of others
+        except ImportError as error:
+            missing = {"module": error.name, "said": str(error)}
+        else:
+            if found != wanted:
+                missing = {"version": found}
+                if "tailrace" in sys.modules:
+                    missing["imported"] = place_of(sys.modules["tailrace"])
+        if not missing:
+            return None
+        where = {"host": socket.gethostname(), "python": platform.python_version(), "program": sys.executable}
+        return json.dumps({**missing, **where, "kind": here})
+
+    return look

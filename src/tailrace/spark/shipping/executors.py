@@ -1,0 +1,190 @@
+"""Executors that cannot run a task of ours: what they lack, whose it is, and the remedy, each in one sentence.
+
+What is missing is seen in two places. Our Spark tasks look for tailrace themselves: that of a worker answers in words where
+it is not there, and others raise them. What PySpark needs before it runs any task of ours fails the Spark job, and is read
+from the text of that failure (`unable`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import cloudpickle
+
+from tailrace import __version__
+from tailrace.errors import ConfigError
+from tailrace.runtime.network.binding import REMEDY
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.runtime.outpost.hosting import Host
+from tailrace.spark.shipping.arrival import looking
+from tailrace.spark.shipping.parcel import Parcel
+
+ANSWER = "left string, lacking string"
+"""What the task of a worker answers: why the worker left, or what its executor lacks, as JSON."""
+
+_OWN = re.compile(r"\b(pyarrow|pandas|numpy|pyspark|py4j)\b", re.IGNORECASE)
+"""What PySpark itself needs on executors."""
+_MARK = "[TAILRACE_LACKING]"
+SOME = "an executor"
+
+
+def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel | None = None) -> Callable[[Any], Any]:
+    """The Spark task of a worker. It travels by value and refers to nothing of tailrace before it knows that it is there:
+    else Spark would try four times to unpickle it, and tell a traceback each time. `parcel` is what Spark has brought."""
+    look, column, ours = looking(parcel), columns_of_one(), cloudpickle.dumps((config, host))
+
+    def work(batches: Any) -> Any:
+        import pickle
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        left, lacking = None, look()
+        if lacking is None:
+            import json
+            import os
+            import socket
+            from dataclasses import replace
+
+            from tailrace.runtime.network.listener import Unreachable
+            from tailrace.runtime.outpost.hosting import know
+            from tailrace.runtime.worker.process import run_worker
+            from tailrace.spark.shipping.executor import executor_here
+            from tailrace.spark.shipping.plan_files import load_job
+
+            config, host = pickle.loads(ours)
+            if host is not None:
+                know(host)
+            try:
+                left = run_worker(replace(config, executor=executor_here(os.environ)), load_job)
+            except Unreachable as error:  # another try of Spark's would find the same
+                lacking = json.dumps({"unreachable": str(error), "host": socket.gethostname()})
+        yield pa.RecordBatch.from_arrays([column(left), column(lacking)], names=["left", "lacking"])
+
+    return work
+
+
+def columns_of_one() -> Callable[[str | bytes | None], Any]:
+    """A function that travels by value: a column of Arrow's with this text, these bytes, or no text."""
+
+    def column(value: str | bytes | None) -> Any:
+        import struct
+
+        import pyarrow as pa
+
+        # pa.array would import pandas, if it is there: a second or two in which the job has ended and does not say so.
+        if value is None:
+            return pa.nulls(1, pa.string())
+        kind, data = (pa.string(), value.encode()) if isinstance(value, str) else (pa.binary(), value)
+        ends = pa.py_buffer(struct.pack("=ii", 0, len(data)))
+        return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(data)])
+
+    return column
+
+
+def with_tailrace(work: Callable[[Any], Any], parcel: Parcel | None) -> Callable[[Any], Any]:
+    """The same for any function of batches that needs tailrace: where that is not there, it raises what is."""
+    look, ours, mark = looking(parcel), cloudpickle.dumps(work), _MARK
+
+    def run(batches: Any) -> Any:
+        import pickle
+
+        lacking = look()
+        if lacking is not None:
+            raise ImportError(f"{mark} {lacking}")
+        yield from pickle.loads(ours)(batches)
+
+    return run
+
+
+def said(answer: str, parcel: Parcel | None = None, executor: str | None = None) -> str:
+    """What a task has answered that found no tailrace that it could run, in words. `executor` is the id of its executor."""
+    found = json.loads(answer)
+    where = f"{_named(executor)} on {found['host']}"
+    python = f"Python {found['python']}, {found['program']}"
+    if "imported" in found:
+        return (
+            f"{where} has a process that has imported tailrace {found['version']} from {found['imported']} (something else "
+            f"that Spark has run there did that), and this program has {__version__} ({python}): install the same version "
+            f"on all of them, or give the job a Spark session of its own"
+        )
+    if "version" in found:
+        return (
+            f"{where} has tailrace {found['version']}, and this program has {__version__} ({python}): install the same "
+            f"version on all of them"
+        )
+    remedy = f"install tailrace {__version__} there, with what it needs, or name a Python that has it in PYSPARK_PYTHON"
+    if parcel is None:
+        remedy += ", or let the job bring it along: tailrace run --ship"
+    elif parcel.kind != found["kind"]:
+        remedy = f"what was shipped is compiled for {parcel.kind}, and this is {found['kind']}; {remedy}"
+    if found["said"] == f"No module named {found['module']!r}":
+        return f"{where} has no module {found['module']!r} ({python}): {remedy}"
+    return f"{where} cannot import tailrace ({python}): {found['said']}; {remedy}"
+
+
+def check_reach(answer: str, executor: str | None = None) -> None:
+    """Raises `ConfigError` where a task has answered that it cannot dial the driver."""
+    found = json.loads(answer)
+    if "unreachable" in found:
+        raise ConfigError(unreachable(found["host"], found["unreachable"], executor))
+
+
+def unreachable(host: str, why: str, executor: str | None = None) -> str:
+    """What to tell of an executor that cannot dial the driver."""
+    return f"{_named(executor)} on {host} cannot reach the driver at {why}; {REMEDY}"
+
+
+def _named(executor: str | None) -> str:
+    return "the executor" if executor is None else f"executor {executor}"
+
+
+def lacks_tailrace(failure: BaseException) -> bool:
+    """Whether a task that is made by `with_tailrace` failed since there is none."""
+    return _MARK in _story(failure)
+
+
+def unable(failure: BaseException, parcel: Parcel | None = None) -> str | None:
+    """What the executor lacked, in words, where a Spark job failed because our task could not run there at all; None for any
+    other failure. It begins with `SOME` where the failure does not tell which one it was."""
+    return lacking(_story(failure), parcel)
+
+
+def _story(failure: BaseException) -> str:
+    """All that Spark says of a failure."""
+    text = str(failure)
+    origin = getattr(failure, "_origin", None)
+    with contextlib.suppress(Exception):  # Spark is gone
+        return text if origin is None else f"{origin.toString()}\n{text}"
+    return text
+
+
+def lacking(failure: str, parcel: Parcel | None = None) -> str | None:
+    """The same of the text of a failure."""
+    of_task = re.search(r"\(TID \d+\) \((\S+) executor (\w+)\)", failure)
+    if found := re.search(re.escape(_MARK) + r" (\{.*\})", failure):
+        return said(found[1], parcel, of_task and of_task[2])
+    where = f"executor {of_task[2]} on {of_task[1]}" if of_task else SOME
+    remedy = f"name a Python {sys.version_info[0]}.{sys.version_info[1]} that all executors have in PYSPARK_PYTHON"
+    if found := re.search(r"different version:? (\d+\.\d+) than that in driver:? (\d+\.\d+)", failure):
+        return f"{where} runs Python {found[1]}, this program Python {found[2]}, and PySpark needs the same; {remedy}"
+    if found := re.search(r'Cannot run program "([^"]+)".*?:\s*(.+)', failure):
+        return f"{where} cannot run the Python {found[1]!r} ({found[2].strip()}); {remedy}"
+    if found := re.search(r"No module named '([\w.]+)'", failure):
+        return _needed(where, found[1]) if _OWN.match(found[1]) else None
+    if found := re.search(r"\[(?:PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION)\] ((\w+) .+)", failure):
+        return _needed(where, found[2], f" ({found[1].strip()})") if _OWN.match(found[2]) else None
+    return None
+
+
+def _needed(where: str, module: str, told: str = "") -> str:
+    return (
+        f"{where} has no module {module!r}{told}, which PySpark needs in every Python that runs its tasks: install it there "
+        f"(pip install 'pyspark[sql]'), or name a Python that has it in PYSPARK_PYTHON"
+    )

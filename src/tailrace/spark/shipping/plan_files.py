@@ -1,0 +1,89 @@
+"""How a job's plan and the user's functions travel to the workers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import socket
+import sys
+from typing import Any
+
+from pyspark import cloudpickle
+
+from tailrace.errors import GraphError, error_text
+from tailrace.graph.graph import Node
+from tailrace.runtime.network.link import CONTROL, LIMITS
+from tailrace.spark.shipping import program
+from tailrace.spark.shipping.modules import bring_up_to_date, versions_here
+from tailrace.task.contract.jobspec import JobSpec
+
+_MARGIN = 1 << 20
+"""Room in a message beside the job: for the addresses of all workers."""
+
+
+def dump_job(spec: JobSpec) -> bytes:
+    """Pickles a job with the places where this process finds its modules, and their versions. Raises `GraphError` naming
+    the operator whose function cannot be pickled."""
+    try:
+        body = program.dump(spec)
+    except Exception as error:
+        raise _named(spec, error) from error
+    places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
+    return pickle.dumps((places, body, versions_here(), program.THIS_PROCESS), 5)
+
+
+def check_size(spec: JobSpec, blob: bytes) -> None:
+    """Raises `GraphError`, naming the largest operator, for a job that is too large to travel in one message."""
+    limit = LIMITS[CONTROL] - _MARGIN
+    if len(blob) <= limit:
+        return
+    largest = max(spec.plan.graph.nodes, key=lambda node: len(cloudpickle.dumps(node.operator)))
+    raise GraphError(
+        f"the job with its functions and collections has {len(blob) >> 20} MB, and at most {limit >> 20} MB travel to the "
+        f"workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
+        f"function needs can be read in open()"
+    )
+
+
+def load_job(data: bytes) -> JobSpec:
+    """Unpickles a job in a worker. Modules are also looked for where the driver found them, after the worker's own places;
+    those that were changed since an earlier job of this process are imported anew. Raises `ImportError` naming the module
+    that is missing, and where."""
+    places, body, versions, origin = pickle.loads(data)
+    if origin != program.THIS_PROCESS:
+        bring_up_to_date(versions)
+    for place in places:
+        if place not in sys.path and os.path.exists(place):
+            sys.path.append(place)
+    try:
+        spec: JobSpec = program.load(body)
+    except ImportError as error:
+        where = f"{socket.gethostname()}, Python {platform.python_version()}, {sys.executable}"
+        raise ImportError(f"{error}; on {where}", name=error.name, path=error.path) from error
+    return spec
+
+
+def _named(spec: JobSpec, error: Exception) -> GraphError:
+    for node in spec.plan.graph.nodes:
+        try:
+            cloudpickle.dumps((node.operator, node.inputs))
+        except Exception as again:
+            return GraphError(
+                f"operator {node.name!r}: {_culprit(node)} cannot be pickled and sent to the workers "
+                f"({error_text(again)}); make what it refers to inside the function or in open(), instead of "
+                f"outside"
+            )
+    return GraphError(f"the job cannot be pickled: {error_text(error)}")
+
+
+def _culprit(node: Node) -> str:
+    for field in ("fn", "reduce", "sink", "source"):
+        found = getattr(node.operator, field, None)
+        if found is not None:
+            return f"its {field if field in ('sink', 'source') else 'function'} ({_short(found)})"
+    return "its function"
+
+
+def _short(value: Any) -> str:
+    return str(getattr(value, "__name__", type(value).__name__))

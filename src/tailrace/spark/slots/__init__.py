@@ -1,0 +1,6 @@
+"""Workers as Spark tasks.
+
+- `provider`: one Spark job with a single task for each worker slot; implements `runtime.driver.slots`.
+- `threads`: the threads of the driver that keep these Spark jobs. `profiles`: the share of a core that a task takes.
+- `reachability`: whether executors can connect to this process.
+"""

@@ -1,0 +1,400 @@
+"""Workers as Spark tasks: one single-task job per slot, each kept by a thread of the driver.
+
+One job per slot and not one job of n tasks: a lost slot can then be started again alone, in any mode, also in
+`local[N]` where Spark gives a task only one attempt; and a slot whose task hangs can be replaced while it hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
+from tailrace.runtime.driver.slots import Leaving, SlotEnded
+from tailrace.runtime.network.binding import Binding, is_everywhere, is_ours, ports_of
+from tailrace.runtime.network.config import WorkerConfig
+from tailrace.runtime.network.tls import SETTING, chosen
+from tailrace.runtime.outpost.hosting import Host
+from tailrace.spark.cluster.application import Application, application
+from tailrace.spark.cluster.capacity import is_dynamic, is_fixed, may_give, share_of
+from tailrace.spark.cluster.decommissions import Watch, may_happen
+from tailrace.spark.shipping.delivery import bring, brought
+from tailrace.spark.shipping.executors import ANSWER, SOME, check_reach, said, unable, worker_task
+from tailrace.spark.shipping.parcel import Parcel, send
+from tailrace.spark.slots.profiles import profile_of
+from tailrace.spark.slots.threads import SlotThreads
+from tailrace.task.contract.usercode import FUSED
+
+SETTLE_SECONDS = 15.0
+"""How long after the start of a session executors of a cluster may still be on their way."""
+_taken: dict[str, tuple[int, Fraction]] = {}
+"""Slots held by running jobs of this process, by job tag, and which share of a core each takes."""
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The slots that a job wants, and of whom."""
+
+    app: Application
+    slots: int
+    cpus: float | None = None
+    """Which share of a core each takes; None: what Spark's settings say."""
+    profile: Any = None
+    """The same for Spark."""
+
+    @property
+    def share(self) -> Fraction:
+        return share_of(self.app.setting, self.cpus)
+
+    @property
+    def dynamic(self) -> bool:
+        return is_dynamic(self.app.master, self.app.setting)
+
+    @property
+    def most(self) -> int | None:
+        return may_give(self.app.master, self.app.setting, self.share)
+
+    def there(self) -> int | None:
+        """How many slots the executors have that are there; None where nobody says."""
+        return self.app.total_slots(self.profile)
+
+    def total(self, patience: float) -> int | None:
+        """How many the application may have; None where nobody can say. The executors of a cluster may still be on their
+        way: they get `patience` seconds to come, as many as are needed. Those that come once tasks wait for them are not
+        waited for."""
+        if is_fixed(self.app.master):
+            return self.there()
+        most = self.most
+        if self.dynamic or (most is not None and most < self.slots):
+            return most
+        there = self.there()
+        deadline = time.monotonic() + patience
+        while there is not None and there < self.slots and time.monotonic() < deadline:
+            time.sleep(0.2)
+            there = self.there()
+        return there if most is None or (there is not None and there < self.slots) else max(there or 0, most)
+
+    def may_be_more(self) -> bool:
+        """Whether there may be more slots than executors have told: those of a cluster do not come all at once, and no
+        setting may say how many there will be."""
+        if is_fixed(self.app.master) or self.most is not None:
+            return False
+        return time.time() < self.app.started + SETTLE_SECONDS
+
+
+def take_slots(
+    app: Application,
+    needed: int,
+    name: str,
+    tag: str,
+    patience: float = 0.0,
+    cpus: float | None = None,
+    profile: Any = None,
+    beside: int = 0,
+    standbys: int = 0,
+) -> str | None:
+    """Takes slots for a job until `give_back`. Raises `SlotsError`, with the numbers, when there are too few. Returns a
+    warning when it takes the last free one, else None. What Spark has not given yet it may give when the workers are
+    started: the job waits for it then. `cpus` is the share of a core that each takes, by the resource profile
+    `profile`; `beside` of them are for others than workers. `standbys` more are taken as far as there are so many."""
+    wanted = _Wanted(app, needed, cpus, profile)
+    total, share = wanted.total(patience), wanted.share
+    with _lock:  # to look and to take are one thing, for jobs that are started at once
+        taken = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
+        enough = total is None or needed <= total - taken
+        if enough:
+            room = standbys if total is None else min(standbys, total - taken - needed)
+            _taken[tag] = (needed + room, share)
+    if not enough:
+        others = f", {taken} of them taken by running jobs" if taken else ""
+        has = "gives at most" if wanted.dynamic else "has"
+        parts = f"its largest parallelism is {needed - beside}"
+        if beside:
+            parts += f", and {beside} are for its coordinator and for what that says to this program"
+        raise SlotsError(
+            f"job {name!r} needs {needed} task slots ({parts}), and Spark {has} {total}{others} "
+            f"(master {app.master}); lower the parallelism, or start the session with more"
+            + (f": {app.start_with(needed + taken + 1)}" if app.is_local else "")
+        )
+    if room < standbys and not wanted.may_be_more():
+        return (
+            f"job {name!r} takes all free task slots of Spark (master {app.master}), and has {room} of {standbys} standbys: "
+            f"the others start when slots are free; start the session with {standbys - room} more, or set replicas=0"
+        )
+    if total is not None and needed + room == total - taken and not wanted.may_be_more():
+        return (
+            f"job {name!r} takes all {needed + room} free task slots of Spark (master {app.master}): other queries of this "
+            f"session wait until it ends"
+        )
+    return None
+
+
+def have_room(app: Application, tag: str, profile: Any = None) -> bool:
+    """Whether the executors that stay have slots for all jobs of this process, or Spark may give others. Asked for the job
+    that took its slots under this tag."""
+    if is_dynamic(app.master, app.setting):
+        return True
+    with _lock:
+        share = _taken[tag][1] if tag in _taken else share_of(app.setting, None)
+        needed = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
+    there = app.total_slots(profile)
+    return there is None or needed <= there
+
+
+def give_back(tag: str) -> None:
+    """The slots that were taken under this tag are free again."""
+    with _lock:
+        _taken.pop(tag, None)
+
+
+def check_settings(app: Application) -> None:
+    """Raises `ConfigError` for settings of the session under which workers cannot live."""
+    if (app.setting("spark.speculation") or "").lower() == "true":
+        raise ConfigError("spark.speculation must be off: a second copy of a worker would be a second writer; unset it")
+    if (app.setting("spark.python.worker.killOnIdleTimeout") or "").lower() == "true":
+        raise ConfigError(
+            "spark.python.worker.killOnIdleTimeout must be off: Spark takes our workers for idle ones; unset it"
+        )
+
+
+@dataclass(frozen=True)
+class _Over:
+    """How the Spark job of a slot ended."""
+
+    error: str | None = None
+    cancelled: bool = False
+    """Whether somebody cancelled it."""
+    unfit: bool = False
+    """Whether its executor lacks what a worker needs."""
+
+
+class SparkSlots:
+    """The slots of one job, its own from here on until `close`. Raises `SlotsError` when there are too few. With `ship`
+    executors are brought what they may lack; without, once one of them says that it has no tailrace. `cpus` is the share of
+    a core that each slot takes. `beside` more slots are taken for others than workers, and `standbys` more as far as there
+    are so many."""
+
+    def __init__(
+        self,
+        spark: Any,
+        name: str,
+        run_id: str,
+        slots: int,
+        patience: float = 0.0,
+        *,
+        ship: bool = False,
+        cpus: float | None = None,
+        beside: int = 0,
+        standbys: int = 0,
+    ) -> None:
+        self.spark = spark
+        self.app = application(spark)
+        self.name = name
+        self.tag = f"tailrace-{run_id}"
+        cpus = None if is_fixed(self.app.master) else cpus  # a slot there is a thread
+        self._profile = None if cpus is None else profile_of(self.app, cpus)
+        self._workers = slots
+        profile, needed = self._profile, slots + beside
+        self.warning = take_slots(self.app, needed, name, self.tag, patience, cpus, profile, beside, standbys)
+        """What to tell the user, or None."""
+        self.host: Host | None = None
+        """How workers reach the driver's folder, if the job uses it."""
+        self._parcel: Parcel | None = None
+        self._watch: Watch | None = None
+        self._starts: set[tuple[int, int]] = set()
+        """Of slots, those that run."""
+        try:
+            if not self.app.is_local:
+                self._parcel = send(spark) if ship else brought(spark)
+            self._threads = SlotThreads(name, slots + standbys)
+        except BaseException:
+            give_back(self.tag)
+            raise
+
+    def listen_at(self) -> Binding:
+        """Where workers reach this process."""
+        return listen_at(self.app)
+
+    def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
+        """Submits the Spark job of a slot from a thread of its own."""
+
+        start = (config.slot, config.launch)
+        self._starts.add(start)
+
+        def keep() -> Callable[[], object]:
+            over = self._keep(config)
+            self._starts.discard(start)
+            return lambda: ended(config.slot, over.error, over.cancelled, over.unfit)
+
+        self._threads.run(keep)
+
+    def watch(self, leaving: Leaving) -> None:
+        """Tells of workers on executors that are decommissioned, where that may happen and can be seen."""
+        context = None if is_fixed(self.app.master) else self.app.context
+        if context is not None and may_happen(self.app.setting):
+            starts = lambda: [(*one, self._tag_of(*one)) for one in list(self._starts)]  # noqa: E731
+            self._watch = Watch(context, starts, lambda: have_room(self.app, self.tag, self._profile), leaving)
+            self._watch.start()
+
+    def _tag_of(self, slot: int, launch: int) -> str:
+        return f"{self.tag}-{slot}-{launch}"
+
+    def kill(self, slot: int, launch: int, pid: int | None) -> None:
+        """Cancels a Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
+        still says is fenced; on this machine it need not."""
+        with contextlib.suppress(Exception):  # Spark was stopped, or its JVM is gone: then so are its jobs
+            self.app.cancel(self._tag_of(slot, launch))
+        if pid is not None and self.app.is_local:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def executor(self, slot: int, launch: int) -> str | None:
+        """Where a start of a slot runs, or ran; None where there are no executors, and where nobody says."""
+        found = self._executor(slot, launch)
+        return None if found is None else found[0]
+
+    def _executor(self, slot: int, launch: int) -> tuple[str, str] | None:
+        return None if is_fixed(self.app.master) else self.app.executor(self._tag_of(slot, launch))
+
+    def lives(self) -> bool:
+        """Whether the Spark session and its JVM are there."""
+        return self.app.over() is None
+
+    def close(self, timeout: float) -> None:
+        """Waits for the threads, which end with their Spark jobs."""
+        if self._watch is not None:
+            self._watch.close()
+        self._threads.close(timeout)
+        give_back(self.tag)
+
+    def _keep(self, config: WorkerConfig) -> _Over:
+        """Runs the Spark job of a slot to its end."""
+        tags = [self.tag, self._tag_of(config.slot, config.launch)]
+        if (over := self.app.over()) is not None:
+            return _Over(over)
+        try:
+            what = "worker" if config.slot < self._workers else "standby"
+            with self.app.marked(tags, f"tailrace {self.name}: {what} {config.slot}"):
+                parcel = self._parcel  # another slot may have brought one before this one has its answer
+                lacking = self._run(config, parcel)
+                if lacking is not None and parcel is None and not self.app.is_local:
+                    self._parcel = bring(self.spark)
+                    lacking = self._run(config, self._parcel)
+        except ConfigError as error:  # what is to be shipped cannot be, or the executor does not reach this process
+            return _Over(str(error), unfit=True)
+        except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
+            return self._failed(failure, config)
+        return _Over() if lacking is None else _Over(self._with_limit(lacking), unfit=True)
+
+    def _run(self, config: WorkerConfig, parcel: Parcel | None) -> str | None:
+        """Runs the Spark job of a slot. What the executor lacked, in words, if anything. Raises `ConfigError` where it does
+        not reach this process."""
+        [(_, lacking)] = self.app.run(worker_task(config, self.host, parcel), ANSWER, self._profile)
+        if lacking is None:
+            return None
+        executor = self.executor(config.slot, config.launch)
+        check_reach(lacking, executor)
+        return said(lacking, parcel, executor)
+
+    def _failed(self, failure: BaseException, config: WorkerConfig) -> _Over:
+        over = self.app.over()
+        if over is not None:
+            return _Over(over)
+        if (unfit := unable(failure, self._parcel)) is not None:
+            found = self._executor(config.slot, config.launch) if unfit.startswith(SOME) else None
+            where = SOME if found is None else f"executor {found[0]} on {found[1]}"
+            return _Over(unfit.replace(SOME, where, 1), unfit=True)
+        error = self._with_limit(shortened_failure(failure))
+        return _Over(error, was_cancelled(error))
+
+    def _with_limit(self, error: str) -> str:
+        limit = self._memory_limit()
+        return error + (too_little_memory(error, limit) if limit else "")
+
+    def _memory_limit(self) -> str | None:
+        """What the session allows the Python processes of an executor, if it says so."""
+        with contextlib.suppress(Exception):  # Spark is gone
+            return self.app.setting(_MEMORY)
+        return None
+
+
+def listen_at(app: Application) -> Binding:
+    """Where workers reach this process: at the loopback address in local modes, else at the address of Spark's driver.
+    What is bound is another one where Spark's driver binds another one. `TAILRACE_TLS` says what both ends show."""
+    return replace(_address(app), tls=chosen(os.environ.get(SETTING)))
+
+
+def allowed_ports() -> range:
+    """Those of `TAILRACE_PORTS`. Raises `ConfigError`."""
+    try:
+        return ports_of(os.environ.get("TAILRACE_PORTS"))
+    except ValueError as error:
+        raise ConfigError(f"TAILRACE_PORTS: {error}") from error
+
+
+def _address(app: Application) -> Binding:
+    ports = allowed_ports()
+    said = os.environ.get("TAILRACE_DRIVER_HOST") or None
+    if app.is_local:
+        return Binding(said or "127.0.0.1", ports=ports)
+    host, bind = app.address(said)
+    if bind in ("", host) or (is_everywhere(bind) and is_ours(host)):
+        return Binding(host, ports=ports)  # Spark may listen everywhere; a job does so only where it must
+    return Binding(bind, host, ports)
+
+
+_MEMORY = "spark.executor.pyspark.memory"
+_CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
+"""What a cancelled Spark job says, and what Spark Connect says of it."""
+
+
+def was_cancelled(error: str) -> bool:
+    """Whether a Spark job that failed with this was cancelled by somebody."""
+    return any(mark in error for mark in _CANCELLED)
+
+
+def too_little_memory(error: str, limit: str) -> str:
+    """What to add to the error of a worker that had no room under this limit of its address space; nothing to others. A
+    library that cannot be loaded says nothing of memory."""
+    if not re.search(r"MemoryError|failed to map segment|[Cc]annot allocate memory", error):
+        return ""
+    return (
+        f"; {_MEMORY} is {limit}, which bounds the address space of each Python process, libraries included: raise it, or "
+        f"unset it"
+    )
+
+
+def shortened_failure(failure: BaseException) -> str:
+    """The useful part of a Spark failure: the crash with the user's own frames, else the Python exception, else the
+    first line that says something."""
+    text = str(failure)
+    crash = re.search(r"Python worker exited unexpectedly \(crashed\):(.*?)(?=\n\s+at |\Z)", text, re.DOTALL)
+    if crash is not None:
+        return f"the Python worker's process crashed{_user_frames(crash[1])}"
+    raised = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
+    if raised:
+        return str(raised[-1])
+    lines = [line.lstrip(": ") for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return re.sub(r"^org\.apache\.spark\.\w+: ", "", told[0])[:500] if told else type(failure).__name__
+
+
+def _user_frames(story: str) -> str:
+    """Python's story of a crash (spark.python.worker.faulthandler.enabled), up to where we called the user's code."""
+    kept = []
+    what, _, stack = story.strip().partition("\n")
+    for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not those of our own thread
+        if f'"{OWN_FOLDER}' in line or FUSED in line or "Extension modules:" in line:
+            break
+        kept.append(line)
+    return ":\n" + "\n".join(kept).rstrip() if what else " and left no trace of why (killed, out of memory, os._exit)"

@@ -1,0 +1,126 @@
+"""Whether executors can reach this process, for sessions of Spark Connect: their client may be anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.errors import ConfigError
+from tailrace.log import log
+from tailrace.runtime.network.binding import Binding
+from tailrace.spark.cluster.application import application, is_connect
+from tailrace.spark.shipping.executors import columns_of_one
+from tailrace.spark.slots.provider import listen_at
+
+SETTING = "TAILRACE_COORDINATOR"
+"""Where the coordinators of jobs run: `driver`, `executor`, or, where it is not set, where executors reach them."""
+DIAL_SECONDS = 5.0
+WORD_SECONDS = 15.0
+"""For this process to say its word to who has dialed it: it may be busy."""
+MOST_SECONDS = 30.0
+"""For Spark to run the task at all."""
+_found: dict[tuple[str, str], bool] = {}
+"""What was found, by session and address."""
+
+
+def is_out_of_reach(spark: Any, patience: float) -> bool:
+    """Whether a job of this session needs its coordinator on an executor. Raises `ConfigError` for a setting that is none,
+    and where it says what cannot be. Where no executor answers within `patience` seconds, nobody knows: the job says then
+    what is wrong."""
+    wanted = os.environ.get(SETTING) or ""
+    if wanted not in ("", "driver", "executor"):
+        raise ConfigError(f"{SETTING}={wanted}: expected driver or executor, or leave it out")
+    if not is_connect(spark):
+        if wanted == "executor":
+            raise ConfigError(
+                f"{SETTING}=executor: only a session of Spark Connect can have a coordinator on an executor"
+            )
+        return False
+    app = application(spark)
+    if wanted or app.on_this_machine:
+        return wanted == "executor"
+    at = listen_at(app)
+    key = (app.id, str(at))
+    if key not in _found:
+        reached = _reached(spark, at, min(patience, MOST_SECONDS))
+        if reached is None:
+            return False
+        _found[key] = reached
+        if not reached:
+            log.warning(
+                "no way leads from the executors to this program at %s: the coordinators of its jobs run on executors, and "
+                "take two task slots more (%s=executor does this at once, TAILRACE_DRIVER_HOST names another address)",
+                at.host,
+                SETTING,
+            )
+    return not _found[key]
+
+
+def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
+    """Whether a Spark task reaches this process; None where none was run in time."""
+    app = application(spark)
+    try:
+        sock = at.listen()
+    except (OSError, ValueError) as error:
+        raise at.refused("executors", error) from error
+    answers: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+    word, tag = secrets.token_bytes(16), f"tailrace-reach-{secrets.token_hex(8)}"
+    task = _dialing((at.host, sock.getsockname()[1]), len(word))
+
+    def greet() -> None:
+        sock.settimeout(None)
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                guest, _ = sock.accept()
+                with contextlib.suppress(OSError), guest:
+                    guest.sendall(word)
+
+    def run() -> None:
+        try:
+            with app.marked([tag], "tailrace: can executors reach this program?"):
+                [row] = spark.range(0, 1, 1, 1).mapInArrow(task, "heard binary").collect()
+            answers.put(bytes(row.heard) == word)
+        except BaseException:  # what is wrong there, the job says in its own words
+            answers.put(None)
+
+    for work in (greet, run):
+        threading.Thread(target=work, name="tailrace-reach", daemon=True).start()
+    try:
+        return answers.get(timeout=patience)
+    except queue.Empty:
+        with contextlib.suppress(Exception):  # Spark is gone
+            app.cancel(tag)
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            sock.shutdown(2)  # wakes who accepts
+        sock.close()
+
+
+def _dialing(address: tuple[str, int], length: int) -> Callable[[Any], Any]:
+    """The Spark task. It travels by value: tailrace may not be there."""
+    column, dial, word = columns_of_one(), DIAL_SECONDS, WORD_SECONDS
+
+    def work(batches: Any) -> Any:
+        import socket
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        heard = b""
+        try:
+            with socket.create_connection(address, dial) as sock:
+                sock.settimeout(word)
+                while len(heard) < length and (more := sock.recv(length - len(heard))):
+                    heard += more
+        except OSError:
+            pass
+        yield pa.RecordBatch.from_arrays([column(heard)], names=["heard"])
+
+    return work

@@ -1,0 +1,102 @@
+"""The checkpoint that a job starts from: found, held against the dataflow, and told."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import warnings
+
+from tailrace.api.compat import check_manifest, unpublishable
+from tailrace.api.hints import did_you_mean
+from tailrace.api.identity import dataflow_of
+from tailrace.api.launch import Settings
+from tailrace.elements.timestamps import age_of
+from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
+from tailrace.graph.plan import Plan
+from tailrace.log import log
+from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.storage.finding import newest_start, resolve
+from tailrace.storage.opening import absolute
+from tailrace.storage.origins import Origin, origin_at
+from tailrace.storage.store import Store
+
+OR_NEW = "latest-or-new"
+"""The newest checkpoint, or a new beginning where there is none yet: what a service manager can always start with."""
+
+
+def find_origin(
+    env: Settings,
+    plan: Plan,
+    name: str,
+    wanted: str | None,
+    allow: bool | tuple[str, ...],
+    start_again: bool = False,
+) -> Origin | None:
+    """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`, `JobAlreadyFinished`."""
+    found = wanted_checkpoint(env, plan, name, wanted, start_again)
+    if found is None:
+        return None
+    origin = origin_at(*found)
+    check_manifest(origin.manifest, plan.graph, allow)
+    return origin
+
+
+def wanted_checkpoint(
+    env: Settings, plan: Plan, name: str, wanted: str | None, start_again: bool = False
+) -> tuple[Store, str] | None:
+    """The checkpoint that a user names; None where none is named, and for the beginning: see `newest_start`. Raises
+    `CheckpointError`, `JobAlreadyFinished` and `ConfigError`."""
+    if wanted is None:
+        return None
+    config = env.checkpoint
+    options = None if config is None else config.storage_options
+    if wanted not in ("latest", OR_NEW):
+        try:
+            return resolve(absolute(wanted), options=options)
+        except CheckpointNotFound as error:
+            raise CheckpointNotFound(f"{error}{did_you_mean([wanted], ['latest', OR_NEW])}") from None
+    if config is None:
+        raise ConfigError(
+            f'from_checkpoint="{wanted}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look (on the '
+            f"command line: --checkpoint-dir DIR)"
+        )
+    store = Store(absolute(config.dir), name, options)
+    found = newest_start(store, or_new=wanted == OR_NEW, start_again=start_again, dataflow=dataflow_of(plan.graph))
+    return None if found is None else (store, found)
+
+
+def warn_of_later(origin: Origin | None, store: Store | None) -> None:
+    """Going back is the user's choice; a warning tells its price."""
+    if origin is None or not origin.later or not origin.own_path(store):
+        return
+    warnings.warn(
+        f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
+        f"{origin.later[-1][0]}: the output that later ones have published is visible already and is written again; "
+        f"remove it where it must be there once. The later ones and their prepared output stay: you can start from them",
+        stacklevel=level_of_user(),
+    )
+
+
+def tell_of_start(name: str, origin: Origin | None) -> None:
+    """A start with a checkpoint says which one it is: in the log, and for a command on standard error."""
+    if origin is None:
+        told = f"job {name!r} begins anew, with no checkpoint"
+    else:
+        age = max(0.0, time.time() - origin.manifest.timestamp / 1e6)
+        where = f"{origin.folder}/{origin.path}"
+        told = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
+    log.info("%s", told)
+    if DEFAULTS.by_command and not (log.isEnabledFor(logging.INFO) and log.hasHandlers()):
+        print(told, file=sys.stderr)
+
+
+def warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
+    """`allow_dropped_state` was given for it; a warning tells its price all the same."""
+    lost = {} if origin is None else unpublishable(origin.manifest.prepared, plan.graph.nodes)
+    for uid, count in lost.items():
+        warnings.warn(
+            f"output that the sink with uid {uid!r} had prepared and not published ({count} transactions) is given up: it "
+            f"will never be visible, and its hidden files stay where they are",
+            stacklevel=level_of_user(),
+        )

@@ -1,0 +1,12 @@
+"""What waits between the operators of a job, in one subtask: inputs, outputs, the feedback edge.
+
+In: frames from other workers, batches of the same worker. Out: batches for the operators, frames for others as credit
+allows, and logs of what a checkpoint finds in flight.
+
+- `gate`, `inputs`, `min_watermark`: input channels, the order in which they are read, and the watermark over them.
+- `outbox`, `partition`, `keys`: output channels, and which record goes to which of them.
+- `feedback`, `combining`: the feedback queue of a loop.
+- `logs`, `written_records`, `shapes`, `spilling`, `lazy_records`: what waits as seen by checkpoints, and where it lies.
+- `sent_log`, `merged_reads`: what a replacement of a lost worker needs of a channel.
+- `services`: random numbers, clocks and ids, which come from above; `copies`: copies of records, and their fingerprints.
+"""

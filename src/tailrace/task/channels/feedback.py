@@ -1,0 +1,431 @@
+"""The feedback edge of a loop inside one worker: what its tail hands to its head, unbounded, and the logs of it.
+
+The tail appends and never waits, so the cycle cannot block; what has no room in memory goes to a spill. A checkpoint does
+not wait for feedback to go round either: from the head's cut until the marker of the checkpoint has come back to the tail,
+what crosses the edge belongs to the checkpoint and is logged (`task.channels.logs`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+
+from tailrace.elements.batches import Batch, Rows, concat
+from tailrace.elements.markers import WaveMark
+from tailrace.errors import InternalError
+from tailrace.task.channels.combining import Combined, Combiner
+from tailrace.task.channels.logs import LogFrame, Recording, joinable_as_one
+from tailrace.task.channels.spilling import Item, Shelf, Spill
+from tailrace.task.contract.facts import Facts
+
+
+class FeedbackQueue:
+    """The queue between one tail subtask, `who`, and its head subtask.
+
+    Invariant Q1: records and markers come out in the order in which they went in. (In rounds: the records that became
+    ready, and the markers, each among themselves; a merged record has the place of its oldest part.)
+    Invariant Q2: `appended` + `returned` == `taken` + `records` + `waiting` + `dropped` + `merged`.
+    Invariant Q3: the log of checkpoint n holds each record that was unread at cut(n) or appended from there until
+    barrier(n), once, as it was then, and no other record. Records of that span may appear merged.
+    Invariant Q4: an item is held once by the queue while it has an unread record and once by each log entry for it.
+    Invariant Q6: `memory` is at most `memory_bytes` (with a combiner, plus the batch that came last).
+    """
+
+    def __init__(
+        self,
+        who: str,
+        subtask: int,
+        make_spill: Callable[[], Spill],
+        memory_bytes: int,
+        combine: Combiner | None,
+        in_rounds: bool,
+    ) -> None:
+        self.who = who
+        self.subtask = subtask
+        self.in_rounds = in_rounds
+        self.records = 0
+        """Ready and unread."""
+        self.waiting = 0
+        """For the next round."""
+        self.appended = 0
+        self.returned = 0
+        """Records that a checkpoint brought back."""
+        self.taken = 0
+        self.dropped = 0
+        self.merged = 0
+        """Records that went into another that waited."""
+        self._memory_bytes = memory_bytes
+        self._combined = None if combine is None else Combined(combine, who, subtask)
+        # With a combiner half the memory is for the records that can still be merged, so that there always are some.
+        budget = memory_bytes if combine is None else memory_bytes // 2
+        self._shelf = Shelf(who, subtask, make_spill, budget)
+        self._ready: deque[Item | WaveMark] = deque()
+        self._start = 0
+        """How many records of the first item are taken."""
+        self._front: Batch | None = None
+        """The records of the first item, where they were decoded."""
+        self._later: deque[tuple[Item, int]] = deque()
+        """In rounds: items with the round that they wait for, in order."""
+        self._round = 1
+        """In rounds: the round that what comes now waits for."""
+        self.logs = Recording(who, self._shelf)
+        """What belongs to each checkpoint that is under way."""
+        self.facts: Facts | None = None
+        """Where what is taken when is kept (`task.journal.history`)."""
+        self._ended = False
+        self.over = False
+        """Whether the loop of the head has ended: nothing comes back, though the tail may still be on its way to its end. A
+        head that has ended says no barrier, so its tail may cut before it does."""
+        self._stopped_after: int | None = None
+        """The newest cut by the time rounds were stopped: what is dropped belongs only to checkpoints from before."""
+
+    def remember(self, facts: Facts | None, sizes: Facts | None, on_inexact: Callable[[], None] | None = None) -> None:
+        """Whoever does again what is done here is to find it as it was: what is taken, and what is merged. `on_inexact` is
+        called where records would not be what they were."""
+        self.facts, self._shelf.on_inexact = facts, on_inexact
+        if self._combined is not None:
+            self._combined.sizes = sizes
+
+    # The tail.
+
+    def append(self, batch: Batch) -> None:
+        """Takes feedback. Raises `UserCodeError` for a record that must go to the disk and cannot be pickled, or that
+        cannot be merged."""
+        self._not_ended("a record")
+        count = len(batch)
+        if not count:
+            return
+        self.appended += count
+        if self._stopped_after is not None:
+            self._drop(batch)
+        elif self._combined is None:
+            self._queue(self._shelf.place(batch))
+        else:
+            self._combine(self._combined, batch)
+
+    def marker(self, marker: WaveMark) -> None:
+        """A marker of a wave: behind the records that came before it, but past those that wait for the next round."""
+        self._not_ended(f"{marker}")
+        if not self.in_rounds:
+            self.seal()
+        self._ready.append(marker)
+
+    def barrier(self, checkpoint: int) -> None:
+        """The marker of a checkpoint has come back: its log is complete. Markers of older ones cannot come any more."""
+        if self._ended:
+            return
+        early = self.over and checkpoint > self.logs.newest_cut
+        if self.facts is not None or early or self.logs.awaits(checkpoint):
+            self.keep_apart()
+        if not early:  # else the head's cut is still to come, with a log that nothing is added to
+            self.logs.completed(checkpoint)
+
+    def keep_apart(self) -> None:
+        """The tail has cut: what is to be merged from now on depends on nothing that was before."""
+        self.seal()
+        if self._combined is not None:
+            self._combined.measure_anew()
+
+    def end(self) -> None:
+        """Nothing comes any more: every log is complete, and one that is cut later is from its beginning."""
+        self.seal()
+        self._ended = True
+        self.logs.end()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._ended
+
+    @property
+    def marks(self) -> list[tuple[int, int]]:
+        """The markers that wait: (wave, how many records wait behind it, of those that are ready)."""
+        found, behind = list[tuple[int, int]](), 0
+        for one in reversed(self._ready):
+            if isinstance(one, WaveMark):
+                found.append((one.wave, behind))
+            else:
+                behind += one.count
+        return found[::-1]
+
+    @marks.setter
+    def marks(self, marks: list[tuple[int, int]]) -> None:
+        """Puts them back among what a log has of the queue, which has no markers. Where records are in one item by now, a
+        marker goes behind all of them: so a wave counts some that it need not, and finds that it came too early."""
+        for wave, behind in reversed(marks):
+            at = len(self._ready)
+            for one in reversed(self._ready):
+                behind -= 0 if isinstance(one, WaveMark) else one.count
+                if behind < 0:
+                    break
+                at -= 1
+            self._ready.insert(at, WaveMark(wave))
+
+    # The head.
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` would give something."""
+        return bool(self._ready) or bool(self._combined and not self.in_rounds)
+
+    def take(self, limit: int) -> Batch | WaveMark | None:
+        """The next marker, or the next records, at most `limit`; None where nothing is ready."""
+        facts = self.facts
+        if facts is None:
+            return self._take(limit)
+        if facts.again:
+            return self._take_again(facts.of(0), facts.of(0))
+        taken = self._take(limit)
+        facts.of(taken.wave if isinstance(taken, WaveMark) else 0)
+        facts.of(len(taken) if isinstance(taken, Batch) else 0)
+        return taken
+
+    def _take_again(self, wave: int, count: int) -> Batch | WaveMark | None:
+        """What was taken when this step was done first. The marker of a wave may have been there before the cut."""
+        if wave:
+            found = next((one for one in self._ready if isinstance(one, WaveMark) and one.wave == wave), None)
+            if found is not None:
+                self._ready.remove(found)
+            return WaveMark(wave)
+        parts = list[Batch]()
+        while count:
+            part = self._take(count)
+            if not isinstance(part, Batch):
+                raise InternalError(
+                    f"Y1: {count} records are to be taken again that have not come back to {self.who!r}"
+                )
+            parts.append(part)
+            count -= len(part)
+        return None if not parts else parts[0] if len(parts) == 1 else concat(parts)
+
+    def _take(self, limit: int) -> Batch | WaveMark | None:
+        if not self._ready:
+            return self._take_combined(limit)
+        if isinstance(self._ready[0], WaveMark):
+            return self._ready.popleft()  # type: ignore[return-value]
+        parts = [self._take_front(limit)]
+        room = limit - len(parts[0])
+        while room > 0 and self._joins(parts[0], room):
+            parts.append(self._take_front(room))
+            room -= len(parts[-1])
+        batch = concat(parts)
+        self.records -= len(batch)
+        self.taken += len(batch)
+        return batch
+
+    def cut(self, checkpoint: int) -> None:
+        """The head has cut: the log of the checkpoint begins with what is unread. What can still be merged follows when it
+        is read or sealed, which is at the barrier at the latest."""
+        if self.facts is not None:
+            self.seal()  # who goes on from this cut finds what waits as it was, and merges no more with it
+        log = self.logs.begin(checkpoint, complete=self.over)
+        start = self._start
+        for entry in self._ready:
+            if isinstance(entry, Item):
+                self.logs.write(log, entry, start)
+                start = 0
+        for item, round in self._later:
+            self.logs.write(log, item, 0, round)
+
+    def round_ended(self, number: int) -> None:
+        """The tail has all that round `number` brought. What comes from now on is of a later one: another worker may be
+        told of it before this head is."""
+        self.seal()
+        self._round = max(self._round, number + 2)
+
+    def open_round(self, number: int | None = None) -> int:
+        """What waits for rounds up to `number` (None: for any) becomes ready; says how many records that are."""
+        self.seal()
+        opened = 0
+        while self._later and (number is None or self._later[0][1] <= number):
+            item = self._later.popleft()[0]
+            self._ready.append(item)
+            opened += item.count
+        self.waiting -= opened
+        self.records += opened
+        return opened
+
+    def drop(self) -> None:
+        """There are no more rounds: what waits for one is dropped, and so is all that comes. It stays in the logs of
+        cuts before, because a restore goes back to before rounds were stopped."""
+        if not self.in_rounds:
+            raise InternalError(f"feedback of {self.who!r} is dropped, but its loop has no rounds")
+        self.seal()
+        self._stopped_after = self.logs.newest_cut
+        self.dropped += self.waiting
+        self.waiting = 0
+        for item, _ in self._later:
+            self._shelf.release(item)
+        self._later.clear()
+
+    @property
+    def memory(self) -> int:
+        """Bytes in memory, of the queue and of its logs."""
+        return self._shelf.memory + (0 if self._combined is None else self._combined.size)
+
+    @property
+    def spilled(self) -> int:
+        """Bytes in the spill, of the queue and of its logs."""
+        return self._shelf.spilled
+
+    @property
+    def stored(self) -> int:
+        """Records that have gone to the disk at once, ever."""
+        return self._shelf.stored
+
+    def restored(self, frames: Iterable[LogFrame]) -> None:
+        """What the checkpoint held of this queue, in order. Before anything else. Raises `CheckpointCorrupt` for a frame
+        that is none."""
+        if self.appended or self.taken or not self.logs.untouched:
+            raise InternalError(f"feedback of {self.who!r} is restored after its start")
+        for frame in frames:
+            frame.check(f"the feedback of {self.who!r}")
+            if frame.count:
+                self.returned += frame.count
+                item = self._shelf.restore(frame.data, frame.count)
+                self._add(item, frame.round if self.in_rounds else 0)
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._ready.clear()
+        self._later.clear()
+        self.logs.close()
+        self._combined = self._front = None
+        self._start = self.records = self.waiting = 0
+        self._shelf.close()
+
+    # How records come in.
+
+    def _not_ended(self, what: str) -> None:
+        if self._ended:
+            raise InternalError(f"Q5: {what} came to {self.who!r} after its end")
+
+    def _queue(self, items: list[Item]) -> None:
+        """New items go behind all others, and into every open log."""
+        for item in items:
+            round = self._round if self.in_rounds else 0
+            self._add(item, round)
+            self.logs.came(item, round)
+
+    def _add(self, item: Item, round: int) -> None:
+        if round:
+            self._later.append((item, round))
+            self.waiting += item.count
+        else:
+            self._ready.append(item)
+            self.records += item.count
+
+    def _drop(self, batch: Batch) -> None:
+        self.dropped += len(batch)
+        stopped = -1 if self._stopped_after is None else self._stopped_after
+        logs = [log for log in self.logs.open if log.checkpoint <= stopped]
+        for item in self._shelf.place(batch) if logs else ():
+            for log in logs:
+                self.logs.write(log, item, 0, self._round)
+            self._shelf.release(item)
+
+    def _combine(self, combined: Combined, batch: Batch) -> None:
+        merged, size, before = 0, combined.size, len(combined)
+        try:
+            merged = combined.add(batch)
+        finally:  # also when a merge failed: what is counted is what is there
+            self._count(len(combined) - before)
+            self.merged += merged
+        grown = max(0, combined.size - size)
+        if combined.size > self._memory_bytes // 2:
+            self.seal()
+        self._shelf.relieve(grown)
+
+    def _count(self, by: int) -> None:
+        if self.in_rounds:
+            self.waiting += by
+        else:
+            self.records += by
+
+    def seal(self) -> None:
+        """What could still be merged becomes items, in memory as it is, and goes into every open log. At a barrier this
+        keeps apart what belongs to the log and what does not; spilling it is left to later steps."""
+        if self._combined:
+            size, count = self._combined.size, len(self._combined)
+            rows = self._combined.take(count)
+            self._count(-count)
+            self._queue(self._shelf.keep(rows, size))
+
+    # How they go out.
+
+    def _take_front(self, limit: int) -> Batch:
+        """At most `limit` records of the first item."""
+        item = self._first()
+        batch = self._front if self._front is not None else self._shelf.load(item)
+        start, stop = self._start, min(item.count, self._start + limit)
+        if stop < item.count:
+            self._start = stop
+            self._front = batch
+        else:
+            self._start = 0
+            self._front = None
+            self._ready.popleft()
+            self._shelf.release(item)
+        return batch if stop - start == item.count else batch.slice(start, stop)
+
+    def _first(self) -> Item:
+        item = self._ready[0]
+        assert isinstance(item, Item)
+        return item
+
+    def _joins(self, batch: Batch, room: int) -> bool:
+        """Whether the next item goes whole into one batch with `batch`: small ones do, lap by lap they would get smaller
+        else."""
+        if not self._ready or isinstance(self._ready[0], WaveMark):
+            return False
+        item = self._ready[0]
+        if item.count > room:
+            return False
+        self._front = self._shelf.load(item)
+        return joinable_as_one(batch, self._front)
+
+    def _take_combined(self, limit: int) -> Rows | None:
+        combined = self._combined
+        if not combined or self.in_rounds:
+            return None
+        before = combined.size
+        rows = combined.take(limit)
+        self.records -= len(rows)
+        self.taken += len(rows)
+        for item in self._shelf.keep(rows, before - combined.size) if self.logs.open else ():
+            self.logs.came(item)
+            self._shelf.release(item)
+        return rows
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant does not hold."""
+        ready = [item for item in self._ready if isinstance(item, Item)]
+        later = [item for item, _ in self._later]
+        holders = Counter(map(id, [*ready, *later]))
+        held = {id(item): item for item in [*ready, *later]}
+        for item in self.logs.held():
+            holders[id(item)] += 1
+            held[id(item)] = item
+        self._check_counts(ready)
+        for ident, item in held.items():
+            if item.uses != holders[ident]:
+                raise InternalError(f"Q4: an item is held {holders[ident]} times and counts {item.uses}")
+        memory = sum(item.size for item in held.values() if item.in_memory)
+        spilled = sum(item.size for item in held.values() if not item.in_memory)
+        if (memory, spilled) != (self._shelf.memory, self._shelf.spilled):
+            raise InternalError(f"Q7: {(memory, spilled)} bytes, counted {(self._shelf.memory, self._shelf.spilled)}")
+        self.logs.check()
+
+    def _check_counts(self, ready: list[Item]) -> None:
+        merging = 0 if self._combined is None else len(self._combined)
+        records = sum(item.count for item in ready) - self._start + (0 if self.in_rounds else merging)
+        waiting = sum(item.count for item, _ in self._later) + (merging if self.in_rounds else 0)
+        if (records, waiting) != (self.records, self.waiting):
+            raise InternalError(
+                f"Q2: {(records, waiting)} records are there, {(self.records, self.waiting)} are counted"
+            )
+        went = self.taken + self.records + self.waiting + self.dropped + self.merged
+        if self.appended + self.returned != went:
+            raise InternalError(f"Q2: {self.appended} + {self.returned} records came, {went} went or are there")
+        if self._combined is None and self.memory > self._memory_bytes:
+            raise InternalError(f"Q6: {self.memory} bytes in memory of {self._memory_bytes}")

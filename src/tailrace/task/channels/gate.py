@@ -1,0 +1,494 @@
+"""The inputs of one subtask: channels with what arrived and was not read, in turn, and the watermark over them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from tailrace.elements.batches import Batch, concat, joinable
+from tailrace.elements.digests import Digest
+from tailrace.elements.frames import ChannelId, Element, Frame
+from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import InternalError, ProtocolViolation, UserCodeError, error_text
+from tailrace.protocol.deployment import InputTime
+from tailrace.task.channels.inputs import InputChannel, Taken, count_of
+from tailrace.task.channels.lazy_records import Parked
+from tailrace.task.channels.merged_reads import Pieces, in_order, totals
+from tailrace.task.channels.min_watermark import Lowest
+from tailrace.task.contract.facts import Facts
+
+AT_ONCE = 256 << 10
+"""Where there is no channel of today that would say how much one may hold."""
+A_MARKER, A_BARRIER = -1, -2
+"""As a number of records that were read: none, but a marker, or a barrier."""
+JOINED = 1024
+"""Batches of fewer records that wait on one channel are read together, up to so many records."""
+
+
+class Gate:
+    """All channels of one subtask.
+
+    Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once: of those in
+    front, while there are some.
+    Invariant G3: nothing is read of today's channels while something is unread that was in flight at the restored cut; nor
+    of what was in flight to a job that went on from an earlier cut, before all of what that one had found in flight.
+    """
+
+    def __init__(self, channels: list[InputChannel], facts: Facts | None = None) -> None:
+        """`facts`: where what is read when is kept (`task.journal.history`)."""
+        self.channels = {channel.id: channel for channel in channels}
+        self.facts = facts
+        self._numbered = dict(enumerate(channels))
+        """What brings back records that were in flight is among them, as long as it is in front."""
+        for number, channel in self._numbered.items():
+            channel.number = number
+        self.watermark = MIN_TIME
+        """The minimum over channels that are neither idle nor ended; never decreases."""
+        self.idle_at_end = False
+        """Whether the task counts as idle though all its channels have ended: the head of a loop lives on then, and is told
+        what others that bring event time into the loop do."""
+        self.woken = False
+        """Whether all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
+        self._turn: deque[InputChannel] = deque()
+        self.front: deque[list[InputChannel]] = deque()
+        """What was in flight at the restored cut, in the order in which it is read: one list after the other."""
+        self.at_once = max((channel.flow.window for channel in channels), default=AT_ONCE)
+        """So many bytes of each channel of that are in memory, and the others in their files."""
+        self._lowest = Lowest(channels)
+        """The event time of the channels whose turn it is."""
+
+    @property
+    def has_input(self) -> bool:
+        facts = self.facts
+        if facts is not None and facts.given is not None:
+            return bool(facts.given)
+        return bool(self._turn)
+
+    def input_times(self) -> list[InputTime]:
+        """Event time on each edge, and who holds it back."""
+        lowest: dict[int, InputChannel] = {}
+        for ident, channel in self.channels.items():
+            known = lowest.get(ident.edge)
+            if not (channel.idle or channel.ended) and (known is None or channel.watermark < known.watermark):
+                lowest[ident.edge] = channel
+        return [InputTime(edge, channel.watermark, channel.id.source) for edge, channel in lowest.items()]
+
+    @property
+    def ended(self) -> bool:
+        return not self.front and not self._lowest.live
+
+    @property
+    def _current(self) -> Iterable[InputChannel]:
+        """The channels whose turn it is: their event time counts."""
+        return self.front[0] if self.front else self.channels.values()
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether every channel that has not ended is idle; where all have ended, whether the task is."""
+        if self._lowest.watermark() is not None:
+            return False
+        return True if self._lowest.live else self.idle_at_end
+
+    def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
+        """Stores what came on a channel: a `Frame`, a batch or a marker. Raises `ProtocolViolation` for a channel that
+        is not ours, a gap, or more than was granted."""
+        channel = self.channels.get(ident)
+        if channel is None:
+            raise ProtocolViolation(f"channel {ident} does not lead to this subtask")
+        if channel.ended or channel.ending:
+            raise ProtocolViolation(f"channel {ident}: something came after its end")
+        if seq != channel.expected:
+            raise ProtocolViolation(f"channel {ident}: record {seq} came where {channel.expected} was due")
+        if charge:
+            channel.flow.arrive(charge)
+        channel.expected += count_of(element)
+        if self.facts is not None:
+            channel.count(element)
+        if not channel.queue and channel.reading is None and not channel.blocked and not self.front:
+            self._turn.append(channel)
+        channel.queue.append((element, charge))
+
+    def complete(self, checkpoint: int) -> None:
+        """Nobody restores an older checkpoint any more."""
+        for channel in self.channels.values():
+            channel.digests = {number: one for number, one in channel.digests.items() if number >= checkpoint}
+
+    def begin_at(self, checkpoint: int) -> None:
+        """What comes is behind the barriers of this checkpoint."""
+        for channel in self.channels.values():
+            channel.digests = {checkpoint: Digest()}
+
+    def sender_replaced(self, ident: ChannelId) -> None:
+        """Another worker sends on a channel from now on, and begins with a whole window. What is unread counts for none of
+        it."""
+        flow = self.channels[ident].flow
+        flow.granted, flow.arrived, flow.consumed = flow.window, 0, flow.consumed - flow.arrived
+
+    def returned(self, front: list[list[InputChannel]]) -> None:
+        """Before anything has arrived: what was in flight at the restored cut comes first."""
+        number = len(self.channels)
+        for channel in itertools.chain.from_iterable(front):
+            channel.number = number
+            self._numbered[number] = channel
+            number += 1
+        self.front.extend(front)
+        self.compare_anew()
+        self._next_front()
+
+    def compare_anew(self) -> None:
+        """Other channels have their turn, or it was put back where they stand in event time."""
+        self._lowest = Lowest(self._current)
+
+    def as_it_was(self, unread: dict[ChannelId, list[Element]], front: list[list[InputChannel]]) -> None:
+        """The task takes another one's place, and has not read this, which that one had not read at its cut."""
+        for ident, elements in unread.items():
+            channel = self.channels[ident]
+            channel.expected += sum(map(count_of, elements))
+            channel.queue.extend((element, 0) for element in elements)
+        self.front = deque(front)
+        self._numbered |= {channel.number: channel for channels in front for channel in channels}
+        self._turn = deque(channel for channel in self._current if channel.ready)
+        self.compare_anew()
+
+    def open(self) -> Iterable[tuple[ChannelId, int]]:
+        """The first grants of channels that began closed, where nothing is left of what was in flight."""
+        for channel in () if self.front else self.channels.values():
+            grant = channel.flow.open()
+            if grant is not None:
+                yield channel.id, grant
+
+    def settle(self) -> None:
+        """What was read has had its effect: where nothing is left of what was in flight, today's channels come."""
+        if self.front and not self._turn:
+            self._next_front()
+
+    def _next_front(self) -> None:
+        was_idle = self.all_idle
+        while self.front and all(channel.drained for channel in self.front[0]):
+            self._update()  # it may have held nothing but event time
+            self.front.popleft()
+            self.compare_anew()
+        self._turn.extend(c for c in self._current if c.ready and not c.blocked)
+        self.woken = self.woken or (was_idle and not self.all_idle)
+        self._update()
+
+    def to_load(self) -> Iterable[tuple[InputChannel, list[Parked]]]:
+        """What is to be read of the channels whose turn it is, of what was in flight at the restored cut. Said once."""
+        for channel in self.front[0] if self.front else ():
+            wanted = channel.to_load(self.at_once)
+            if wanted:
+                yield channel, wanted
+
+    def loaded(self, channel: InputChannel) -> None:
+        """What was to be read of a channel is there."""
+        if channel.ready and channel not in self._turn and any(channel is one for one in self._current):
+            self._turn.append(channel)
+
+    @property
+    def holds_parked(self) -> bool:
+        """Whether something that was in flight at the restored cut is in its file only."""
+        queues = (channel.queue for channels in self.front for channel in channels)
+        return any(isinstance(one, Parked) and one.element is None for queue in queues for one, _ in queue)
+
+    def take(self, limit: int) -> Taken:
+        """The next channel's marker, or at most `limit` of its records, of one batch or of several small ones. Channels take
+        turns."""
+        facts = self.facts
+        if facts is None:
+            return self._take(limit)
+        if facts.again:
+            return self.take_again(facts.of(0), facts.of(0))
+        taken = self._take(limit)
+        facts.of(taken.channel.number)
+        facts.of(_counted(taken))
+        return taken
+
+    def _take(self, limit: int) -> Taken:
+        channel = self._turn[0]
+        if channel.reading is None:
+            element, channel.charge = _there(channel.queue.popleft())
+            if isinstance(element, Marker):
+                channel.worked_off += isinstance(element, COUNTED)
+                self._move_on(channel)
+                return Taken(channel, marker=element)
+            batch = decoded(channel.id, element)
+            channel.reading = self._joined(channel, batch, limit) if channel.queue else batch
+            channel.taken = 0
+            if channel.idle:
+                self._wake(channel)
+        batch, start = channel.reading, channel.taken
+        stop = min(len(batch), start + limit)
+        channel.taken = stop
+        if stop < len(batch):
+            return Taken(channel, batch.slice(start, stop))
+        channel.reading = None
+        channel.worked_off += 1
+        grant = channel.flow.consume(channel.charge) if channel.charge else None
+        self._move_on(channel)
+        return Taken(channel, batch if start == 0 else batch.slice(start, stop), grant=grant)
+
+    @property
+    def barrier_is_next(self) -> bool:
+        """Whether some channel has a barrier next."""
+        return self._with_barrier() is not None
+
+    def take_barrier(self) -> Taken:
+        """A barrier that is next on its channel, whosever turn it is. Only where there is one."""
+        if self.facts is not None and self.facts.again:
+            return self.take_again(self.facts.of(0), self.facts.of(0))
+        channel = self._with_barrier()
+        assert channel is not None
+        marker, channel.charge = channel.queue.popleft()
+        assert isinstance(marker, Barrier)
+        channel.worked_off += isinstance(marker, COUNTED)
+        self._turn.remove(channel)
+        if channel.queue:
+            self._turn.append(channel)
+        if self.facts is not None:
+            self.facts.of(channel.number)
+            self.facts.of(A_BARRIER)
+        return Taken(channel, marker=marker)
+
+    def lacking(self, facts: Sequence[int]) -> InputChannel | None:
+        """The first channel of which not all has come that a step read, which is to be done again: (number of a channel, how
+        many records of it, or `A_MARKER`), and again. None where all has."""
+        channels, begun = self._numbered, dict[int, Iterator[int]]()
+        for number, count in zip(facts[::2], facts[1::2], strict=True):
+            if count == A_BARRIER:
+                continue
+            unread = begun.setdefault(number, _unread(channels[number]))
+            here = 0
+            while here < max(count, 1):
+                found = next(unread, None)
+                if found is None:
+                    return channels[number]
+                here += found if count != A_MARKER else 1
+        return None
+
+    def records_here(self, number: int, most: int) -> int:
+        """How many records of a channel are unread in front of its next marker, barriers aside; about `most` at most."""
+        here, channel = 0, self._numbered[number]
+        if channel.reading is not None:
+            here = len(channel.reading) - channel.taken
+        for element, _ in channel.queue:
+            if here >= most or (isinstance(element, Marker) and not isinstance(element, Barrier)):
+                break
+            if isinstance(element, Parked) and element.element is None:
+                break
+            here += count_of(element)
+        return here
+
+    def take_again(self, number: int, count: int) -> Taken:
+        """What was read in a step when it was done first: so many records of this channel, or its marker. Barriers count
+        for nothing: their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
+        channel = self._numbered[number]
+        if channel in self._turn:
+            self._turn.remove(channel)
+        taken = Taken(channel)
+        _skip_barriers(channel)
+        if count == A_MARKER:
+            element, channel.charge = channel.queue.popleft()
+            assert isinstance(element, Marker)
+            channel.worked_off += isinstance(element, COUNTED)
+            taken.marker = element
+        elif count != A_BARRIER:
+            taken.batch = concat(self._exactly(taken, count))
+        if channel.ready and not channel.blocked and any(channel is one for one in self._current):
+            self._turn.append(channel)
+        return taken
+
+    def records_again(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
+        """The same of several steps that read records only: their batches, each with the port that it came to, and what is
+        granted for them."""
+        read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
+        for number, count in totals(pieces).items():
+            taken = Taken(self._numbered[number])
+            ports[number] = taken.channel.port
+            read[number] = self._exactly(taken, count)
+            if taken.grant is not None:
+                grants.append((taken.channel.id, taken.grant))
+        self._turn = deque(channel for channel in self._current if channel.ready and not channel.blocked)
+        return in_order(pieces, read, ports), grants
+
+    def _exactly(self, taken: Taken, count: int) -> list[Batch]:
+        """So many records of a channel, of as many batches as that takes."""
+        channel, parts = taken.channel, list[Batch]()
+        while count:
+            if channel.reading is None:
+                _skip_barriers(channel)
+                element, channel.charge = _there(channel.queue.popleft())
+                assert not isinstance(element, Marker)
+                channel.reading, channel.taken = decoded(channel.id, element), 0
+                if channel.idle:
+                    self._wake(channel)
+            batch, start = channel.reading, channel.taken
+            stop = min(len(batch), start + count)
+            count -= stop - start
+            parts.append(batch if (start, stop) == (0, len(batch)) else batch.slice(start, stop))
+            channel.taken = stop
+            if stop == len(batch):
+                channel.reading = None
+                channel.worked_off += 1
+                if channel.charge:
+                    grant = channel.flow.consume(channel.charge)
+                    taken.grant = taken.grant if grant is None else grant
+        return parts
+
+    def _with_barrier(self) -> InputChannel | None:
+        heads = ((channel, channel.queue[0][0]) for channel in self._turn if channel.reading is None)
+        return next((channel for channel, head in heads if isinstance(head, Barrier)), None)
+
+    def _joined(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
+        """A small batch together with those that wait behind it, as far as a step may take all of them. Through many
+        exchanges batches get ever smaller, since each parts them, and a step costs the same for one record as for many."""
+        most = min(limit, JOINED)
+        joined, count, queue = [batch], len(batch), channel.queue
+        while queue:
+            element, charge = queue[0]
+            if isinstance(element, Marker | Parked):
+                break
+            count += count_of(element)
+            if count > most:
+                break
+            following = decoded(channel.id, element)
+            if not joinable(batch, following):
+                break
+            queue.popleft()
+            joined.append(following)
+            channel.charge += charge
+            channel.worked_off += 1
+        return batch if len(joined) == 1 else concat(joined)
+
+    def _move_on(self, channel: InputChannel) -> None:
+        self._turn.popleft()
+        if channel.ready:
+            self._turn.append(channel)
+
+    def block(self, ident: ChannelId) -> None:
+        """Reads nothing more of this channel until it is released."""
+        channel = self.channels[ident]
+        channel.blocked = True
+        if channel.queue:
+            self._turn.remove(channel)
+
+    def release(self, idents: Iterable[ChannelId]) -> None:
+        """Reads on from these channels."""
+        for ident in idents:
+            channel = self.channels[ident]
+            if channel.blocked:  # the one whose marker completed the cut never was
+                channel.blocked = False
+                if channel.queue and not self.front:
+                    self._turn.append(channel)
+
+    def mark(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
+        """Takes a marker of time into account. `watermark` and `all_idle` are up to date afterwards."""
+        if isinstance(marker, Watermark):
+            if channel.idle:
+                self._wake(channel)
+            channel.watermark = max(channel.watermark, marker.time)
+        elif isinstance(marker, IdleChannel):
+            channel.idle = True
+        else:
+            channel.ended = True
+            self._lowest.ends()
+        self._update()
+
+    def _wake(self, channel: InputChannel) -> None:
+        self.woken = self.woken or self.all_idle
+        channel.idle = False
+        self._lowest.wakes(channel)
+
+    def _update(self) -> None:
+        lowest = self._lowest.watermark()
+        if lowest is not None:
+            self.watermark = max(self.watermark, lowest)
+        elif self.ended:
+            self.watermark = MAX_TIME
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing that arrived is unread, but for barriers: those are no work."""
+        if self.front:
+            return False
+        for channel in self.channels.values():
+            if channel.reading is not None or not all(isinstance(one, Barrier) for one, _ in channel.queue):
+                return False
+        return True
+
+    def queued_bytes(self) -> int:
+        """What arrived and was not read, and what is left of what was in flight at the restored cut."""
+        returned = sum(
+            element.size
+            for channels in self.front
+            for channel in channels
+            for element, _ in channel.queue
+            if isinstance(element, Frame | Parked)
+        )
+        return returned + sum(c.flow.arrived - c.flow.consumed for c in self.channels.values())
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant of this file does not hold."""
+        waiting = [c for c in self._current if c.ready and not c.blocked]
+        if sorted(c.id for c in waiting) != sorted(c.id for c in self._turn):
+            raise InternalError(f"G2: channels with input {waiting} are not those in turn {list(self._turn)}")
+        for channel in self.channels.values():
+            if not channel.flow.consumed <= channel.flow.arrived:
+                raise InternalError(f"F2: channel {channel.id} consumed more than arrived")
+        counted = [c.watermark for c in self._current if not c.ended and not c.idle]
+        if (min(counted, default=None), sum(not c.ended for c in self._current)) != (
+            self._lowest.watermark(),
+            self._lowest.live,
+        ):
+            raise InternalError(f"G5: event time is {min(counted, default=None)}, not {self._lowest.watermark()}")
+
+
+def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
+    """A batch from what was queued. A record whose bytes cannot be read back is an error of its class."""
+    if not isinstance(element, Frame):
+        return element
+    try:
+        return element.batch()
+    except ProtocolViolation:
+        raise
+    except Exception as error:
+        raise UserCodeError(
+            f"records of channel {ident} cannot be unpickled: {error_text(error)}; their classes must be "
+            f"at the top level of the program, or of a module that every worker can import",
+            operator=str(ident),
+            subtask=ident.target,
+            permanent=True,
+        ) from error
+
+
+def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
+    """What a channel has next, which is in memory."""
+    element, charge = entry
+    if not isinstance(element, Parked):
+        return element, charge
+    assert element.element is not None
+    return element.element, charge
+
+
+def _skip_barriers(channel: InputChannel) -> None:
+    while channel.queue and isinstance(channel.queue[0][0], Barrier):
+        channel.queue.popleft()
+
+
+def _unread(channel: InputChannel) -> Iterator[int]:
+    """What is unread on a channel and is here, one by one: how many records each holds."""
+    if channel.reading is not None:
+        yield len(channel.reading) - channel.taken
+    for element, _ in channel.queue:
+        if isinstance(element, Parked) and element.element is None:
+            return
+        if not isinstance(element, Barrier):
+            yield count_of(element)
+
+
+def _counted(taken: Taken) -> int:
+    """What was read, as a fact."""
+    if taken.batch is not None:
+        return len(taken.batch)
+    return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER

@@ -1,0 +1,54 @@
+"""How far event time has come on all channels of a task. It is asked for behind each marker, and a task of a large job has
+thousands of channels: those are looked at that were lowest and are not any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush, heapreplace
+
+from tailrace.task.channels.inputs import InputChannel
+
+
+class Lowest:
+    """The watermarks of some channels.
+
+    Invariant G5: each of them that is neither idle nor ended is in the heap, once (`counted`), with a watermark that it has
+    or had before; `live` is how many have not ended.
+    """
+
+    def __init__(self, channels: Iterable[InputChannel]) -> None:
+        self._heap: list[tuple[int, int, InputChannel]] = []
+        self._joined = 0
+        self.live = 0
+        for channel in channels:
+            self.live += not channel.ended
+            channel.counted = not channel.idle and not channel.ended
+            if channel.counted:
+                self._heap.append((channel.watermark, self._joined, channel))
+                self._joined += 1
+        heapify(self._heap)
+
+    def wakes(self, channel: InputChannel) -> None:
+        """One of them is not idle any more."""
+        if not channel.counted:
+            channel.counted = True
+            heappush(self._heap, (channel.watermark, self._joined, channel))
+            self._joined += 1
+
+    def ends(self) -> None:
+        """One of them has ended."""
+        self.live -= 1
+
+    def watermark(self) -> int | None:
+        """The lowest of those that are neither idle nor ended; None where there is none."""
+        heap = self._heap
+        while heap:
+            time, number, channel = heap[0]
+            if channel.idle or channel.ended:
+                heappop(heap)
+                channel.counted = False
+            elif channel.watermark == time:
+                return time
+            else:
+                heapreplace(heap, (channel.watermark, number, channel))
+        return None

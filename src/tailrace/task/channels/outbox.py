@@ -1,0 +1,459 @@
+"""The outputs of one subtask: partitions what operators emit, gathers it into frames, and sends as credit allows.
+
+A frame is sealed when enough records are gathered, when the task has been round its inputs and few came of that
+(`Work.go_round`), when the oldest of what waits (a record, a watermark, the word that a channel is idle or is not any
+more) has waited `MAX_AGE`, or when the worker has nothing else to do. There is no flush timer. A watermark waits for the
+records gathered before it and takes later ones with it: moving a watermark back is always safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from tailrace.elements.batches import Batch, Rows, concat, joinable
+from tailrace.elements.cuts import CutRequest
+from tailrace.elements.digests import Digest
+from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
+from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import InternalError, shortened
+from tailrace.protocol.flow import Producer
+from tailrace.task.channels.copies import copied, unpicklable
+from tailrace.task.channels.partition import Partitioner
+from tailrace.task.channels.sent_log import Keeping, Kept
+from tailrace.task.channels.spilling import Item
+from tailrace.task.contract.facts import Facts
+
+FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
+FRAME_BYTES = 256 << 10
+ROUNDS = 8
+"""A channel that gathers a frame in so many rounds of its task, or in fewer, waits for it: frames of fewer records would
+cost a busy worker more than they save in time."""
+MAX_AGE = 5_000
+"""Microseconds that anything may wait to be sent while its worker is busy."""
+_SAMPLE_EVERY = 32
+
+Payload = bytes | Batch | Marker
+"""What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
+
+
+Queued = tuple[int, Payload | Item, int]
+"""What waits on a channel: (seq, payload, charge). A marker is encoded when it goes; an item goes once more, and is read."""
+
+
+class OutputChannel:
+    """One channel out of the task.
+
+    Invariant O1: `queue` holds sealed frames and markers in order; nothing but a barrier that overtakes is sent past them.
+    Invariant O2: `seq` is the sequence number of the next record to be sealed.
+    """
+
+    __slots__ = (
+        "awake_due", "before", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "local", "queue",
+        "record_bytes", "sealed", "sent", "seq", "watermark_due", "watermark_sent",
+    )  # fmt: skip
+
+    def __init__(self, ident: ChannelId, local: bool, window: int, closed: bool = False) -> None:
+        self.id = ident
+        self.local = local
+        self.flow = Producer(window, closed)
+        self.buffer: list[Batch] = []
+        self.buffered = self.before = 0
+        """Records that are gathered, and how many of them were when the task had last been round."""
+        self.queue: deque[Queued] = deque()
+        """In the order in which they go."""
+        self.seq = 0
+        self.sealed = 0
+        self.sent = 0
+        """Frames of records that went, and markers that are counted among them; these count when they are sealed."""
+        self.record_bytes = 0.0
+        self.watermark_due = MIN_TIME
+        self.watermark_sent = MIN_TIME
+        self.awake_due = False
+        """Whether it is to be said that the channel is not idle any more: by records, or by its watermark once more."""
+        self.idle_due = False
+        self.idle_said = False
+        """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
+        self.kept: Kept | None = None
+        """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
+        restored from."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has something to seal."""
+        due = self.watermark_due > self.watermark_sent or self.awake_due or self.idle_due
+        return due or bool(self.buffer)
+
+    @property
+    def position(self) -> int:
+        """The number of the first record that is sealed and has not gone."""
+        return self.queue[0][0] if self.queue else self.seq
+
+
+class Output:
+    """One edge out of one operator of the task, `who`."""
+
+    def __init__(self, who: str, partitioner: Partitioner, channels: list[OutputChannel]) -> None:
+        self.who = who
+        self.partitioner = partitioner
+        self.channels = channels
+
+
+Outgoing = tuple[ChannelId, int, Payload, int]
+"""An action: (channel, seq, payload, charge)."""
+
+
+class Outbox:
+    """All outputs of one subtask. `sends` are the actions to carry out, in order."""
+
+    def __init__(
+        self,
+        outputs: list[Output],
+        incarnation: int,
+        attempt: int,
+        subtask: int,
+        copy: bool,
+        sizes: Facts | None = None,
+    ) -> None:
+        """`sizes`: where is kept how many bytes records are (`task.journal.history`). Equal ones may be of other sizes,
+        since what several of them share is pickled once; and where frames end depends on that."""
+        self.outputs = outputs
+        self.channels = {channel.id: channel for output in outputs for channel in output.channels}
+        self.incarnation = incarnation
+        self.attempt = attempt
+        self.subtask = subtask
+        self.copy = copy
+        self.sizes = sizes
+        self.sends: list[Outgoing] = []
+        self.records = 0
+        self.blocked = 0
+        """How many channels have something sealed that waits for credit."""
+        self.barriers_sent: list[tuple[ChannelId, int]] = []
+        """Barriers that have left since somebody looked."""
+        self.oldest: int | None = None
+        """When the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None, nothing
+        waits to be sealed."""
+        self.idle_waits = False
+        """Whether a channel is to be said to be idle with the next flush."""
+        self.kept_since = 0
+        """The newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
+        self.now = 0
+        self._keeping: Keeping | None = None
+
+    # What operators do.
+
+    def emit(self, output: Output, batch: Batch) -> None:
+        """Takes a batch of an operator for one edge."""
+        if not len(batch):
+            return
+        self.records += len(batch)
+        for target, part in output.partitioner.split(batch):
+            channel = output.channels[target]
+            if channel.buffer and not joinable(channel.buffer[-1], part):
+                self._seal(output, channel)
+            if part.split != -1:
+                part = part.slice(0, len(part))
+                part.split = -1
+            channel.buffer.append(part)
+            channel.buffered += len(part)
+            if channel.buffered >= FRAME_RECORDS[part.form] or channel.buffered * channel.record_bytes >= FRAME_BYTES:
+                self._seal(output, channel)
+            elif self.oldest is None:
+                self.oldest = self.now
+
+    def watermark(self, output: Output, time: int) -> None:
+        """The operator's watermark reached `time`. The maximum goes with the end of input and is not sent itself."""
+        if time == MAX_TIME:
+            return
+        for channel in output.channels:
+            if time > channel.watermark_due:
+                channel.watermark_due = time
+                channel.idle_due = False
+                if self.oldest is None:
+                    self.oldest = self.now
+
+    def idle(self, output: Output) -> None:
+        """The operator has nothing to say for now. Saying it again is saying it once."""
+        self.still_idle(output)
+        self.flush()
+
+    def still_idle(self, output: Output) -> None:
+        """The operator has nothing to say but what it has said by itself: it is idle again behind that."""
+        for channel in output.channels:
+            waits = bool(channel.buffer) or channel.watermark_due > channel.watermark_sent
+            channel.awake_due = False
+            channel.idle_due = waits or not channel.idle_said
+            self.idle_waits = self.idle_waits or channel.idle_due
+        if self.idle_waits and self.oldest is None:
+            self.oldest = self.now
+
+    def not_idle(self) -> None:
+        """The task has read records that its input brought: behind them it is not idle, whatever was to be said."""
+        self.idle_waits = False
+        for channel in self.channels.values():
+            channel.idle_due = False
+
+    def awake(self, output: Output) -> None:
+        """The operator is not idle any more, at the watermark where it was."""
+        for channel in output.channels:
+            channel.idle_due = False
+            channel.awake_due = channel.idle_said
+            if channel.awake_due and self.oldest is None:
+                self.oldest = self.now
+
+    def barrier(self, cut: CutRequest) -> None:
+        """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
+        self.mark(Barrier(cut))
+
+    def end(self) -> None:
+        """The task's input has ended and everything was emitted."""
+        self.mark(EndOfInput())
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything that was emitted has gone."""
+        return not self.blocked and not any(channel.buffer for channel in self.channels.values())
+
+    def mark(self, marker: Marker) -> None:
+        """A marker goes on every channel, behind what was emitted so far."""
+        self.flush()
+        for channel in self.channels.values():
+            self._mark(channel, marker)
+            self._drain(channel)
+
+    def flush_if_old(self) -> bool:
+        """Seals what waits where the oldest of it has waited long enough. True when there was anything."""
+        return self.oldest is not None and self.now - self.oldest >= MAX_AGE and self.flush()
+
+    def been_round(self) -> None:
+        """Seals what waits but on channels that fill fast."""
+        left = False
+        for output in self.outputs:
+            for channel in output.channels:
+                gained = (channel.buffered - channel.before) * ROUNDS
+                if gained and gained >= FRAME_RECORDS[channel.buffer[0].form]:
+                    channel.before, left = channel.buffered, True
+                elif channel.waits:
+                    self._seal(output, channel)
+        if not left:
+            self.oldest = None
+
+    def flush(self) -> bool:
+        """Seals everything that waits. True when there was anything."""
+        if self.oldest is None:
+            return False
+        self.oldest = None
+        flushed = False
+        for output in self.outputs:
+            for channel in output.channels:
+                if channel.waits:
+                    flushed = True
+                    self._seal(output, channel)
+        return flushed
+
+    # What the consumer says.
+
+    def granted(self, ident: ChannelId, total: int) -> None:
+        """The consumer of a channel allows more."""
+        channel = self.channels[ident]
+        channel.flow.granted(total)
+        self._drain(channel)
+
+    def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, int, Payload | Item, int]]:
+        """What the barrier of a checkpoint waits behind on a channel, in order: (seq, records, payload, charge). Nothing
+        where it has gone. It stays behind earlier barriers, and so behind what is before those."""
+        start, passed = self._overtaken(channel, checkpoint)
+        if not passed:
+            return []
+        following = [*(seq for seq, _, _ in passed[1:]), channel.queue[start + len(passed)][0]]
+        return [
+            (seq, after - seq, payload, charge) for (seq, payload, charge), after in zip(passed, following, strict=True)
+        ]
+
+    def overtake(self, channel: OutputChannel, checkpoint: int) -> None:
+        """The barrier of a checkpoint goes past what waits, at once unless an earlier barrier waits, too."""
+        start, passed = self._overtaken(channel, checkpoint)
+        if passed:
+            stop = start + len(passed)
+            queue = list(channel.queue)
+            barrier = (passed[0][0], *queue[stop][1:])
+            channel.queue = deque([*queue[:start], barrier, *passed, *queue[stop + 1 :]])
+            self._drain(channel)
+
+    def _overtaken(self, channel: OutputChannel, checkpoint: int) -> tuple[int, list[Queued]]:
+        queue, start = list(channel.queue), 0
+        for i, (_, payload, _) in enumerate(queue):
+            if isinstance(payload, Barrier):
+                if payload.checkpoint == checkpoint:
+                    return start, queue[start:i]
+                start = i + 1
+        return 0, []
+
+    # Sealing and sending.
+
+    def _seal(self, output: Output, channel: OutputChannel) -> None:
+        if channel.buffer:
+            batch = concat(channel.buffer)
+            channel.buffer = []
+            channel.buffered = channel.before = 0
+            for piece in self._pieces(channel, batch):
+                self._enqueue(output, channel, piece)
+        if channel.watermark_due > channel.watermark_sent or channel.awake_due:
+            channel.watermark_sent = channel.watermark_due
+            channel.awake_due = channel.idle_said = False
+            self._mark(channel, Watermark(channel.watermark_due))
+        if channel.idle_due:
+            channel.idle_due = False
+            self._mark(channel, IdleChannel())
+            channel.idle_said = True
+        self._drain(channel)
+
+    def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
+        """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
+        if not channel.record_bytes:
+            channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / max(1, len(batch)))
+        most = max(1, int(min(FRAME_BYTES, channel.flow.window // 2) / channel.record_bytes))
+        if len(batch) <= most + most // 4:
+            return [batch]
+        return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
+
+    def _enqueue(self, output: Output, channel: OutputChannel, batch: Batch) -> None:
+        payload: Payload
+        channel.sealed += 1
+        channel.awake_due = channel.idle_said = False
+        if channel.local:
+            if channel.sealed % _SAMPLE_EVERY == 1:
+                channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / len(batch))
+            payload, charge = self._copied(batch), max(1, int(channel.record_bytes * len(batch)))
+        else:
+            payload = data = self._encoded(output, channel, batch)
+            charge = len(data)
+            channel.record_bytes = self._size(charge) / len(batch)
+        self._queue(channel, channel.seq, payload, charge)
+        channel.seq += len(batch)
+
+    def _size(self, found: int) -> int:
+        return found if self.sizes is None else self.sizes.as_kept(found)
+
+    def _copied(self, batch: Batch) -> Batch:
+        if not self.copy or not isinstance(batch, Rows):
+            return batch
+        return copied(batch)
+
+    def _encoded(self, output: Output, channel: OutputChannel, batch: Batch) -> bytes:
+        try:
+            return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
+        except Exception as error:
+            values = batch.to_rows().values
+            raise unpicklable(values, error, output.who, self.subtask, "go to another worker") from error
+
+    def _mark(self, channel: OutputChannel, marker: Marker) -> None:
+        channel.sent += isinstance(marker, COUNTED)
+        self._queue(channel, channel.seq, marker, 0)
+
+    def _queue(self, channel: OutputChannel, seq: int, payload: Payload | Item, charge: int) -> None:
+        if not channel.queue:
+            self.blocked += 1
+        channel.queue.append((seq, payload, charge))
+
+    def _drain(self, channel: OutputChannel) -> None:
+        """Sends from the head of the queue while credit allows."""
+        queue = channel.queue
+        if not queue:
+            return
+        while queue:
+            seq, payload, charge = queue[0]
+            if charge and not channel.flow.may_send(charge):
+                return
+            queue.popleft()
+            channel.flow.send(charge)
+            channel.sent += charge > 0
+            if isinstance(payload, Barrier):
+                self.barriers_sent.append((channel.id, payload.checkpoint))
+            if channel.kept is not None:
+                assert not isinstance(payload, Batch)
+                payload = channel.kept.went(seq, channel.position - seq, payload)
+            assert not isinstance(payload, Item)
+            if isinstance(payload, Marker) and not channel.local:
+                payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
+            self.sends.append((channel.id, seq, payload, charge))
+        self.blocked -= 1
+
+    def keep(self, keeping: Keeping) -> None:
+        """What goes to other workers is kept, for those that take the place of one of them."""
+        self._keeping = keeping
+        for channel in self.channels.values():
+            if not channel.local:
+                channel.kept = Kept(keeping)
+
+    def frame(self, item: Item) -> bytes:
+        """A frame that waits to go once more."""
+        assert self._keeping is not None
+        return self._keeping.frame(item)
+
+    def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
+        """Another worker reads a channel from now on, and has only the first `came` records and markers of what is kept.
+        Checkpoints that are under way were given up: their barriers do not go once more."""
+        channel = self.channels[ident]
+        assert channel.kept is not None
+        again = channel.kept.go_again(came)
+        channel.sent -= sum(charge > 0 for _, _, charge in again)
+        waits = [one for one in channel.queue if not isinstance(one[1], Barrier)]
+        self.blocked += bool(again or waits) - bool(channel.queue)
+        channel.queue = deque([*again, *waits])
+        channel.flow = Producer(channel.flow.window)
+        self._drain(channel)
+
+    def without_barriers(self, ident: ChannelId) -> None:
+        """What waits on a channel was made again: checkpoints whose barriers are there were given up."""
+        channel = self.channels[ident]
+        waits = deque(one for one in channel.queue if not isinstance(one[1], Barrier))
+        self.blocked += bool(waits) - bool(channel.queue)
+        channel.queue = waits
+        self._drain(channel)
+
+    def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
+        """What the barrier of the restored checkpoint had overtaken: it is the first that goes behind it. Frames are counted
+        when they go."""
+        channel = self.channels[ident]
+        for seq, payload, charge in overtaken:
+            self._queue(channel, seq, payload, charge)
+            channel.sent -= charge > 0
+        self._drain(channel)
+
+    def made_again(self, ident: ChannelId, count: int) -> Digest:
+        """The digest of the first `count` records and markers that are kept of a channel; of fewer where there are fewer."""
+        kept = self.channels[ident].kept
+        assert kept is not None
+        return kept.digest(count)
+
+    def complete(self, checkpoint: int) -> None:
+        """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
+        if checkpoint <= self.kept_since:
+            return
+        self.kept_since = checkpoint
+        for channel in self.channels.values():
+            if channel.kept is not None:
+                channel.kept.complete(checkpoint)
+
+    def held(self) -> list[Item]:
+        """The frames that are kept, and those that go once more."""
+        channels = [channel for channel in self.channels.values() if channel.kept is not None]
+        again = [one for channel in channels for _, one, _ in channel.queue if isinstance(one, Item)]
+        return again + [item for channel in channels if channel.kept is not None for item in channel.kept.held()]
+
+    def queued_bytes(self) -> int:
+        """What was sealed and waits for credit."""
+        return sum(charge for channel in self.channels.values() for _, _, charge in channel.queue)
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant of this file does not hold."""
+        waiting = sum(1 for channel in self.channels.values() if channel.queue)
+        if waiting != self.blocked:
+            raise InternalError(f"O1: {waiting} channels wait for credit, {self.blocked} are counted")
+        for channel in self.channels.values():
+            if self.oldest is None and channel.waits:
+                raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
+            if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
+                raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")

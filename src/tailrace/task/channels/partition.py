@@ -1,0 +1,133 @@
+"""How the records of one edge find their subtask: one class per partitioning of `graph.operators`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tailrace.elements.batches import Batch, Columns, Rows
+from tailrace.elements.keygroups import owners
+from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
+from tailrace.task.channels.keys import FieldReader, KeyReader
+from tailrace.task.channels.services import Services
+from tailrace.task.contract.usercode import user_error
+
+if TYPE_CHECKING:
+    from random import Random
+
+Parts = Sequence[tuple[int, Batch]]
+"""Records by target."""
+
+
+class Partitioner(Protocol):
+    """Splits a batch over `count` targets; the numbers are positions among the targets of this sender."""
+
+    def split(self, batch: Batch) -> Parts: ...
+
+
+class ToOne:
+    """The only target."""
+
+    def split(self, batch: Batch) -> Parts:
+        return [(0, batch)]
+
+
+class ToAll:
+    """Every target gets every record."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def split(self, batch: Batch) -> Parts:
+        return [(target, batch) for target in range(self.count)]
+
+
+class ByKey:
+    """The owner of the record's key group. The groups stay with the batch."""
+
+    def __init__(self, reader: KeyReader, count: int, max_parallelism: int) -> None:
+        self.reader = reader
+        self.count = count
+        self.owners = owners(count, max_parallelism)
+
+    def split(self, batch: Batch) -> Parts:
+        groups = self.reader.groups(batch)
+        keyed: Batch
+        if isinstance(batch, Columns):
+            keyed = Columns(batch.data, batch.times, groups)
+        else:
+            keyed = Rows(batch.values, batch.times, groups)
+        if self.count == 1:
+            return [(0, keyed)]
+        return keyed.partition(self.owners[groups], self.count)
+
+
+class RoundRobin:
+    """Record by record, starting at a different target in each sender."""
+
+    def __init__(self, count: int, first: int) -> None:
+        self.count = count
+        self.next = first % count
+
+    def split(self, batch: Batch) -> Parts:
+        count, first = self.count, self.next
+        self.next = (first + len(batch)) % count
+        if isinstance(batch, Columns):
+            return batch.partition((np.arange(len(batch)) + first) % count, count)
+        hit = sorted(((first + at) % count, at) for at in range(min(count, len(batch))))
+        return [(target, batch.each(at, count)) for target, at in hit]
+
+
+class AtRandom:
+    """Uniformly, from a seeded generator."""
+
+    def __init__(self, count: int, random: Random) -> None:
+        self.count = count
+        self.random = random
+
+    def split(self, batch: Batch) -> Parts:
+        targets = np.array(self.random.choices(range(self.count), k=len(batch)), np.int64)
+        return batch.partition(targets, self.count)
+
+
+class ByFunction:
+    """What the user's function says, modulo the number of targets."""
+
+    def __init__(self, fn: Any, count: int, who: str, subtask: int) -> None:
+        self.reader = FieldReader(fn, who, subtask)
+        self.count = count
+
+    def split(self, batch: Batch) -> Parts:
+        return batch.partition(np.array(self.targets(batch), np.int64), self.count)
+
+    def targets(self, batch: Batch) -> list[int]:
+        """Where the function says that each record goes."""
+        rows = batch.to_rows()
+        targets = []
+        for value, chosen in zip(rows.values, self.reader.values(rows), strict=True):
+            try:
+                targets.append(index(chosen) % self.count)
+            except TypeError as error:
+                what = f"partition_by must return whole numbers, not {chosen!r}"
+                raise user_error(error, self.reader.who, self.reader.subtask, value, what=what) from error
+        return targets
+
+
+def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:
+    """The partitioner of an edge for one sender with `count` targets; `who` names the operator in errors."""
+    if isinstance(kind, Hash):
+        reader = KeyReader(kind.key, who, subtask, services.max_parallelism, kind.written)
+        return ByKey(reader, count, services.max_parallelism)
+    if isinstance(kind, Broadcast):
+        return ToAll(count)
+    if isinstance(kind, Custom):
+        return ByFunction(kind.fn, count, who, subtask)
+    if count == 1 or isinstance(kind, Forward):
+        return ToOne()
+    if isinstance(kind, Shuffle):
+        return AtRandom(count, services.random("shuffle", who, subtask))
+    assert isinstance(kind, Rebalance | Rescale)
+    return RoundRobin(count, subtask)

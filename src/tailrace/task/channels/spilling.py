@@ -1,0 +1,274 @@
+"""Batches that wait or are logged: in memory up to a budget, the rest as frames in a spill, each held as often as it is
+needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+from tailrace.elements.batches import Batch, Columns, Rows
+from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
+from tailrace.state.comingback import comes_back
+from tailrace.task.channels.copies import unpicklable
+
+FRAME_RECORDS = 4096
+FRAME_BYTES = 256 << 10
+"""As far as records can be parted, about the most in one item: it is read, spilled or logged in one step."""
+_SAMPLE_EVERY = 32
+NOWHERE = ChannelId(0, 0, 0)
+"""Frames of a spill or of a log never travel; the task that restores them decides where their records go."""
+
+
+def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
+    """A batch as one frame. Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for."""
+    try:
+        return encode_batch(NOWHERE, 0, 0, 0, batch)
+    except Exception as error:
+        raise unpicklable(batch.to_rows().values, error, who, subtask, why) from error
+
+
+class Spill(Protocol):
+    """Where frames go that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
+    keeps (`task.channels.sent_log`). What a reference is only the spill knows that gave it."""
+
+    def append(self, data: bytes) -> Any:
+        """Stores `data`, and gives the reference by which it is read."""
+
+    def read(self, ref: Any) -> bytes:
+        """What was stored under `ref`."""
+
+    def release(self, ref: Any) -> None:
+        """The bytes of `ref` are not needed any more."""
+
+    def close(self) -> None:
+        """Nothing of it is needed any more."""
+
+
+class SpillPlace(NamedTuple):
+    """Where a spill is to be, and what for."""
+
+    what: str
+    """What is in it, in words, for errors."""
+    folder: str | None = None
+    """A folder of the worker's machine; None: the one for temporary files."""
+    stored: bool = False
+    """Whether it is in the storage of checkpoints instead."""
+
+
+MakeSpill = Callable[[SpillPlace], Spill]
+
+
+class MemorySpill:
+    """A spill in memory, for harnesses and the simulator."""
+
+    def __init__(self) -> None:
+        self.stored: dict[int, bytes] = {}
+        self.held = 0
+        """Bytes stored and not released."""
+        self.appended = 0
+        """Bytes that were ever stored."""
+        self._next = 0
+
+    def append(self, data: bytes) -> int:
+        self._next += 1
+        self.stored[self._next] = data
+        self.held += len(data)
+        self.appended += len(data)
+        return self._next
+
+    def read(self, ref: int) -> bytes:
+        return self.stored[ref]
+
+    def release(self, ref: int) -> None:
+        self.held -= len(self.stored.pop(ref))
+
+    def close(self) -> None:
+        self.stored.clear()
+        self.held = 0
+
+
+class Item:
+    """Some records in exactly one form: a batch, a frame in memory, or a frame in the spill."""
+
+    __slots__ = ("at", "batch", "count", "data", "ref", "size", "uses")
+
+    def __init__(
+        self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None, ref: Any = None
+    ) -> None:
+        self.count = count
+        self.size = size
+        """Bytes: exact for frames, estimated for a batch."""
+        self.batch = batch
+        self.data = data
+        self.ref = ref
+        self.uses = 1
+        self.at: tuple[ChannelId, int] | None = None
+        """The channel where the records wait, and the number of the first one there; None: it does not matter."""
+
+    @property
+    def in_memory(self) -> bool:
+        return self.ref is None
+
+
+class Shelf:
+    """All items of one queue and of its logs.
+
+    Invariant Q7: `memory` and `spilled` are the sizes of the items that somebody holds, each counted once.
+    Invariant Q8: an item is freed, in memory and in the spill, with the last of its holders.
+    Invariant Q9: `memory` is at most `budget`, but for what `keep` was given and `relieve` has not spilled yet.
+    """
+
+    def __init__(self, who: str, subtask: int, make_spill: Callable[[], Spill], budget: int) -> None:
+        self.who = who
+        self.subtask = subtask
+        self.budget = budget
+        self.memory = 0
+        self.spilled = 0
+        self.stored = 0
+        """Records that have gone to the disk at once, ever."""
+        self.on_inexact: Callable[[], None] | None = None
+        """Called where records that wait do not come back from their frame as they are, if that matters."""
+        self._make_spill = make_spill
+        self._spill: Spill | None = None
+        self._excess: deque[Item] = deque()
+        """What was kept whatever the budget, oldest first."""
+        self._record_bytes = 0.0
+        self._unsampled = 0
+
+    # Making items. The caller is their first holder.
+
+    def place(self, batch: Batch) -> list[Item]:
+        """A batch as items: in memory where the budget allows, else in the spill."""
+        items: list[Item] = []
+        for piece, size in self._pieces(batch, self._measured(batch)):
+            if self.memory + size <= self.budget:
+                items.append(self._held(Item(len(piece), size, batch=piece)))
+            else:
+                items += [self._stored(count, data) for count, data in self.encoded(piece, "go to the disk")]
+        return items
+
+    def keep(self, batch: Batch, size: int) -> list[Item]:
+        """A batch that is in memory already, as items in memory, whatever the budget says: nothing is encoded."""
+        while self._excess and not self._excess[0].uses:
+            self._excess.popleft()
+        items = [self._held(Item(len(part), size, batch=part)) for part, size in self._pieces(batch, size)]
+        self._excess.extend(items)
+        return items
+
+    def relieve(self, arrived: int) -> None:
+        """Spills of what was kept too much rather more than the `arrived` bytes, so that this ends."""
+        while self._excess and self.memory > self.budget and arrived >= 0:
+            item = self._excess[-1]  # the newest is needed last
+            if item.uses and item.in_memory:
+                arrived -= item.size + 1
+                self.spill(item)
+            self._excess.pop()
+
+    def restore(self, data: bytes, count: int) -> Item:
+        """A frame as an item, without decoding it."""
+        if self.memory + len(data) <= self.budget:
+            return self._held(Item(count, len(data), data=data))
+        return self._stored(count, data)
+
+    def spill(self, item: Item) -> None:
+        """Moves an item to the spill, for all of its holders at once: it stays one item, whatever its frame's size."""
+        if item.batch is not None:
+            self.look(item.batch)
+        data = item.data or framed(self.load(item), self.who, self.subtask, "go to the disk")
+        item.ref = self._disk().append(data)
+        item.batch = item.data = None
+        self.memory -= item.size
+        item.size = len(data)
+        self.spilled += item.size
+
+    def refer(self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None) -> Item:
+        """What somebody else holds in memory, as an item: `size` bytes, whatever the budget."""
+        return self._held(Item(count, size, batch=batch, data=data))
+
+    # Holding and reading them.
+
+    def hold(self, item: Item) -> None:
+        item.uses += 1
+
+    def release(self, item: Item) -> None:
+        item.uses -= 1
+        if item.uses:
+            return
+        if item.in_memory:
+            self.memory -= item.size
+        else:
+            self.spilled -= item.size
+            self._disk().release(item.ref)
+        item.batch = item.data = None
+
+    def load(self, item: Item) -> Batch:
+        """The records of an item."""
+        if item.batch is not None:
+            return item.batch
+        return decode(self.frame(item) or b"").batch()
+
+    def frame(self, item: Item) -> bytes | None:
+        """The frame of an item that is one already."""
+        return item.data if item.in_memory else self._disk().read(item.ref)
+
+    def encoded(self, batch: Batch, why: str) -> list[tuple[int, bytes]]:
+        """A batch as frames, each with its count; more than one only where it is much larger than its estimate was.
+
+        Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for.
+        """
+        self.look(batch)
+        data = framed(batch, self.who, self.subtask, why)
+        count = len(batch)
+        if isinstance(batch, Rows):
+            self._record_bytes = len(data) / count
+        if len(data) <= 2 * FRAME_BYTES or count == 1:
+            return [(count, data)]
+        return [frame for piece, _ in self._pieces(batch, len(data)) for frame in self.encoded(piece, why)]
+
+    def look(self, batch: Batch) -> None:
+        """Records that are objects here go into a frame, or are in one: others may go on with what that gives."""
+        if self.on_inexact is not None and isinstance(batch, Rows) and not comes_back(batch.values):
+            self.on_inexact()
+
+    def close(self) -> None:
+        self._excess.clear()
+        self.memory = self.spilled = 0
+        if self._spill is not None:
+            self._spill.close()
+            self._spill = None
+
+    def _disk(self) -> Spill:
+        if self._spill is None:
+            self._spill = self._make_spill()
+        return self._spill
+
+    def _held(self, item: Item) -> Item:
+        self.memory += item.size
+        return item
+
+    def _stored(self, count: int, data: bytes) -> Item:
+        item = Item(count, len(data), ref=self._disk().append(data))
+        self.spilled += item.size
+        self.stored += count
+        return item
+
+    def _measured(self, batch: Batch) -> int:
+        """About how many bytes a batch is: exact for columns, by the last sample for rows."""
+        if isinstance(batch, Columns):
+            return max(1, encoded_size(batch))
+        if not self._record_bytes or self._unsampled >= _SAMPLE_EVERY:
+            self._unsampled = 0
+            self._record_bytes = encoded_size(batch) / len(batch)
+        self._unsampled += 1
+        return max(1, int(self._record_bytes * len(batch)))
+
+    def _pieces(self, batch: Batch, size: int) -> list[tuple[Batch, int]]:
+        """A batch cut so that each piece is at most about a frame, as far as records can be parted; with their sizes."""
+        count = len(batch)
+        most = max(1, min(FRAME_RECORDS, FRAME_BYTES * count // max(1, size)))
+        if count <= most + most // 4:
+            return [(batch, size)]
+        cuts = [*range(0, count, most), count]
+        return [(batch.slice(a, b), max(1, size * (b - a) // count)) for a, b in pairwise(cuts)]

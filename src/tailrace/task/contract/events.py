@@ -1,0 +1,197 @@
+"""What drives a worker, as data: the events that its driver lets happen to it, one after the other. What a worker does is a
+function of them (K3). Its drivers are `runtime.worker.process`, where sockets and the clock decide, the simulator, where
+a seed does, and a replay, where a log of these values does.
+
+An event is made once for each frame, step or message, never for each record.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.protocol.deployment import Failed
+from tailrace.protocol.wire import AnyMessage
+from tailrace.state.parts import Part
+
+
+class _Event(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The root of all events."""
+
+
+# Steps: when the tasks work, and with how much.
+
+
+class Step(_Event, frozen=True, gc=False):
+    """The task of a vertex takes one step of about `budget` records. `now` is the clock (int64 microseconds)."""
+
+    vertex: int
+    now: int
+    budget: int
+
+
+class Flush(_Event, frozen=True):
+    """No task has anything to do: what was gathered goes."""
+
+
+class Encode(_Event, frozen=True, gc=False):
+    """About `limit` more entries of a snapshot are encoded. The driver says when: between steps, and no longer than it can
+    let the records wait."""
+
+    now: int
+    limit: int
+
+
+class FreezeTook(_Event, frozen=True, gc=False):
+    """The driver has measured how long the last cut of a vertex's task took."""
+
+    vertex: int
+    micros: int
+
+
+class ReportDue(_Event, frozen=True):
+    """It is time to say how it goes."""
+
+    busy: dict[int, int]
+    """Microseconds of work, by vertex."""
+    elapsed: int
+    refused: dict[str, int] = {}
+    """Connections refused at the worker's port, by reason."""
+
+
+# Other workers.
+
+
+class FrameArrived(_Event, frozen=True, gc=False):
+    """The worker of slot `peer` sent this: records, a marker or a grant."""
+
+    data: bytes
+    peer: int
+
+
+class PeersConnected(_Event, frozen=True):
+    """Answers `ConnectPeers`: all links to other workers are up."""
+
+
+class PeersUnreachable(_Event, frozen=True):
+    """Answers `ConnectPeers`: some worker cannot be reached."""
+
+    reason: str
+
+
+class PeerLost(_Event, frozen=True):
+    """A link to another worker closed."""
+
+    peer: int
+    reason: str
+
+
+class PeerBack(_Event, frozen=True):
+    """Answers `ReplacePeer`: the link to the worker that has taken a lost one's place is up."""
+
+    peer: int
+
+
+# The coordinator.
+
+
+class CoordinatorSaid(_Event, frozen=True):
+    """A message from the coordinator."""
+
+    message: AnyMessage
+
+
+class CoordinatorLost(_Event, frozen=True):
+    """The coordinator's link closed: nobody will tell this worker anything any more."""
+
+    reason: str
+
+
+class MessageTooLarge(_Event, frozen=True):
+    """Answers `ToCoordinator`: a message of this name cannot be sent."""
+
+    name: str
+    reason: str
+
+
+class DriverFailed(_Event, frozen=True):
+    """The driver caught what nobody should have raised."""
+
+    fault: Failed
+
+
+# The storage of checkpoints.
+
+
+class StatePartRead(_Event, frozen=True):
+    """Answers `ReadState` of the same number: a part of the state that is to be restored. Others follow."""
+
+    number: int
+    part: Part
+
+
+class StateRead(_Event, frozen=True):
+    """Answers `ReadState` of the same number: that was all."""
+
+    number: int
+
+
+class StateUnreadable(_Event, frozen=True):
+    """Answers `ReadState` of the same number: it cannot be read. `fatal` where trying again would not help."""
+
+    number: int
+    reason: str
+    fatal: bool
+
+
+class PlacedRead(_Event, frozen=True):
+    """Answers `ReadPlaced` of the same number: the bytes, in the order in which they were asked for."""
+
+    number: int
+    data: list[bytes]
+
+
+class PlacedUnreadable(_Event, frozen=True):
+    """Answers `ReadPlaced` of the same number: it cannot be read. `fatal` where trying again would not help."""
+
+    number: int
+    reason: str
+    fatal: bool
+
+
+class StateWritten(_Event, frozen=True):
+    """Answers the last `WriteState` of a checkpoint: its file is durable. `now` is the clock (int64 microseconds)."""
+
+    checkpoint: int
+    now: int
+
+
+class StateNotWritten(_Event, frozen=True):
+    """Answers a `WriteState` of a checkpoint: its file cannot be written."""
+
+    checkpoint: int
+    reason: str
+
+
+Event = (
+    Step
+    | Flush
+    | Encode
+    | FreezeTook
+    | ReportDue
+    | FrameArrived
+    | PeersConnected
+    | PeersUnreachable
+    | PeerLost
+    | PeerBack
+    | CoordinatorSaid
+    | CoordinatorLost
+    | MessageTooLarge
+    | DriverFailed
+    | StatePartRead
+    | StateRead
+    | StateUnreadable
+    | PlacedRead
+    | PlacedUnreadable
+    | StateWritten
+    | StateNotWritten
+)

@@ -1,0 +1,125 @@
+"""What was in flight at the cut of the restored checkpoint, put back where it was: into the channels of one worker, which
+takes the place of a lost one while the others go on (`task.failover.replay`).
+
+Nothing is dealt out, and nobody's channels but this worker's own count. What its tasks had not read is in their channels,
+in front of what others send once more from their barriers on. What its own barriers had overtaken is what it sends first
+behind them: its neighbours have had that, or will get it. What the barriers of others had overtaken they have sent behind
+them and have kept, so their half of a log is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tailrace.elements.batches import Batch
+from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, addressed, encode_batch
+from tailrace.elements.markers import Marker
+from tailrace.graph.plan import Plan
+from tailrace.state.format import LogKind
+from tailrace.state.parts import LogOf, ShapeOf
+from tailrace.task.channels.inputs import InputChannel, Returning, count_of
+from tailrace.task.channels.logs import LogFrame, restored_frame
+from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
+from tailrace.task.channels.shapes import in_shape
+from tailrace.task.journal.task_state import Came, set_fields
+from tailrace.task.subtask.machine import Task
+from tailrace.task.subtask.returning import Returned, element_of
+
+if TYPE_CHECKING:
+    from tailrace.task.slice.machine import Slice
+
+_Log = tuple[LogKind, ChannelName, int, int]
+"""(kind, channel, age, turn)."""
+
+
+class AsItWas:
+    """It is gathered part by part, and put back when the history of the lost one says of each task where its channels were.
+
+    Invariant Y8: each channel has again what it had at the cut, in the same frames, with the same markers: its numbers go on
+    with the first record that its sender has kept, or that its reader has not got.
+    """
+
+    def __init__(self, plan: Plan, tasks: list[Task], places: Mapping[str, tuple[Task, int]]) -> None:
+        """`places`: by uid, the operators that receive, each with its place in the chain of its task."""
+        self._plan = plan
+        self._slot = tasks[0].id.subtask
+        self._places = places
+        self._frames: dict[_Log, list[LogFrame]] = {}
+        self._shapes: dict[_Log, list[int]] = {}
+        self._returned: dict[str, Returned] = {}
+
+    def part(self, part: LogOf | ShapeOf) -> None:
+        """A piece of a log of one of the worker's channels, or what the log was on its channel. Those of each log come in
+        order."""
+        channel = part.channel
+        mine = channel.source_subtask if part.kind is LogKind.SENT else channel.target_subtask
+        if mine != self._slot:
+            return
+        if isinstance(part, ShapeOf):
+            self._shapes[part.kind, channel, part.age, part.turn] = part.shape
+        elif part.kind is LogKind.RETURNED:
+            self._of(channel.target).add(part)
+        else:
+            frames = self._frames.setdefault((part.kind, channel, part.age, part.turn), [])
+            frames.append(restored_frame(part, channel.target, self._slot))
+
+    # Putting it back.
+
+    def put_back(self, task: Task, came: Came) -> None:
+        """What the task had got and not read. `came`: what had come back to it from an earlier checkpoint."""
+        unread = {ident: self._elements(LogKind.RECEIVED, ident) for ident in task.gate.channels}
+        front = list[list[InputChannel]]()
+        for age, channels in zip(range(len(came), 0, -1), came, strict=True):
+            front.append([])
+            for turn, number, returning, time in channels:
+                front[-1].append(self._came_back(age, turn, number, returning))
+                set_fields(front[-1][-1], time)
+        task.gate.as_it_was(unread, front)
+
+    def send(self, slice: Slice) -> None:
+        """All tasks have got what is theirs: what barriers had overtaken goes behind them."""
+        for task in slice.tasks:
+            for ident, channel in task.outbox.channels.items():
+                overtaken = self._elements(LogKind.SENT, ident)
+                if overtaken:
+                    task.outbox.goes_again(ident, _queued(task.outbox, channel, overtaken))
+            slice.route(task)
+
+    def _elements(self, kind: LogKind, ident: ChannelId) -> list[Element]:
+        log = kind, self._plan.name_of(ident), 0, 0
+        pieces, shape = self._frames.get(log, []), self._shapes.get(log, [])
+        return in_shape(shape, [element_of(piece, log[1]) for piece in pieces], f"channel {log[1]}")
+
+    def _came_back(self, age: int, turn: int, number: int, returning: Returning) -> InputChannel:
+        """A channel that brings back what was in flight at an earlier checkpoint, as far as it was unread."""
+        shape = self._shapes.get((LogKind.RETURNED, returning.name, age, turn), [])
+        channel = self._of(returning.name.target).as_it_was(age, turn, returning, shape)
+        channel.number = number
+        return channel
+
+    def _of(self, uid: str) -> Returned:
+        if uid not in self._returned:
+            self._returned[uid] = Returned(self._plan, *self._places[uid], own=True)
+        return self._returned[uid]
+
+
+def _queued(outbox: Outbox, channel: OutputChannel, elements: list[Element]) -> list[Queued]:
+    """Elements as they wait on a channel, of which they are the last ones so far."""
+    seq, found = channel.seq - sum(map(count_of, elements)), list[Queued]()
+    for element in elements:
+        found.append((seq, *_payload(outbox, channel, seq, element)))
+        seq += count_of(element)
+    return found
+
+
+def _payload(outbox: Outbox, channel: OutputChannel, seq: int, element: Element) -> tuple[bytes | Batch | Marker, int]:
+    """An element as it goes on a channel, and what it is charged with."""
+    if isinstance(element, Marker):
+        return element, 0
+    if channel.local:
+        batch = element.batch() if isinstance(element, Frame) else element
+        return batch, max(1, int(channel.record_bytes * len(batch)))
+    place = channel.id, outbox.incarnation, outbox.attempt, seq
+    data = addressed(element, *place) if isinstance(element, Frame) else encode_batch(*place, element)
+    return data, len(data)

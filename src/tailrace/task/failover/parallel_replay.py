@@ -1,0 +1,224 @@
+"""Doing again what the tasks of a slice did, each for itself, where they meet in their channels only.
+
+A history is one order of all that a slice did. Most of it need not be kept to: what a task makes of what it reads depends on
+nothing that another one does. So each task goes through its own part of the history, as far as what it reads is there, and
+steps that read one after the other are done as one: a worker with little latency takes small steps, and what a step costs
+without its records is most of what they cost. The records of each channel are the same ones in the same order; the frames
+that they lie in are not, so what has come of a channel is counted in records (`elements.digests`).
+
+That is not done where it would show:
+
+- in a job with loops, whose waves count frames, and share queues and commands among tasks;
+- where event time is assigned, or was when the restored checkpoint was taken: a watermark goes where frames end;
+- with records in flight at the restored cut, for as long as they are read;
+- for an operator that may see which records it is given together;
+- for steps in which user code has asked for the clock, for the shared random generators, or for an answer of the world.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+
+from tailrace.elements.batches import Batch, joined
+from tailrace.errors import InternalError
+from tailrace.graph import operators
+from tailrace.graph.plan import Plan
+from tailrace.task.channels.gate import A_BARRIER
+from tailrace.task.contract.recorded_answers import Gave
+from tailrace.task.journal.divergence import as_before
+from tailrace.task.journal.history import Did, Entry, Flushed, Heard
+from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.machine import READS, Task
+
+RECORD_BY_RECORD = (
+    operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess, operators.CoProcess,
+    operators.Aggregate, operators.Reduce, operators.Sink,
+)  # fmt: skip
+"""What makes the same of records, in whatever portions they come."""
+PORTION = 2048
+"""About so many records are done again by one task before it is the next one's turn."""
+_LEAST = 16
+"""A step that is done by itself counts for so many records at least."""
+
+
+def meets_in_channels(plan: Plan) -> bool:
+    """Whether the tasks of a job have nothing in common but what is on their channels, wherever frames end there."""
+    return not plan.nests and not any(
+        isinstance(node.operator, operators.AssignTimestamps) for node in plan.graph.nodes
+    )
+
+
+class Lanes:
+    """The parts of a history that are left, by task, the most upstream one first.
+
+    Invariant Y10: each task does its own part in order, and reads the same records of the same channels, behind each other,
+    as when it was done first.
+    """
+
+    def __init__(
+        self,
+        slice: Slice,
+        history: Iterable[Entry],
+        before: Container[int],
+        has_come: Callable[[Entry], bool],
+        do: Callable[[Entry, Task], None],
+    ) -> None:
+        """`before`: vertices of which nothing counts before their next cut. `has_come`: whether what an entry has read is
+        there. `do`: does again what an entry says of a task."""
+        self._lanes = {task.vertex.id: Lane(slice, task, before, has_come, do) for task in reversed(slice.tasks)}
+        for entry in history:
+            if isinstance(entry, Heard):
+                for lane in self:
+                    lane.entries.append(entry)
+            elif not isinstance(entry, Flushed):  # what is gathered goes at the end of each turn
+                self._lanes[entry.vertex].entries.append(entry)
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    def __bool__(self) -> bool:
+        return any(lane.entries for lane in self)
+
+    def is_left(self, task: Task) -> bool:
+        """Whether a task has more to do."""
+        return bool(self._lanes[task.vertex.id].entries)
+
+    @property
+    def left(self) -> list[Entry]:
+        """What is still to be done."""
+        return [entry for lane in self for entry in lane.entries]
+
+    def go_on(self) -> bool:
+        """Each task has a turn. Whether any has done something."""
+        moved = [lane.turn() for lane in self]
+        return any(moved)
+
+
+class Lane:
+    """What is left to one task."""
+
+    def __init__(
+        self,
+        slice: Slice,
+        task: Task,
+        before: Container[int],
+        has_come: Callable[[Entry], bool],
+        do: Callable[[Entry, Task], None],
+    ) -> None:
+        self.entries: deque[Entry] = deque()
+        self._slice, self._task, self._before = slice, task, before
+        self._has_come, self._do = has_come, do
+        source = task.chain.source
+        behind = [one for one in task.chain.operators if one is not source]
+        larger = all(isinstance(one.node.operator, RECORD_BY_RECORD) for one in behind)
+        self._larger = larger and source is None
+        """Whether steps that read channels may be done as one."""
+        self._source = source if larger and source is not None and source.source.form == "rows" else None
+        """Where there is one whose records may go on together."""
+
+    def turn(self) -> bool:
+        """Does about a portion of it. Whether it has done anything."""
+        task, left = self._task, PORTION
+        while self.entries and left > 0:
+            with as_before(task, self.entries[0]):
+                done = self._several(left) or self._reads(left) or self._one()
+            if not done:
+                break
+            left -= done
+        if task.outbox.oldest is not None:
+            with as_before(task, "what it sends"):
+                self._check()
+                task.flush()
+        self._slice.route(task)
+        return left < PORTION
+
+    def _several(self, most: int) -> int:
+        """Does several steps as one. About how many records that was; 0: the next one is no such step, or has not come."""
+        task = self._task
+        if not self._larger or not task.work.may_take_together or task.vertex.id in self._before:
+            return 0
+        pieces, now = list[int](), 0
+        here: dict[int, int] = {}
+        entries, records = self.entries, 0
+        while entries and records < most:
+            entry = entries[0]
+            if not isinstance(entry, Did) or entry.line not in READS or entry.by_itself or entry.answers:
+                break
+            read = _records_read(entry.facts)
+            if read is None or not self._are_here(read, here):
+                break
+            entries.popleft()
+            pieces += read
+            records += 1 + (read[1] if len(read) == 2 else sum(read[1::2]))
+            now = entry.now
+        if records:
+            task.work.begin(now, seeded=False)
+            task.wake()
+            task.work.take_together(pieces)
+        return records
+
+    def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
+        """Whether what a step has read has come. `here`: by the number of a channel, how many records are unread there
+        behind the steps before."""
+        for at in range(0, len(read), 2):
+            number, count = read[at], read[at + 1]
+            if number not in here:
+                here[number] = self._task.gate.records_here(number, PORTION)
+            here[number] -= count
+            if here[number] < 0:
+                return False
+        return True
+
+    def _reads(self, most: int) -> int:
+        """Does several steps of a source. Each is given its own clock, by which a reader may make its records; from there on
+        they go together. For how many records they count; 0: the next one is no such step."""
+        source = self._source
+        if source is None or self._task.vertex.id in self._before:
+            return 0
+        given, out, records = list[Batch](), source.out, 0
+        source.out = given.append
+        try:
+            while self.entries and records < most and _is_a_read(self.entries[0]):
+                records += self._one()
+        finally:
+            source.out = out
+        for batch in joined(given):
+            out(batch)
+        return records
+
+    def _one(self) -> int:
+        """Does what is next, by itself. For how many records it counts; 0: what it reads has not come."""
+        entry = self.entries[0]
+        if not self._has_come(entry):
+            return 0
+        self._do(self.entries.popleft(), self._task)
+        return max(_LEAST, self._task.work.last_count)
+
+    def _check(self) -> None:
+        for channel in self._task.outbox.channels.values():
+            if channel.watermark_due > channel.watermark_sent or channel.idle_due or channel.awake_due:
+                raise InternalError(f"Y10: {self._task.id} has event time to tell of on channel {channel.id}", ())
+
+
+def _is_a_read(entry: Entry) -> bool:
+    """Whether all that the world has answered in a step is what a reader gave, or that it had nothing, and until when."""
+    if not isinstance(entry, Did) or entry.by_itself or not entry.answers:
+        return False
+    first = entry.answers[0]
+    return isinstance(first, Gave) and (len(entry.answers) == 1 or first.count == 0)
+
+
+def _records_read(facts: Sequence[int]) -> Sequence[int] | None:
+    """What a step has read, by what the history has of that, barriers aside: the number of a channel, how many records, and
+    again. None where it has read a marker."""
+    if len(facts) == 2 and facts[1] > 0:
+        return facts
+    read: list[int] = []
+    for at in range(0, len(facts), 2):
+        number, count = facts[at], facts[at + 1]
+        if count > 0:
+            read += number, count
+        elif count != A_BARRIER:
+            return None
+    return read

@@ -1,0 +1,140 @@
+"""A worker that stands by (`protocol.standby`): it reads the plan, keeps the state of some slices at the newest checkpoint,
+and takes the slot of a worker that is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from tailrace.errors import GraphError
+from tailrace.protocol.deployment import Deploy
+from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
+from tailrace.state.backend import Backend
+from tailrace.state.manifest import decode_manifest, encode_manifest
+from tailrace.task.channels.services import Services
+from tailrace.task.contract.actions import Action, HoldSlot, ReadState, ToCoordinator
+from tailrace.task.contract.events import StatePartRead, StateRead, StateUnreadable
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover.mirrors import Mirror
+
+MakeBackend = Callable[[JobSpec, str, int], Backend]
+
+
+class Standing:
+    """What one worker does before it has a slot. Its methods return what it wants done, as actions."""
+
+    def __init__(
+        self,
+        load: Callable[[bytes], JobSpec],
+        services: Callable[[JobSpec], Services],
+        make: MakeBackend | None,
+        numbers: Iterator[int],
+    ) -> None:
+        self.spec: JobSpec | None = None
+        """The job, while nobody has been deployed with it."""
+        self._plan = b""
+        self.load, self._services, self._make, self._numbers = load, services, make, numbers
+        self._mirrors: dict[int, Mirror | None] = {}
+        """By slot; None for a slice that cannot be held."""
+        self._wanted: Hold | None = None
+        """The newest checkpoint that is to be held, while it is not."""
+        self._reading: tuple[int, Mirror, int] | None = None
+        """What the storage is asked for: (the number of the question, who gets it, the checkpoint)."""
+        self._taken: Mirror | None = None
+        """What it holds of the slice that it has taken."""
+
+    def told(self, message: StandBy | Hold | TakeSlot) -> list[Action]:
+        """The coordinator says something to it."""
+        if isinstance(message, StandBy):
+            self.spec, self._plan = self.load(message.plan), message.plan
+            return [ToCoordinator(StandsBy())]
+        if isinstance(message, Hold):
+            self._wanted = message
+            self._drop([slot for slot in self._mirrors if slot not in message.slots])
+            return self._read_on()
+        self._take(message.slot)
+        return [HoldSlot(message.slot)]
+
+    def deployed(self, deploy: Deploy) -> JobSpec:
+        """The job that is deployed. What was read while it stood by is not read again: the classes of records are those of
+        the state that it holds."""
+        spec = self.spec if self._plan == deploy.plan else None
+        self.spec, self._plan = None, b""
+        return self.load(deploy.plan) if spec is None else spec
+
+    def mirror_for(self, deploy: Deploy) -> Mirror | None:
+        """What it holds of the slice, where that is of the files that are restored."""
+        mirror, self._taken = self._taken, None
+        if mirror is not None and not (deploy.manifest and deploy.own and not deploy.folder):
+            mirror.close()
+            return None
+        return mirror
+
+    # Holding state.
+
+    def _read_on(self) -> list[Action]:
+        """Asks for what the next slice lacks. When all have all, says so."""
+        wanted = self._wanted
+        if wanted is None or self._reading is not None:
+            return []
+        for slot in wanted.slots:
+            mirror = self._mirror(slot)
+            if mirror is not None and mirror.checkpoint != wanted.checkpoint:
+                number = next(self._numbers)
+                self._reading = number, mirror, wanted.checkpoint
+                manifest = _of_one(wanted.manifest, slot)
+                held = {uid: dict(chains) for uid, chains in mirror.chains.items()}  # read in another thread
+                return [ReadState(number, manifest, "", mirror.groups, held, False)]
+        self._wanted = None
+        return [ToCoordinator(Held(wanted.checkpoint, [one for one in wanted.slots if self._mirrors[one]]))]
+
+    def _mirror(self, slot: int) -> Mirror | None:
+        spec = self.spec
+        if slot not in self._mirrors and spec is not None:
+            try:
+                make = self._make
+                self._mirrors[slot] = None if make is None else Mirror(spec, slot, self._services(spec), make)
+            except GraphError:  # a function that cannot be copied: whoever takes the slice reads all of its state
+                self._mirrors[slot] = None
+        return self._mirrors.get(slot)
+
+    def read(self, event: StatePartRead | StateRead | StateUnreadable) -> list[Action]:
+        """The storage answers."""
+        if self._reading is None or self._reading[0] != event.number:
+            return []
+        _, mirror, checkpoint = self._reading
+        if isinstance(event, StatePartRead):
+            mirror.part(event.part)
+            return []
+        self._reading = None
+        if isinstance(
+            event, StateUnreadable
+        ):  # it may be gone by now, since a newer one is complete: that will be told
+            mirror.given_up()
+            self._wanted = self._wanted if self._wanted and self._wanted.checkpoint != checkpoint else None
+        else:
+            mirror.read(checkpoint)
+        return self._read_on()
+
+    def _take(self, slot: int) -> None:
+        if self._reading is not None:
+            self._reading[1].given_up()
+        self._reading = self._wanted = None
+        self._taken = self._mirrors.pop(slot, None)
+        self._drop(list(self._mirrors))
+
+    def _drop(self, slots: list[int]) -> None:
+        """It is not to hold these any more."""
+        for slot in slots:
+            mirror = self._mirrors.pop(slot)
+            if mirror is not None:
+                if self._reading is not None and self._reading[1] is mirror:
+                    self._reading = None  # the storage's answer has nobody any more
+                mirror.close()
+
+
+def _of_one(manifest: bytes, slot: int) -> bytes:
+    """The manifest, with the files of one worker only: each one's state is in its own."""
+    found = decode_manifest(manifest, "the checkpoint to hold")
+    return encode_manifest(msgspec.structs.replace(found, files=[file for file in found.files if file.slot == slot]))

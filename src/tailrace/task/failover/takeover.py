@@ -1,0 +1,171 @@
+"""What a worker does for those that are replaced, and what one does that takes the place of another (`protocol.replay`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.elements.frames import ChannelId, encode_history
+from tailrace.protocol.deployment import OperatorEvent, Progress
+from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
+from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
+from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.replay import Again, account_for_local
+from tailrace.task.journal.divergence import differs
+from tailrace.task.journal.history import History, decode
+from tailrace.task.slice.machine import Slice
+
+COORDINATOR = -1
+"""As a party that is told of the history."""
+
+
+def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
+    """What a worker wants, with what its history has gained before whatever follows from it. Figures follow from nothing
+    that anybody depends on."""
+    if slice.history is None:
+        return [*wanted]
+    if slice.services.inexact and not slice.again:
+        slice.services.inexact = False
+        slice.history.cut_short()
+    found: list[Action] = []
+    for action in wanted:
+        if isinstance(action, ToPeer):
+            found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot)]
+        elif isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
+            found += [ToCoordinator(gained) for gained in _news(slice, slice.history, COORDINATOR)]
+        found.append(action)
+    return found
+
+
+def _news(slice: Slice, history: History, party: int) -> list[Gained]:
+    """What a party is to be told of histories: of others, where more than one loss at once is covered, and then of our own,
+    whether that has gained anything or not: the rest counts with it (`Hearsay`)."""
+    own, depth = history.gained(party), slice.services.depth
+    if depth < 2:
+        return [] if own is None else [own]
+    copies = [(origin, copy) for origin, copy in sorted(slice.copies.items()) if origin != party]
+    found = [gained for origin, copy in copies if (gained := copy.told_on(origin, party, depth)) is not None]
+    return [*found, own or Gained(history.end, [])] if found or own else []
+
+
+def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
+    return ToPeer(slot, encode_history(slice.slot, slot, slice.incarnation, slice.attempt, encode_gained(gained)))
+
+
+def known(slice: Slice, lost: Lost) -> Known:
+    """What a survivor knows of a worker that is lost. From here on nothing comes from that one."""
+    slice.gone.add(lost.slice)
+    slice.hearsay.forget(lost.slice)
+    came: list[Came] = [
+        (*ident, (digest := channel.came_since(lost.checkpoint)).count, digest.value)
+        for task in slice.tasks
+        for ident, channel in task.gate.channels.items()
+        if ident.source == lost.slice and ident.source != slice.slot
+    ]
+    return Known(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
+
+
+def peer_replaced(slice: Slice, slot: int) -> list[Action]:
+    """Another worker has taken the place of a lost one, and can be reached: what was kept goes once more. It is told of our
+    history first, whether that has anything or not: it waits for that before it says anything."""
+    assert slice.history is not None
+    slice.gone.discard(slot)
+    slice.history.forget(slot)
+    for copy in slice.copies.values():
+        copy.forget(slot)
+    first = _news(slice, slice.history, slot) or [Gained(slice.history.first, [])]
+    for task in slice.tasks:
+        for ident in task.gate.channels:
+            if ident.source == slot:
+                task.gate.sender_replaced(ident)
+        for ident, channel in task.outbox.channels.items():
+            if ident.target == slot and not channel.local:
+                task.outbox.receiver_replaced(ident)
+        task.wake()
+        slice.route(task)
+    return [_to_peer(slice, slot, gained) for gained in first]
+
+
+class Resumed:
+    """A slice that takes the place of a lost one: it does what that one did, and goes on.
+
+    Invariant Y5: it goes on only where what it has made again of each channel is, by its digest, what others have of it.
+    """
+
+    def __init__(self, slice: Slice, resume: Resume, channels: AsItWas | None = None) -> None:
+        """The slice was restored, and opened. `channels`: what those of the lost one had at its cut."""
+        self.slice = slice
+        self._resume = resume
+        for task in slice.tasks:
+            task.gate.begin_at(resume.checkpoint)
+            task.outbox.kept_since = resume.checkpoint
+        slice.together = slice.peers().intersection(resume.together)  # with others it has no link
+        self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
+        self._silent = slice.peers() - slice.together
+        """Others that have not told their histories: they may not know of us yet."""
+
+        self._unmet = {slot for slot in slice.together if slot > slice.slot}
+        """Those that we have called, and that may not have let us in yet: what went to them now would be lost."""
+        self._connected = False
+        """Whether all links are up."""
+
+    def connected(self) -> list[Action]:
+        """All links are up. Those that come at the same time, and have called, are told that they were let in."""
+        self._connected = True
+        return [_to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
+
+    def heard(self, slot: int) -> None:
+        """Another worker has sent something."""
+        self._silent.discard(slot)
+        self._unmet.discard(slot)
+
+    def go_on(self) -> list[Action] | None:
+        """Does again what can be done. What is wanted when all is done, and the slice goes on; None: not yet. Nothing is
+        done before all others can be reached: some of it is for them."""
+        if not self._connected or self._unmet or not self.again.go_on() or self._silent:
+            return None
+        return self._gone_on()
+
+    def _gone_on(self) -> list[Action]:
+        slice, resume = self.slice, self._resume
+        assert slice.history is not None
+        if slice.services.inexact:
+            raise differs(slice.tasks[0], "values that do not come back as they were have gone to disk meanwhile")
+        slice.history.go_on_from(resume.history, self.again.heard, resume.checkpoint)
+        account_for_local(slice)
+        came = {ChannelId(*channel): (count, digest) for *channel, count, digest in resume.came}
+        self._compare(came)
+        wanted: list[Action] = []
+        for task in slice.tasks:
+            for ident, channel in task.outbox.channels.items():
+                if ident.target in slice.together:
+                    task.outbox.without_barriers(ident)
+                elif not channel.local:
+                    task.outbox.receiver_replaced(ident, came.get(ident, (0, 0))[0])
+            task.cuts.declined.clear()
+            task.work.finished = task.work.finished and not task.outbox.blocked
+            task.wake()
+            slice.route(task)
+            wanted += self._events(task.id.vertex)
+        slice.together = frozenset()
+        return [*slice.actions, *wanted, ToCoordinator(Replayed(self.again.heard))]
+
+    def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:
+        """What others have of the lost one must be what was made again, as far as a digest tells: else their state follows
+        from records that are not. Raises `UserCodeError` for the most upstream task that has made something else."""
+        for task in reversed(self.slice.tasks):
+            for ident, (count, digest) in came.items():
+                if ident in task.outbox.channels:
+                    again = task.outbox.made_again(ident, count)
+                    if (again.count, again.value) != (count, digest):
+                        raise differs(task, f"others had {count} elements of channel {ident}, and those are not made")
+
+    def _events(self, vertex: int) -> list[Action]:
+        """What a source here has said to its other subtasks, and nobody has heard."""
+        source = self.slice.by_vertex[vertex].chain.source
+        if source is None:
+            return []
+        events, source.events = source.events, []
+        before = source.said - len(events)
+        heard = dict(self._resume.events).get(vertex, 0)
+        news = events[max(0, heard - before) :]
+        return [ToCoordinator(OperatorEvent(vertex, self.slice.slot, target, payload)) for target, payload in news]

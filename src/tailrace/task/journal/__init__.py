@@ -1,0 +1,8 @@
+"""What a slice keeps so that another worker can do its steps again from the newest checkpoint.
+
+In: each step of a task, each cut, each message that counts. Out: entries for the other workers, and steps to be done again.
+
+- `history`: the entries, in order; `contract.facts` are what they hold of a step.
+- `task_state`: what a task knows at a cut that no checkpoint holds. A new field of a task belongs here, or in its snapshot.
+- `divergence`: the error of a worker that does something else than the lost one did.
+"""

@@ -1,0 +1,173 @@
+"""The context of an operator: what its user function may ask (see `api.functions.Context`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
+
+from tailrace.api.functions import Context
+from tailrace.api.hints import CONTEXT, missing
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, micros, seconds
+from tailrace.errors import StateAccessError
+from tailrace.state.handles import NoKey
+from tailrace.task.channels.copies import own_copy
+from tailrace.task.channels.services import Metrics, Services
+from tailrace.task.operators.timers import Timers
+
+if TYPE_CHECKING:
+    from random import Random
+
+FARTHEST_TIMER = 365_250 * 86_400 * 1_000_000
+"""How far ahead a timer of the clock may be set (int64 microseconds): a thousand years. One that is farther away was set for
+no moment at all, or in another unit, and an input that has ended would wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A record on its way out of a function, with the timestamp that the function gives it (int64 microseconds)."""
+
+    value: Any
+    time: int
+
+
+class OperatorContext:
+    """One object per operator and subtask, set anew for each record."""
+
+    __slots__ = (
+        "_epoch", "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
+        "parallelism", "processing_timers", "round", "services", "side", "stamping", "subtask", "time_domain", "uid",
+        "watermark_time",
+    )  # fmt: skip
+
+    def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
+        self.name = name
+        self.uid = uid
+        self.subtask = subtask
+        self.parallelism = parallelism
+        self.attempt = attempt
+        self.services = services
+        self.job = services.job
+        self.metrics = Metrics()
+        self.no_key = NoKey(name)
+        self.current_key: Any = self.no_key
+        self.current_time = NO_TIME
+        self.watermark_time = MIN_TIME
+        self.time_domain: Literal["event", "processing"] = "event"
+        self.event_timers: Timers | None = None
+        self.processing_timers: Timers | None = None
+        self.side: dict[str, tuple[list[Any], list[int]]] | None = None
+        """What was emitted to side outputs and not yet sent on; None where there are none."""
+        self.round: int | None = None
+        """The round at hand, in a loop in rounds."""
+        self.stamping = False
+        """Whether the function has given a record a timestamp of its own since its last output was sent on."""
+        self._random: Random | None = None
+        self._epoch = 0
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("the context of a function", name, CONTEXT, dir(Context))
+
+    @property
+    def incarnation(self) -> int:
+        return self.services.incarnation
+
+    @property
+    def run_id(self) -> str:
+        return self.services.run_id
+
+    @property
+    def key(self) -> Any:
+        if self.current_key is self.no_key:
+            raise StateAccessError(
+                f"operator {self.name!r}: ctx.key was read where there is no key; read it in a call for a key, after key_by"
+            )
+        return self.current_key
+
+    @property
+    def timestamp(self) -> float | None:
+        return None if self.current_time == NO_TIME else self.current_time / 1_000_000
+
+    @property
+    def watermark(self) -> float:
+        time = self.watermark_time
+        if time == MIN_TIME:
+            return -inf
+        return inf if time >= LAST_TIME else seconds(time)
+
+    def stamped(self, value: Any, timestamp: Any) -> Stamped:
+        self.stamping = True
+        return Stamped(value, NO_TIME if timestamp is None else floor_micros(timestamp))
+
+    def emit(self, tag: str, value: Any, timestamp: Any = None) -> None:
+        if self.side is None:
+            raise StateAccessError(
+                f"operator {self.name!r}: only process functions and map_batches have side outputs; use process(...)"
+            )
+        found = self.side.get(tag)
+        if found is None:
+            found = self.side[tag] = ([], [])
+        found[0].append(own_copy(value) if self.services.copy_records else value)
+        found[1].append(self.current_time if timestamp is None else floor_micros(timestamp))
+
+    def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
+        timers, time, before = self._timer(event_time, processing_time)
+        if timers is self.processing_timers and time - self.services.now > FARTHEST_TIMER:
+            raise OverflowError(
+                f"operator {self.name!r}: a processing-time timer at {processing_time!r} is more than a thousand years "
+                f"away, and the end of the input would wait for it; numbers are seconds"
+            )
+        timers.set(self.key, time, before)
+
+    def delete_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
+        timers, time, before = self._timer(event_time, processing_time)
+        timers.delete(self.key, time, before)
+
+    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int, int]:
+        """The timers, the time, and as what that was kept before times were rounded up."""
+        if (event_time is None) == (processing_time is None):
+            raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
+        timers = self.event_timers if processing_time is None else self.processing_timers
+        if timers is None:
+            raise StateAccessError(
+                f"operator {self.name!r}: its function has no on_timer, which a timer calls; use a tr.KeyedProcessFunction "
+                f"with an on_timer of its own: on_timer(self, timestamp, ctx)"
+                if self.current_key is not self.no_key
+                else f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction "
+                f"with an on_timer of its own"
+            )
+        given = event_time if processing_time is None else processing_time
+        # One later than that would be due when a loop is over, and as a float it is the same.
+        return timers, min(ceil_micros(given), LAST_TIME), min(micros(given), LAST_TIME)
+
+    def now(self) -> float:
+        self.services.clock_asked = True
+        return self.services.now / 1_000_000
+
+    @property
+    def random(self) -> Random:
+        if self._random is None:
+            self._random = self.services.random(*self._place)
+        return self._random
+
+    @property
+    def _place(self) -> tuple[object, ...]:
+        return self.uid, self.subtask, self.services.incarnation, self._epoch
+
+    def begin_epoch(self, checkpoint: int) -> None:
+        """What follows is behind the cut of this checkpoint. Random numbers begin anew there, also of a generator that the
+        user has kept: who goes on from it gets the same ones."""
+        self._epoch = checkpoint
+        if self._random is not None:
+            self._random.seed(self.services.seed_of(*self._place))
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.services.outside.ask(lambda: function(*args))
+
+    def without_key(self) -> None:
+        """Leaves keyed calls: state, timers and `key` are out of reach."""
+        self.current_key = self.no_key
+        self.current_time = NO_TIME

@@ -1,0 +1,216 @@
+"""One worker's part in the loop nests of the job: commands in, and what its tasks found out as one message each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from tailrace.elements.frames import ChannelId
+from tailrace.elements.timestamps import MAX_TIME
+from tailrace.errors import ProtocolViolation
+from tailrace.graph.plan import Nest, Plan
+from tailrace.protocol.termination import (
+    NO_ROUNDS,
+    Advance,
+    CallFinish,
+    Facts,
+    Moved,
+    Quiet,
+    Release,
+    RoundReport,
+    ScopeFacts,
+    StartWave,
+    WaveReport,
+)
+from tailrace.task.operators.loops import JudgeTask
+from tailrace.task.subtask.looping import Command, TaskLoop
+from tailrace.task.subtask.machine import Task
+
+Said = Quiet | Moved | WaveReport | RoundReport
+
+
+@dataclass
+class _Here:
+    """A nest, as far as it is in this worker."""
+
+    nest: Nest
+    tasks: list[tuple[Task, TaskLoop]]
+    """Those inside; what only leads out has no say."""
+    wave: int = 0
+    """The wave that was begun and not reported."""
+    actions: int = 0
+    """How many of `Release`, `Advance` and `CallFinish` came."""
+    quiet: Quiet | None = None
+    moved: Moved | None = None
+    round: RoundReport | None = None
+    judged: list[JudgeTask] = field(default_factory=list)
+
+
+class WorkerNests:
+    """All nests that have tasks in this worker."""
+
+    def __init__(self, plan: Plan, slot: int, tasks: list[Task]) -> None:
+        self._plan = plan
+        self._slot = slot
+        self._tasks = tasks
+        self._here: dict[int, _Here] = {}
+        for nest in plan.nests:
+            inside = [(task, task.loop) for task in tasks if task.loop is not None and task.vertex.id in nest.vertices]
+            if inside:
+                judges = [task.chain.root for task, _ in inside if isinstance(task.chain.root, JudgeTask)]
+                self._here[nest.id] = _Here(nest, inside, judged=judges)
+
+    def __bool__(self) -> bool:
+        return bool(self._here)
+
+    def command(self, message: Command, but: Collection[int] = ()) -> None:
+        """The coordinator has something to say to a nest, though not to these of its vertices. Raises `ProtocolViolation`
+        for a nest that is not here."""
+        here = self._here.get(message.nest)
+        if here is None:
+            raise ProtocolViolation(
+                f"{type(message).__name__} for loop nest {message.nest}, which is not in this worker"
+            )
+        if isinstance(message, StartWave):
+            here.wave = message.wave
+        elif isinstance(message, Release | Advance | CallFinish):
+            here.actions += 1
+        for task in self._tasks:
+            if task.loop is not None and task.loop.nest == message.nest and task.vertex.id not in but:
+                task.command(message)
+
+    def followed(self) -> dict[int, int]:
+        """How many commands each nest has followed of those that it counts."""
+        return {number: here.actions for number, here in self._here.items()}
+
+    def waves(self) -> dict[int, int]:
+        """The wave of each nest that was begun and not reported, where there is one."""
+        return {number: here.wave for number, here in self._here.items() if here.wave}
+
+    def go_on_from(self, followed: dict[int, int], waves: dict[int, int]) -> None:
+        """Each nest has followed so many, and has this to report."""
+        for number, here in self._here.items():
+            here.actions, here.wave = followed.get(number, 0), waves.get(number, 0)
+
+    # What this worker has to say.
+
+    def found(self) -> list[Said]:
+        """What came to its end with the last step: waves, and rounds."""
+        said: list[Said] = []
+        for here in self._here.values():
+            if here.wave and all(self._completed(here, task, loop) for task, loop in here.tasks):
+                said.append(WaveReport(here.nest.id, here.wave, self._facts(here)))
+                here.wave = 0
+            if here.nest.rounds is not None:
+                report = self._round(here)
+                if report is not None:
+                    said.append(report)
+        return said
+
+    def idle(self) -> list[Said]:
+        """The worker has nothing else to do: what has come to rest."""
+        said: list[Said] = []
+        for here in self._here.values():
+            said += self.moved(here)
+            entries_over = all(not loop.entry or task.finished or task.gate.ended for task, loop in here.tasks)
+            if entries_over and all(task.finished or loop.quiet for task, loop in here.tasks):
+                quiet = self._quiet(here)
+                if quiet != here.quiet:
+                    here.quiet = quiet
+                    said.append(quiet)
+        return said
+
+    def times(self) -> list[Said]:
+        """How event time has moved on, for who is never idle."""
+        return [one for here in self._here.values() for one in self.moved(here)]
+
+    def moved(self, here: _Here) -> list[Said]:
+        """How far event time has come where it comes into a nest, where it has moved."""
+        going = [(task, loop) for task, loop in here.tasks if not task.finished]
+        times = [loop.brought for _, loop in going if loop.brings_time]
+        moved = Moved(here.nest.id, min(times, default=MAX_TIME), _live(here))
+        if moved == here.moved:
+            return []
+        here.moved = moved
+        return [moved]
+
+    # Inside.
+
+    def _completed(self, here: _Here, task: Task, loop: TaskLoop) -> bool:
+        return task.finished or (loop.wave.current == here.wave and loop.wave.complete)
+
+    def _facts(self, here: _Here) -> Facts:
+        """What the tasks found in the wave that has come to its end. Those that had finished have nothing any more."""
+        took_part = [loop for _, loop in here.tasks if loop.wave.current == here.wave]
+        return Facts(
+            recorded=sum(loop.wave.recorded for loop in took_part),
+            moving=any(loop.wave.moving for loop in took_part),
+            obliged=any(loop.obliged for loop in took_part),
+            live=_live(here),
+            ended=all(loop.ended for loop in took_part),
+            watermark=min((loop.time for loop in took_part), default=MAX_TIME),
+            reached=min((loop.reached for loop in took_part), default=MAX_TIME),
+            rested_min=min((loop.rested for loop in took_part), default=_ALL_OVER),
+            rested_max=max((loop.rested for loop in took_part), default=0),
+            fed=any(loop.fed for loop in took_part),
+            scopes=_of_scopes(here, took_part),
+        )
+
+    def _quiet(self, here: _Here) -> Quiet:
+        sent = [0] * self._plan.slots
+        received = 0
+        for task, loop in here.tasks:
+            for ident, channel in task.outbox.channels.items():
+                if not channel.local and self._inside(ident, here):
+                    sent[ident.target] += channel.sent
+            for channel_id in loop.channels:
+                if channel_id.source != self._slot:
+                    received += task.gate.channels[channel_id].worked_off
+        return Quiet(here.nest.id, sent, received, here.actions)
+
+    def _inside(self, ident: ChannelId, here: _Here) -> bool:
+        return self._plan.edges[ident.edge].target in here.nest.vertices
+
+    def _round(self, here: _Here) -> RoundReport | None:
+        """The newest round that has ended in every task here, where that is news."""
+        ended = min((loop.round for task, loop in here.tasks if not task.finished), default=NO_ROUNDS)
+        if ended < 0:
+            return None
+        judged = [judge.verdict for judge in here.judged if judge.verdict is not None and judge.verdict[0] == ended]
+        waiting = 0
+        for _, loop in here.tasks:
+            if loop.head is not None and not loop.head.stopped:
+                waiting += 1 if loop.head.round > ended else loop.head.queue.waiting
+        last = here.round
+        news = last is None or last.round != ended or (not last.waiting and waiting)
+        if not news:
+            return None
+        here.round = RoundReport(here.nest.id, ended, waiting, judged[0][1] if judged else None)
+        return here.round
+
+
+def _live(here: _Here) -> int | None:
+    """How far event time has come where it begins here and the input goes on; None where it does nowhere."""
+    going = [(task, loop) for task, loop in here.tasks if not task.finished]
+    return min((loop.entered for task, loop in going if loop.beginning and not task.gate.ended), default=None)
+
+
+def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
+    """What these tasks know of each scope that one of the nest's tasks here may hold back."""
+    found: list[ScopeFacts] = []
+    for scope in sorted({one for _, loop in here.tasks for one in (*loop.leading, *loop.leaves)}):
+        leaves = [loop.released for loop in took_part if scope in loop.leaves]
+        found.append(
+            ScopeFacts(
+                scope,
+                min((loop.times[scope] for loop in took_part if scope in loop.times), default=MAX_TIME),
+                min((loop.wave.earliest for loop in took_part if scope in loop.into), default=MAX_TIME),
+                min((time for time in leaves if time != MAX_TIME), default=None),
+                MAX_TIME in leaves,
+            )
+        )
+    return found
+
+
+_ALL_OVER = 1 << 30
+"""As a number of rest: where all tasks have finished, none is to be asked."""

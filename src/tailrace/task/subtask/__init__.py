@@ -1,0 +1,12 @@
+"""One subtask: the operators of one vertex with their inputs and outputs.
+
+In: batches and markers that arrive, credit, and requests for cuts and waves. Out: frames, snapshots, reports.
+
+- `machine`: the subtask; `step` does one bounded piece of work, in the order that `order` gives.
+- `work`: what it does with a batch or a marker; `chain` moves event time through the operators.
+- `cutting`, `snapshot`: when a cut of a checkpoint is due, and the subtask's part in the checkpoint.
+- `looping`: its part in a loop nest: waves, rest, rounds, the end.
+- `returning`: records that were in flight come back in front of new ones.
+- `opening`: the user's `open`, kept for a replacement. `idle_inputs`: inputs that event time does not wait for.
+- `wiring`: what joins it to others. `idleness`: why it does nothing, for people.
+"""

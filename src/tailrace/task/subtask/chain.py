@@ -1,0 +1,485 @@
+"""The operators of one vertex in one subtask: built, wired to each other and to the outbox, and moved through time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.elements.batches import Batch, Rows
+from tailrace.elements.cuts import CutRequest
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
+from tailrace.errors import UserCodeError, shortened
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import (
+    Aggregate,
+    AssignTimestamps,
+    CoProcess,
+    EnterLoop,
+    FilterColumns,
+    Head,
+    Judge,
+    KeyedProcess,
+    LeaveLoop,
+    MapBatches,
+    Operator,
+    Process,
+    Reduce,
+    Select,
+    Sink,
+    Source,
+    Tail,
+    ToColumns,
+    ToRows,
+    Window,
+)
+from tailrace.graph.plan import ChainLink, Plan, Vertex
+from tailrace.task.channels.copies import copied, fingerprint, unpicklable
+from tailrace.task.channels.outbox import Outbox, Output
+from tailrace.task.channels.services import Services
+from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
+from tailrace.task.operators.base import Emit, OperatorTask
+from tailrace.task.operators.batches import BatchesTask
+from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
+from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
+from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
+from tailrace.task.operators.schemas import learn_schema
+from tailrace.task.operators.sink import SinkTask
+from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, FusedRows, ToColumnsTask, ToRowsTask
+from tailrace.task.operators.timestamps import TimestampsTask
+from tailrace.task.operators.window import WindowTask
+from tailrace.task.subtask.opening import Opening, as_it_is
+
+RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
+    Source: SourceTask,
+    MapBatches: BatchesTask,
+    Select: SelectTask,
+    FilterColumns: FilterColumnsTask,
+    ToRows: ToRowsTask,
+    ToColumns: ToColumnsTask,
+    AssignTimestamps: TimestampsTask,
+    Process: ProcessTask,
+    KeyedProcess: KeyedProcessTask,
+    CoProcess: CoProcessTask,
+    Aggregate: AggregateTask,
+    Reduce: ReduceTask,
+    Window: WindowTask,
+    Sink: SinkTask,
+    Head: HeadTask,
+    Tail: TailTask,
+    EnterLoop: EnterTask,
+    LeaveLoop: LeaveTask,
+    Judge: JudgeTask,
+}
+"""The runtime half of each operator kind but the fusible ones."""
+
+
+class Chain:
+    """A tree of operators; index 0 is the root, and every operator comes after the one that feeds it.
+
+    Invariant C1: `reached[i] <= arrived[i]`: event time an operator has finished with, and event time that came to it.
+    Invariant C2: what goes on from an operator is at most what it has finished with, and never decreases.
+    """
+
+    def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[Output]]) -> None:
+        self.operators = operators
+        self.feeds = feeds
+        """For each operator the ones it feeds, by main or side output: they share its event time."""
+        self.outputs = outputs
+        """For each operator the edges that leave the vertex from it."""
+        self.source = operators[0] if isinstance(operators[0], SourceTask) else None
+        self.arrived = [MIN_TIME] * len(operators)
+        self.reached = [MIN_TIME] * len(operators)
+        self.passed = [MIN_TIME] * len(operators)
+        self.ending = 0
+        """How many operators have ended, in order, once the input has."""
+        self._told = False
+        self.fallen_silent: set[int] = set()
+        """The operators that assign timestamps whose outputs were said to be idle, and not yet to be so no more."""
+        self.prompt = False
+        """In a loop: a timer set for a time that has been fires at once, because what comes back is not late."""
+        self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
+        self.fires = bool(self._with_timers)
+        """Whether event time may let anything fire."""
+        self.clocked = any(type(op).next_processing is not OperatorTask.next_processing for op in operators)
+        """Whether any of them may set timers of the clock."""
+        self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
+        clocks = [i for i, operator in enumerate(operators) if operator.generates_watermarks]
+        clocks = [i for i in clocks if not isinstance(operators[i], LeaveTask)] or clocks
+        self.timed = sorted({i for clock in clocks for i in self._sharing(clock)}) or list(range(len(operators)))
+        """The operators whose event time counts: those from a clock on, or all where time comes from the input."""
+
+    @property
+    def root(self) -> OperatorTask:
+        return self.operators[0]
+
+    def open(self, opening: Opening = as_it_is) -> None:
+        """Opens the operators, the last one first, so that nobody is handed a record before it is open."""
+        source = self.source
+        if source is not None and self.generators:
+            source.all_at_once = True  # their watermark is a minimum over splits
+        for operator in reversed(self.operators):
+            with opening(operator):
+                operator.open()
+        if source is not None:
+            source.opened_splits.clear()
+            for generator in self.generators:
+                generator.splits_opened([split.index for split in source.splits])
+
+    def close(self) -> list[BaseException]:
+        """Closes every operator; returns what they raised."""
+        raised: list[BaseException] = []
+        for operator in self.operators:
+            try:
+                operator.close()
+            except BaseException as error:  # the others must still be closed; the caller reports it
+                raised.append(error)
+        return raised
+
+    def splits_opened(self) -> None:
+        """Tells those that keep a watermark per split which splits the source has got, before it reads them."""
+        source = self.source
+        if source is not None and source.opened_splits:
+            for generator in self.generators:
+                generator.splits_opened(source.opened_splits)
+            source.opened_splits.clear()
+
+    def splits_ended(self) -> bool:
+        """Tells those that keep a watermark per split which splits of the source have ended. True when some have."""
+        source = self.source
+        if source is None or not source.ended_splits:
+            return False
+        for split in source.ended_splits:
+            for generator in self.generators:
+                generator.split_ended(split)
+        source.ended_splits.clear()
+        return True
+
+    def watermark(self, time: int) -> None:
+        """Event time has come to the root."""
+        self.arrived[0] = max(self.arrived[0], time)
+
+    def advance(self, outbox: Outbox, limit: int) -> bool:
+        """Moves event time on through the operators, firing at most about `limit` timers of each. True when all have
+        arrived."""
+        all_have = True
+        for i, operator in enumerate(self.operators):
+            if operator.generates_watermarks:
+                over = self.arrived[i] == MAX_TIME or (
+                    self.arrived[i] == LAST_TIME and not isinstance(operator, LeaveTask)
+                )
+                self.reached[i] = self.arrived[i] if over else operator.own_watermark()
+            elif self.arrived[i] > self.reached[i] or self._due_at_once(i):
+                if operator.advance(self.arrived[i], limit):
+                    self.reached[i] = self.arrived[i]
+                elif self._so_far(i):
+                    all_have = False
+                else:
+                    return False
+            if self.reached[i] > self.passed[i]:
+                self._pass_on(i, outbox)
+        return all_have
+
+    def _so_far(self, i: int) -> bool:
+        """A portion of an operator's timers has fired. Event time goes on as far as that goes, where nothing that is still
+        to fire can be older: who comes behind it need not wait for all of them. True where it goes on."""
+        done = self.operators[i].done_until()
+        if done is None or not self.reached[i] < done < self.arrived[i]:
+            return False
+        self.reached[i] = done
+        return True
+
+    @property
+    def near_the_end(self) -> bool:
+        """Whether the end of event time has come to an operator that has not reached it."""
+        return any(at >= LAST_TIME and at > to for at, to in zip(self.arrived, self.reached, strict=True))
+
+    def _due_at_once(self, i: int) -> bool:
+        """Whether a timer that an operator sets for a time that has been may be due now. At the end of event time no
+        watermark comes any more; and in a loop the event time that leaves it tells of all timers (`prompt`)."""
+        if self.arrived[i] >= LAST_TIME or not self.prompt:
+            return self.arrived[i] >= LAST_TIME
+        due = self.operators[i].next_event()
+        return due is not None and due <= self.arrived[i]
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a timer is to fire that no watermark will come for."""
+        return any(map(self._due_at_once, self._with_timers)) if self.prompt else self.arrived[0] >= LAST_TIME
+
+    def _pass_on(self, i: int, outbox: Outbox) -> None:
+        time = self.passed[i] = self.reached[i]
+        if time == MAX_TIME:
+            return  # `EndOfInput` says it, when it is the operator's turn to end
+        for child in self.feeds[i]:
+            self.arrived[child] = max(self.arrived[child], time)
+        for output in self.outputs[i]:
+            outbox.watermark(output, time)
+
+    def cut_again(self, cut: CutRequest) -> None:
+        """A cut that was made before, in another process: what follows from it for the operators, and for their state, of
+        which nothing is written."""
+        for operator in self.operators:
+            operator.cut_again(cut.number)
+            if operator.backend is not None:
+                operator.backend.freeze(cut)
+
+    def begin_epoch(self, checkpoint: int) -> None:
+        """What follows is behind the cut of a checkpoint."""
+        for operator in self.operators:
+            for ctx in operator.contexts():
+                ctx.begin_epoch(checkpoint)
+
+    def idle(self, outbox: Outbox) -> None:
+        """The input is idle: so is every output that does not generate watermarks of its own."""
+        self.still_idle(outbox)
+        outbox.flush()
+
+    def still_idle(self, outbox: Outbox) -> None:
+        """The input is idle, and what was emitted meanwhile makes nobody wait for it."""
+        root = self.root
+        for i in (
+            self._sharing(0) if not root.generates_watermarks or (isinstance(root, LeaveTask) and root.idle) else ()
+        ):
+            for output in self.outputs[i]:
+                outbox.still_idle(output)
+
+    def awake(self, outbox: Outbox) -> None:
+        """A leave of a loop that was idle is not any more, though no record has come out yet."""
+        for i in self._sharing(0):
+            for output in self.outputs[i]:
+                outbox.awake(output)
+
+    def pass_on_idleness(self, outbox: Outbox) -> None:
+        """Generators that fell silent, or that have no split to hear of, make the outputs below them idle."""
+        for i, operator in enumerate(self.operators):
+            if operator.idle if isinstance(operator, LeaveTask) else self._is_silent(operator):
+                if isinstance(operator, TimestampsTask):
+                    self.fallen_silent.add(i)
+                for j in self._sharing(i):
+                    for output in self.outputs[j]:
+                        outbox.idle(output)
+
+    def take_back_idleness(self, outbox: Outbox) -> None:
+        """Generators that have heard something again, or have a split again, make the outputs below them active, though no
+        record may have come out yet, or none on some channels: what comes there later may be as old as their watermark."""
+        for i in sorted(self.fallen_silent):
+            if not self._is_silent(self.operators[i]):
+                self.fallen_silent.discard(i)
+                for j in self._sharing(i):
+                    for output in self.outputs[j]:
+                        outbox.awake(output)
+
+    def _is_silent(self, operator: OperatorTask) -> bool:
+        starved = self.source is not None and self.source.starved
+        return isinstance(operator, TimestampsTask) and (operator.idle or starved)
+
+    def silent(self) -> set[int]:
+        """The operators whose event time counts as idle: what assigns it above them is silent, or has no split."""
+        if not self.generators:
+            return set()
+        silent = [i for i, op in enumerate(self.operators) if self._is_silent(op)]
+        return {j for i in silent for j in self._sharing(i)}
+
+    def _sharing(self, i: int) -> list[int]:
+        """The operators below i, i included, down to where watermarks are generated anew."""
+        found, open_ = [], [i]
+        while open_:
+            at = open_.pop()
+            if at == i or not self.operators[at].generates_watermarks:
+                found.append(at)
+                open_.extend(self.feeds[at])
+        return sorted(found)
+
+    def next_processing(self) -> int | None:
+        """When the next processing-time timer is due."""
+        due = [time for op in self.operators if (time := op.next_processing()) is not None]
+        return min(due, default=None)
+
+    def fire_processing(self, now: int, limit: int) -> int:
+        """Fires processing-time timers that are due, at most `limit`."""
+        fired = 0
+        for operator in self.operators:
+            due = operator.next_processing()
+            while due is not None and due <= now and fired < limit:
+                done = operator.fire_processing(now, limit - fired)
+                if not done:
+                    break
+                fired += done
+                due = operator.next_processing()
+        return fired
+
+    def end(self, outbox: Outbox, limit: int) -> bool:
+        """One bounded portion of ending: each operator in turn awaits its processing-time timers, sees the end of event
+        time, and finishes. False while there is more to do now; True when all have ended or the clock must move."""
+        while self.ending < len(self.operators):
+            i = self.ending
+            operator = self.operators[i]
+            if operator.finished:  # it had finished before the restored checkpoint
+                self.reached[i] = self.passed[i] = MAX_TIME
+                self.ending += 1
+                continue
+            if not self._told:
+                operator.input_ended()
+                self._told = True
+            if operator.awaited():
+                return True
+            if self.reached[i] != MAX_TIME:
+                self.arrived[i] = MAX_TIME
+                if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
+                    return False
+                self.reached[i] = self.passed[i] = MAX_TIME
+                continue  # what fired may have set timers
+            if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
+                return False  # a processing-time timer set event-time timers; they are due at once
+            if operator.awaited():
+                return True  # and those set processing-time timers again
+            operator.finish()
+            operator.finished = True
+            self.ending += 1
+            self._told = False
+            return False
+        return True
+
+    @property
+    def ended(self) -> bool:
+        return self.ending == len(self.operators)
+
+
+def build_chain(
+    plan: Plan,
+    vertex: Vertex,
+    subtask: int,
+    attempt: int,
+    services: Services,
+    outbox: Outbox,
+    outputs: dict[int, Output],
+) -> Chain:
+    """The operators of a vertex for one subtask; `outputs` are the edges out of it by plan edge id."""
+    groups = _fusion_groups(plan, vertex, services)
+    operators: list[OperatorTask] = []
+    index_of: dict[int, int] = {}
+    for group in groups:
+        nodes = [plan.graph.node(ident) for ident in group]
+        ctxs = [OperatorContext(n.name, n.uid, subtask, vertex.parallelism, attempt, services) for n in nodes]
+        index_of.update({ident: len(operators) for ident in group})
+        fused = isinstance(nodes[0].operator, FUSIBLE)
+        operators.append(FusedRows(nodes, ctxs) if fused else RUNTIME[type(nodes[0].operator)](nodes[0], ctxs[0]))
+        learn_schema(operators[-1], plan.graph)
+    feeds: list[list[int]] = [[] for _ in operators]
+    leaving: list[list[Output]] = [[] for _ in operators]
+    targets: list[dict[str | None, list[Emit]]] = [{} for _ in operators]
+    for link in vertex.links:
+        source, target = index_of[link.source], index_of[link.target]
+        if source != target:
+            feeds[source].append(target)
+            into = _into(operators[target], services.debug)
+            targets[source].setdefault(link.tag, []).append(_handing_over(operators[source], into, services))
+    for edge in plan.edges_out_of(vertex.id):
+        source, output = index_of[edge.source_node], outputs[edge.id]
+        leaving[source].append(output)
+        onto = _onto(outbox, output)
+        targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
+    for operator, by_tag in zip(operators, targets, strict=True):
+        _wire(operator, by_tag)
+        operator.planned(plan)
+    return Chain(operators, feeds, leaving)
+
+
+def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[int]]:
+    """The nodes of a vertex, runs of fusible row functions together. In debug runs every operator stands alone."""
+    uses: dict[int, int] = {}
+    for inner in vertex.links:
+        uses[inner.source] = uses.get(inner.source, 0) + 1
+    for edge in plan.edges_out_of(vertex.id):
+        uses[edge.source_node] = uses.get(edge.source_node, 0) + 1
+    feeder: dict[int, ChainLink] = {link.target: link for link in vertex.links}
+    groups: list[list[int]] = []
+    group_of: dict[int, list[int]] = {}
+    for ident in vertex.nodes:
+        link = feeder.get(ident)
+        joins = (
+            not services.debug
+            and link is not None
+            and plan.graph.node(ident).uid not in services.in_flight
+            and link.tag is None
+            and uses[link.source] == 1
+            and isinstance(plan.graph.node(ident).operator, FUSIBLE)
+            and isinstance(plan.graph.node(link.source).operator, FUSIBLE)
+            and len(group_of[link.source]) < MAX_FUSED
+        )
+        if joins and link is not None:
+            group = group_of[link.source]
+        else:
+            group = []
+            groups.append(group)
+        group.append(ident)
+        group_of[ident] = group
+    return groups
+
+
+def _into(operator: OperatorTask, debug: bool) -> Emit:
+    process = operator.process
+    if not debug:
+        return lambda batch: process(batch, 0)
+
+    def watched(batch: Batch) -> None:
+        before = fingerprint(batch)
+        process(batch, 0)
+        check_unchanged(batch, before, operator.node.name, operator.ctx.subtask)
+
+    return watched
+
+
+def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subtask: int) -> None:
+    """Raises `UserCodeError` where an operator changed a record that was handed to it."""
+    if before is None or not isinstance(batch, Rows):
+        return
+    for value, old, new in zip(batch.values, before, fingerprint(batch) or [], strict=True):
+        if old != new:
+            raise UserCodeError(
+                "the operator changed a record that it received (it is now as shown); records are shared: change a "
+                "copy, or set copy_records=True",
+                operator=operator,
+                subtask=subtask,
+                record=shortened(value),
+            )
+
+
+def _onto(outbox: Outbox, output: Output) -> Emit:
+    emit = outbox.emit
+    return lambda batch: emit(output, batch)
+
+
+def _handing_over(operator: OperatorTask, emit: Emit, services: Services) -> Emit:
+    """What `operator` emits goes on as it is, or as a copy: it may keep the record, and so may others that get it."""
+    if not services.copy_records:
+        return emit
+
+    def copying(batch: Batch) -> None:
+        try:
+            copy = copied(batch)
+        except Exception as error:
+            raise unpicklable(
+                batch.to_rows().values, error, operator.node.name, operator.ctx.subtask, "be copied"
+            ) from error
+        emit(copy)
+
+    return copying
+
+
+def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]]) -> None:
+    for tag, emits in by_tag.items():
+        emit = emits[0] if len(emits) == 1 else _to_all(emits)
+        if tag is None:
+            operator.out = emit
+        else:
+            operator.side_out[tag] = emit
+
+
+def _to_all(emits: list[Emit]) -> Emit:
+    def emit(batch: Batch) -> None:
+        for one in emits:
+            one(batch)
+
+    return emit

@@ -1,0 +1,252 @@
+"""One task's part in one checkpoint: from its cut until all of its state is encoded."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from tailrace.api.kinds import STATELESS, key_columns, kind_of, shape_of
+from tailrace.elements.cuts import CutRequest
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
+from tailrace.errors import InternalError
+from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
+from tailrace.state.backend import Block
+from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
+from tailrace.task.channels.logs import LogFrame, Recording, Referred
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.subtask.chain import Chain
+
+
+class OperatorMeta(msgspec.Struct, array_like=True):
+    """What the meta of an operator holds in the file: where it stood in event time, and its own state."""
+
+    reached: int
+    data: bytes | None = None
+    rested: int = 0
+    """In a loop: the number of the last rest that this operator completed."""
+    round: int = -1
+    """In a loop in rounds: the newest one that had ended."""
+    schema: bytes | None = None
+    """Of the stream in columns that it takes or makes, where that was found out (`OneSchema.saved`)."""
+    floors: list[tuple[int, int, int]] = []
+    """Key groups [first, last) that had been further in event time than `reached`, and how far (`OperatorTask.floors`)."""
+    arrived: int = MIN_TIME
+    """Event time that had come to the operator, where the cut fell between two portions of its timers: some had fired, and
+    the others do after a restore, before anything is read. Else what it says is not beyond `reached`."""
+    sides: dict[str, bytes] = {}
+    """The schemas of its side outputs in columns, by their tags, where they were found out."""
+
+    @property
+    def came(self) -> int:
+        """How far event time had come to the operator: what is older was late."""
+        return max(self.reached, self.arrived)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(OperatorMeta)
+
+
+def read_meta(data: bytes) -> OperatorMeta:
+    """The meta of an operator from a checkpoint's file."""
+    return _decoder.decode(data)
+
+
+class TaskSnapshot:
+    """What the worker puts into its file: `parts` at once, `blocks` as they are encoded.
+
+    Invariant S1: nothing that happens to the task after the cut changes what comes out of here.
+    """
+
+    def __init__(
+        self,
+        cut: CutRequest,
+        chain: Chain,
+        alignment_micros: int,
+        now: int,
+        rested: int = 0,
+        round: int = -1,
+        announced_micros: int = 0,
+        overtaken: Sequence[tuple[ChannelLog, Recording]] = (),
+        overtook: bool = False,
+    ) -> None:
+        self.checkpoint = cut.number
+        self._cut = cut
+        self.alignment_micros = alignment_micros
+        self.announced_micros = announced_micros
+        self.overtook = overtook
+        self.freeze_micros = 0
+        """How long the step of the cut took: told by the driver, which has a clock."""
+        self.cut_at = self.encoded_at = now
+        self.size = 0
+        self.blocks: list[tuple[OperatorPart, Block]] = []
+        """Encoded, and not yet taken by the worker."""
+        self.parts: list[OperatorPart] = []
+        self.prepared: list[tuple[str, bytes, int]] = []
+        """What sinks have prepared: (uid, bytes, the checkpoint that had it first)."""
+        self._rested, self._round = rested, round
+        self._acks: list[OperatorAck] = []
+        self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
+        self.operators: list[tuple[OperatorTask, OperatorPart]] = []
+        self.recordings: list[tuple[ChannelLog, Recording]] = [*overtaken]
+        """The channels whose records belong to the checkpoint as well, with where they are logged."""
+        for i, operator in enumerate(chain.operators):
+            self._freeze(operator, chain.reached[i], chain.arrived[i])
+
+    @property
+    def ends_job(self) -> bool:
+        """Whether the job ends, or stops, behind this checkpoint."""
+        return self._cut.ends_job
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is encoded."""
+        return not self._todo
+
+    def _freeze(self, operator: OperatorTask, reached: int, arrived: int) -> None:
+        data = operator.snapshot(self.checkpoint)
+        backend = operator.backend
+        tables = []
+        if backend is not None:
+            backend.freeze(self._cut)
+            known = zip(backend.tables_info(), backend.tables.values(), strict=True)
+            tables = [msgspec.structs.replace(info, empty=table.certainly_empty()) for info, table in known]
+        ctx = operator.ctx
+        schema = None if operator.one_schema is None else operator.one_schema.saved()
+        sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.saved()) is not None}
+        if arrived >= LAST_TIME or operator.generates_watermarks:
+            arrived = MIN_TIME  # the end of event time comes with that of the input
+        meta = _encoder.encode(
+            OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides)
+        )
+        kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)
+        part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables, kind=kind)
+        self.parts.append(part)
+        self.operators.append((operator, part))
+        self.recordings += operator.recordings()
+        if backend is not None:
+            self._todo.append((operator, part))
+        stateful = data is not None or (backend is not None and backend.entries() > 0)
+        for each in operator.contexts():
+            ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, kind=STATELESS)
+            if each is ctx:
+                holds = (stateful, tables, kind, shape, operator.own_tables(), key_columns(operator.node))
+                ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, *holds)
+            self._acks.append(ack)
+        self.prepared.extend((ctx.uid, one, first) for first, one in operator.prepared(self.checkpoint))
+
+    def encode(self, limit: int) -> None:
+        """Encodes about `limit` more entries."""
+        operator, part = self._todo[0]
+        assert operator.backend is not None
+        blocks, done = operator.backend.encode(limit)
+        self.blocks.extend((part, block) for block in blocks)
+        self.size += sum(len(block.data) for block in blocks)
+        if done:
+            known = zip(part.tables, operator.backend.tables_info(), strict=True)
+            # The ack has the very list. What is empty is so at the cut.
+            part.tables[:] = [msgspec.structs.replace(then, classes=now.classes) for then, now in known]
+            self._todo.popleft()
+
+    def ack(self, vertex: int, subtask: int) -> SubtaskAck:
+        """The task's part of the worker's ack."""
+        encoding = max(0, self.encoded_at - self.cut_at)
+        return SubtaskAck(
+            vertex,
+            subtask,
+            self.alignment_micros,
+            self.freeze_micros,
+            encoding,
+            self.size,
+            list(self._acks),
+            self.announced_micros,
+            self.overtook,
+        )
+
+
+class FileBuilder:
+    """The one file of a worker and checkpoint, as it grows: what to append, and in the end the index."""
+
+    def __init__(self, name: str, index: Index, logs: bool = False, overtaken: bool = False) -> None:
+        """`logs`: whether there may be some, and `overtaken`: of channels that barriers overtake. That is said at the very
+        beginning."""
+        self.name = name
+        self.index = index
+        self._logs = logs or overtaken
+        self.offset = 0
+        self._files: dict[str, int] = {}
+        self.fresh: list[bytes] = []
+        """To be written next."""
+        self._append(header(logs, overtaken))
+
+    def _append(self, data: bytes) -> None:
+        self.fresh.append(data)
+        self.offset += len(data)
+
+    def add(self, part: OperatorPart, block: Block) -> None:
+        """A block of an operator."""
+        part.blocks.append(
+            BlockRef(block.table, block.group, self.offset, len(block.data), checksum(block.data), block.count)
+        )
+        self._append(block.data)
+
+    def add_frame(self, log: ChannelLog, frame: LogFrame) -> LogPiece:
+        """The next frame of a log: where it is now."""
+        if not self._logs:
+            raise InternalError(f"{self.name} was begun as a file without logs, and {log.channel} has one")
+        if not log.pieces:
+            self.index.logs.append(log)
+        piece = self.place(frame)
+        log.pieces.append(piece)
+        return piece
+
+    def place(self, frame: LogFrame) -> LogPiece:
+        """Records that a log may refer to: where they are now."""
+        data = frame.data
+        piece = LogPiece(self.offset, len(data), checksum(data), frame.count, round=frame.round)
+        self._append(data)
+        return piece
+
+    def add_reference(self, log: ChannelLog, referred: Referred) -> None:
+        """The next records of a log are in an earlier file, or in this one. Several in one frame that follow each other are
+        one piece."""
+        span = referred.span
+        file = -1 if span.file == self.name else self._file(span.file)
+        if not log.pieces:
+            self.index.logs.append(log)
+        start, count = span.start, span.count
+        before = log.pieces[-1] if log.pieces else None
+        if before is not None and span.groups is None and before.groups is None:
+            same = (before.file, before.offset, before.round, before.stop) == (file, span.offset, referred.round, start)
+            if same:
+                start, count = before.start, before.count + count
+                log.pieces.pop()
+        piece = LogPiece(
+            span.offset, span.length, span.checksum, count, file, start, span.groups, referred.round, span.stop
+        )
+        log.pieces.append(piece)
+
+    def add_prepared(self, data: bytes) -> Placed:
+        """What a sink has prepared: where it is."""
+        placed = Placed(self.name, self.offset, len(data), checksum(data))
+        self._append(data)
+        return placed
+
+    def close_part(self, part: OperatorPart, full: list[int], chains: dict[int, tuple[str, ...]]) -> None:
+        """All blocks of an operator are in the file."""
+        part.full = full
+        part.chains = {group: [self._file(name) for name in chain] for group, chain in chains.items()}
+        self.index.operators.append(part)
+
+    def _file(self, name: str) -> int:
+        return self._files.setdefault(name, len(self._files))
+
+    def finish(self) -> None:
+        """Nothing more comes: the index and the footer."""
+        self.index.files = list(self._files)
+        self._append(tail(self.index, self.offset))
+
+    def older(self) -> list[str]:
+        """The other files that the index refers to."""
+        return [name for name in self._files if name != self.name]

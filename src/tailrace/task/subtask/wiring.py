@@ -1,0 +1,60 @@
+"""What joins a subtask to the others of its dataflow: its input channels, its outputs, its part in a nest of loops."""
+
+from __future__ import annotations
+
+from tailrace.elements.frames import ChannelId
+from tailrace.graph.plan import Plan, Vertex
+from tailrace.task.channels.gate import Gate
+from tailrace.task.channels.inputs import InputChannel
+from tailrace.task.channels.outbox import Outbox, Output, OutputChannel
+from tailrace.task.channels.partition import make_partitioner
+from tailrace.task.channels.services import Services
+from tailrace.task.subtask.chain import Chain
+from tailrace.task.subtask.looping import TaskLoop
+
+
+def make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outbox) -> TaskLoop | None:
+    """The task's part in the nest that it is in or leads out of."""
+    nest = plan.nest_of(vertex.id)
+    inner = {edge.id for edge in plan.edges_into(vertex.id) if plan.nest_of(edge.source) is not None}
+    if nest is None and inner:
+        nest = next(plan.nest_of(edge.source) for edge in plan.edges_into(vertex.id) if edge.id in inner)
+    if nest is None:
+        return None
+    channels = [ident for ident in gate.channels if ident.edge in inner]
+    return TaskLoop(plan, nest, vertex.id, channels, gate, chain, outbox)
+
+
+def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
+    """Whether channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
+    return not services.replaces and any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
+
+
+def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, window: int) -> Gate:
+    """The channels into a subtask, whose windows have so many bytes."""
+    closed = begin_closed(plan, vertex, services)
+    channels = [
+        InputChannel(ChannelId(edge.id, source, subtask), edge.port, window, closed)
+        for edge in plan.edges_into(vertex.id)
+        for source in plan.sources(edge, subtask)
+    ]
+    return Gate(channels, services.facts)
+
+
+def make_outbox(
+    plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int
+) -> tuple[Outbox, dict[int, Output]]:
+    """The outputs of a subtask, and those of each edge of the plan."""
+    by_edge: dict[int, Output] = {}
+    for edge in plan.edges_out_of(vertex.id):
+        target_vertex = plan.vertices[edge.target]
+        targets = plan.targets(edge, subtask)
+        who, giver = plan.graph.node(target_vertex.nodes[0]).name, plan.graph.node(edge.source_node).name
+        closed = begin_closed(plan, target_vertex, services)
+        channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window, closed) for t in targets]
+        partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
+        by_edge[edge.id] = Output(giver, partitioner, channels)
+    outbox = Outbox(
+        list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records, services.sizes
+    )
+    return outbox, by_edge

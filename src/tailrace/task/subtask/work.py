@@ -1,0 +1,434 @@
+"""What a task does with what it reads: batches and markers go through its operators, event time goes on behind them, and
+what they give goes out. Each method is one bounded piece of it; whose turn it is, the task decides (`ORDER`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tailrace.elements.batches import Batch
+from tailrace.elements.frames import ChannelId
+from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
+from tailrace.errors import InternalError
+from tailrace.graph.plan import Plan, Vertex
+from tailrace.task.channels.copies import fingerprint
+from tailrace.task.channels.inputs import InputChannel, Taken
+from tailrace.task.channels.merged_reads import Pieces
+from tailrace.task.channels.services import Services
+from tailrace.task.inflight.recording import InFlight
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.columns import Today
+from tailrace.task.operators.loops import FEEDBACK_PORT
+from tailrace.task.operators.sink import SinkTask
+from tailrace.task.subtask.chain import build_chain, check_unchanged
+from tailrace.task.subtask.cutting import TaskCuts
+from tailrace.task.subtask.idle_inputs import Silence
+from tailrace.task.subtask.idleness import Idle, Reason
+from tailrace.task.subtask.looping import FEEDBACK_CHANNEL, MARKERS
+from tailrace.task.subtask.wiring import make_gate, make_loop, make_outbox
+
+_STORY = 32
+BARRIERS = 1024
+"""A step reads at most so many barriers, and then goes on to what is behind them."""
+
+
+@dataclass(frozen=True)
+class TaskId:
+    """A subtask of a vertex."""
+
+    vertex: int
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"v{self.vertex}[{self.subtask}]"
+
+
+class Work:
+    """The parts of one subtask, and what is done with them between two cuts."""
+
+    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
+        self.id = TaskId(vertex.id, subtask)
+        self.plan = plan
+        self._today: dict[tuple[int, int], Today] = {}
+        """How records come to operators that something in flight comes back to, by node and port."""
+        self.services = services
+        self.gate = make_gate(plan, vertex, subtask, services, window)
+        self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
+        self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
+        self.inflight = (
+            InFlight(
+                plan,
+                vertex,
+                subtask,
+                self.gate,
+                self.outbox,
+                services.copy_records,
+                services.written,
+                services.note_inexact if services.depth else None,
+            )
+            if services.overtaking
+            else None
+        )
+        """What unaligned cuts overtake, where the job takes such."""
+        self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
+        self.silence = Silence(self.chain, self.gate, self.loop)
+        self.head = None if self.loop is None else self.loop.head
+        """What decides whose turn it is, where the task is the head of a loop."""
+        self.cuts = TaskCuts(self.gate, self.inflight)
+        self.records_in = 0
+        self.last_count = 0
+        """Records of the last step, for the driver that derives the budget."""
+        self.brought_in = False
+        """Whether the last step read what no channel brings: records of a source, or what had come back to a loop's head."""
+        self.grants: list[tuple[ChannelId, int]] = []
+        """Grants that are worth saying, to be carried out after each step."""
+        self.advancing = False
+        """Whether event time has work left in the chain."""
+        self.said_end = False
+        """Whether the end of the input has gone to all channels: no barrier may go behind it."""
+        self.finished = False
+        self.been_round = False
+        """Whether the last step ended a round of the inputs, behind which goes what had waited for company."""
+        self._turns = 0
+        """Steps of few records in this round, while something waits to be sent."""
+        self.story: deque[str] = deque(maxlen=_STORY)
+        self._seed = self.services.seed_of("step", vertex.id, subtask)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way that no cut may fall into."""
+        if self.loop is not None:
+            return self.advancing or self.loop.ending is not None
+        return self.advancing and self.chain.near_the_end
+
+    @property
+    def between_portions(self) -> bool:
+        """Whether timers are firing in portions, and a cut may fall between two of them. In a loop none does: the waves that
+        find it at rest count on that.
+
+        Invariant C4: after a restore from such a cut the same timers have fired, the same records are late, and the others
+        fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
+        return self.advancing and not self.busy
+
+    def begin(self, now: int, seeded: bool = True) -> None:
+        """A step begins at time `now`. `seeded`: whether it may ask the generators of random numbers that are shared in a
+        process."""
+        services = self.services
+        services.now = self.outbox.now = now
+        self.last_count = 0
+        self.brought_in = self.been_round = False
+        services.clock_asked = False
+        if seeded and services.shared is not None:
+            services.shared.seed(self._seed ^ now)
+
+    def go_round(self, budget: int) -> None:
+        """Behind a step: what is gathered has waited long enough for company where nothing more is at hand; or where each
+        channel, or each split, has had its turn, and none had even a step's worth: a worker may be busy with that for ever.
+        It is in the history, since it depends on what had come by then."""
+        if self.outbox.oldest is None:
+            self._turns = 0
+            return
+        source, head = self.chain.source, self.head
+        if self.last_count < budget:
+            self._turns += 1
+        inputs = len(self.gate.channels) if source is None else len(source.splits)
+        over = self._turns >= max(1, inputs)
+        if source is None and not over:
+            over = not self.gate.has_input and not (head is not None and head.queue.ready)
+        if over:
+            self.been_round, self._turns = True, 0
+            self.outbox.been_round()
+
+    def obey(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.story.append(str(self.loop.commands[0][0]))
+        self._moved(self.loop.work(), budget)
+        self._still_idle()
+
+    def end_round(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.go_on_ending(budget)
+        self.advance(budget)
+        self._still_idle()
+
+    def fire(self, now: int, budget: int) -> None:
+        self.chain.fire_processing(now, budget)
+        self.advance(budget)
+        self.chain.pass_on_idleness(self.outbox)
+        self._still_idle()
+        self.outbox.flush_if_old()
+
+    def rest(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.go_on_resting()
+        self.advance(budget)
+        self._still_idle()
+        self.outbox.flush_if_old()
+
+    def say_round_end(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.say_round_end()
+        self.outbox.flush_if_old()
+
+    def read(self, now: int, budget: int) -> Idle | None:
+        source = self.chain.source
+        assert source is not None
+        if self.chain.fallen_silent:
+            self.chain.take_back_idleness(self.outbox)  # it may have been given a split
+        if self.silence.splits_fall_silent(now):
+            self._go_on_without(budget)
+            return None
+        if not source.ready(now):
+            if source.starved and self.chain.generators:
+                self.chain.pass_on_idleness(self.outbox)
+            times = source.wake_at(), self.chain.next_processing(), self.silence.next_due()
+            return Idle(Reason.NO_INPUT, min((t for t in times if t is not None), default=None))
+        self.brought_in = True
+        self.chain.splits_opened()
+        self.last_count = source.read(budget, now)
+        self.records_in += self.last_count
+        if self.chain.fallen_silent:
+            self.chain.take_back_idleness(self.outbox)
+        less = self.chain.splits_ended() | self.silence.splits_fall_silent(now)
+        self.advance(budget)
+        if less:
+            self.chain.pass_on_idleness(self.outbox)
+        self.outbox.flush_if_old()
+        return None
+
+    def _go_on_without(self, budget: int) -> None:
+        """Less is listened to than before: event time may go on, or nobody need wait for it."""
+        self.advance(budget)
+        self.chain.pass_on_idleness(self.outbox)
+        self.outbox.flush_if_old()
+
+    def input_is_silent(self, now: int) -> bool:
+        """Whether the input has been empty for long enough, and is not held up by a cut."""
+        return not self.cuts.aligner.blocked and self.silence.input_is_due(now)
+
+    def fall_silent(self, now: int, budget: int) -> None:
+        """The input has been empty for long enough: event time goes on without it."""
+        self.silence.input_falls_silent(now)
+        self._go_on_without(budget)
+        self._still_idle()
+
+    def next_by_the_clock(self, reason: Reason, now: int) -> int | None:
+        """When the clock may give something to do to a task that waits for this reason."""
+        waits = reason is Reason.NO_INPUT or reason is Reason.LOOPING
+        times = self.chain.next_processing(), self.silence.look(now) if waits else None
+        return min((time for time in times if time is not None), default=None)
+
+    def take(self, now: int, budget: int) -> None:
+        taken = self._past_barriers(budget)
+        if taken is None:
+            return
+        if taken.marker is not None:
+            self._mark(taken.channel, taken.marker, budget)
+        elif taken.batch is not None:
+            if self.loop is not None and taken.channel.id in self.loop.channels:
+                self.loop.read(taken.channel.id, taken.batch)
+            if self.outbox.idle_waits:
+                self.outbox.not_idle()  # the channel that this batch came on is not
+            self._process(self._as_today(taken.batch, taken.channel), taken.channel.port, self._receiver(taken.channel))
+            if self.gate.woken:
+                self._woken_by_input()  # and is not, behind what this batch gave
+            if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
+                self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
+        if taken.grant is not None:
+            self.grants.append((taken.channel.id, taken.grant))
+        returning = bool(self.gate.front)
+        if returning:
+            self._settle()
+        if self._timely or returning or taken.marker is not None:
+            self.advance(budget)
+        self.outbox.flush_if_old()
+
+    @property
+    def may_take_together(self) -> bool:
+        """Whether what several steps read may be read in one: nothing moves event time on, or waits for it."""
+        return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
+
+    def take_together(self, pieces: Pieces) -> None:
+        """Reads what several steps have read, as few batches."""
+        batches, grants = self.gate.records_again(pieces)
+        self.grants += grants
+        for port, batch in batches:
+            self._process(batch, port, self.chain.root)
+        if self.gate.woken:
+            self._woken_by_input()
+
+    def _past_barriers(self, budget: int) -> Taken | None:
+        """Reads barriers, up to what is no barrier: that comes back. None where a cut is due before, or nothing is left.
+        Barriers take no step of their own: there may be more of them than steps, where checkpoints are given up sooner than
+        they go around, and then nothing else would ever be read."""
+        for _ in range(BARRIERS):
+            taken = self.gate.take(budget)
+            if taken.marker is not None or taken.batch is not None:  # else it is one that need not come again
+                if not isinstance(taken.marker, Barrier):
+                    return taken
+                self._mark(taken.channel, taken.marker, budget)
+            if not self.gate.has_input or (self.cuts.due and not self._again):
+                break
+        return None
+
+    def take_barrier(self, now: int, budget: int) -> None:
+        """Reads a barrier that is next on its channel while timers are firing: so many may be due that it would wait long.
+        What comes before it has had its effect, but for those, and they are in the cut."""
+        taken = self.gate.take_barrier()
+        if taken.marker is not None:
+            self._mark(taken.channel, taken.marker, budget)
+
+    def _receiver(self, channel: InputChannel) -> OperatorTask:
+        """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""
+        return self.chain.root if channel.returning is None else self.chain.operators[channel.returning.operator]
+
+    def _as_today(self, batch: Batch, channel: InputChannel) -> Batch:
+        """What was in flight at the restored cut comes in the form and the types of today."""
+        if channel.returning is None:
+            return batch
+        receiver, port = self._receiver(channel), channel.port
+        where = (receiver.node.id, port)
+        if where not in self._today:
+            self._today[where] = Today.at(self.plan.graph.node, receiver, port)
+        return self._today[where].bring(receiver, batch)
+
+    def open_inputs(self) -> None:
+        """Who sends may send, where nothing is left of what was in flight at the restored cut."""
+        self.grants += self.gate.open()
+
+    def hold_time(self, held: bool) -> None:
+        """Event time that is assigned here stands still, or goes on."""
+        for generator in self.chain.generators:
+            generator.hold(held)
+
+    def _settle(self) -> None:
+        """Where nothing is left of what was in flight at the restored cut, event time is that of today's channels."""
+        self.gate.settle()
+        if not self.gate.front:
+            self.hold_time(False)
+            self.open_inputs()
+        if self.gate.woken:
+            self._woken_by_input()
+        if self.gate.watermark != MAX_TIME:
+            self.chain.watermark(self.gate.watermark)
+
+    def _process(self, batch: Batch, port: int, root: OperatorTask) -> None:
+        self.last_count = len(batch)
+        self.records_in += len(batch)
+        if self.services.debug:
+            before = fingerprint(batch)
+            root.process(batch, port)
+            check_unchanged(batch, before, root.node.name, self.id.subtask)
+        else:
+            root.process(batch, port)
+        if self.chain.fallen_silent:
+            self.chain.take_back_idleness(self.outbox)
+
+    def take_feedback(self, now: int, budget: int) -> None:
+        """Reads what has come back to the head of a loop."""
+        assert self.head is not None and self.loop is not None
+        self.brought_in = True
+        element = self.head.queue.take(budget)
+        if isinstance(element, MARKERS):
+            self.story.append(f"feedback {element}")
+            self._moved(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
+        elif element is not None:
+            if self.head.over:
+                raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
+            self.loop.read(FEEDBACK_CHANNEL, element)
+            self._process(element, FEEDBACK_PORT, self.chain.root)
+            if self._timely:
+                self.advance(budget)
+        if not self._fact(self.head.queue.ready):
+            self._still_idle()
+        self.outbox.flush_if_old()
+
+    @property
+    def _again(self) -> bool:
+        """Whether the step is one that was done before, in another process."""
+        return self.services.facts is not None and self.services.facts.again
+
+    def _fact(self, found: bool) -> bool:
+        """What does not follow from what came before the step."""
+        facts = self.services.facts
+        return found if facts is None else bool(facts.of(found))
+
+    @property
+    def _timely(self) -> bool:
+        """Whether records move event time on, or set timers that no watermark will come for any more."""
+        return bool(self.chain.generators) or self.chain.overdue or self.chain.arrived[0] >= LAST_TIME
+
+    def _still_idle(self) -> None:
+        """Inputs are idle: announces idleness again behind what the task emitted by itself (clock timers, feedback)."""
+        if self.gate.all_idle:
+            self.chain.still_idle(self.outbox)
+
+    def _moved(self, moved: bool, budget: int) -> None:
+        """A command to the loop may have let event time go on, or brought it to its end."""
+        if moved:
+            self._woken()
+            self.advance(budget)
+            self.chain.pass_on_idleness(self.outbox)
+
+    def _woken(self) -> None:
+        """The way out of the loop is active again: the tasks behind it must wait for its watermark."""
+        if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
+            self.chain.awake(self.outbox)
+
+    def _woken_by_input(self) -> None:
+        """The task is not idle any more: nor are the tasks behind it, though it may have nothing for them yet. What it gives
+        them later may be as old as its watermark."""
+        self.gate.woken = False
+        if not self.chain.root.generates_watermarks:
+            self.chain.awake(self.outbox)
+
+    def _mark(self, channel: InputChannel, marker: Marker, budget: int) -> None:
+        self.story.append(f"{channel.id} {marker}")
+        if isinstance(marker, Barrier):
+            self.cuts.barrier(channel.id, marker.cut, self.services.now)
+            return
+        if isinstance(marker, MARKERS):
+            assert self.loop is not None
+            self._moved(self.loop.marker(channel.id, marker), budget)
+            return
+        self.gate.mark(channel, marker)
+        if channel.returning is None:  # else it has its effect on nobody but this task's event time
+            self._mark_of_today(channel, marker)
+        if self.gate.woken:
+            self._woken_by_input()
+        if not isinstance(marker, Watermark) and self.gate.all_idle:
+            self.chain.idle(self.outbox)
+        if self.gate.watermark != MAX_TIME:
+            self.chain.watermark(self.gate.watermark)
+
+    def _mark_of_today(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
+        """What cuts and loops learn from a marker of event time."""
+        if isinstance(marker, EndOfInput):
+            self.cuts.ended(channel.id)
+        if self.loop is not None:
+            heard = self.loop.channel_ended if isinstance(marker, EndOfInput) else self.loop.time_read
+            heard(channel.id)
+
+    def advance(self, budget: int) -> None:
+        self.advancing = not self.chain.advance(self.outbox, budget)
+
+    def end(self, now: int, budget: int) -> Idle | None:
+        if not self.chain.ended:
+            must_wait = self.chain.end(self.outbox, budget)
+            self.outbox.flush_if_old()
+            if must_wait and not self.chain.ended:
+                return Idle(Reason.QUIET, self.chain.next_processing())
+            return None
+        if not self.said_end:
+            self.said_end = True
+            self.outbox.end()
+        self.finished = not self.outbox.blocked
+        self.outbox.flush_if_old()
+        return None
+
+    def prepared(self) -> list[tuple[str, bytes]]:
+        """Without checkpoints: what the task's sinks want published once the job has succeeded: (uid, prepared)."""
+        sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
+        return [(sink.ctx.uid, one) for sink in sinks for one in sink.final_prepared]

@@ -1,0 +1,11 @@
+"""The machine of a worker process. Its drivers are `runtime.worker` and the simulator.
+
+In: `contract.events`. Out: `contract.actions`.
+
+- `machine`: joins a job, runs its attempts one after the other, reports, leaves.
+- `attempt`: one attempt: its slice, and its part in everything below.
+- `rendezvous`: how the workers of an attempt connect, and which older ones are fenced.
+- `checkpoints`, `restore`, `publishing`: the worker's part in checkpoints, in restores and in output that becomes visible.
+- `task_services`: what its subtasks get from it. `attribution`: whether an error is the user's or ours.
+- `eventlog`: its events as bytes, for replays in tests.
+"""

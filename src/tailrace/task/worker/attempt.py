@@ -1,0 +1,481 @@
+"""What a worker runs in one attempt of its job: its slice, and its part in restoring, in checkpoints and in publishing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from tailrace.errors import InternalError
+from tailrace.protocol.deployment import (
+    Deploy,
+    Deployed,
+    EndSources,
+    NotPublished,
+    OperatorEvent,
+    Peer,
+    Progress,
+    Publish,
+    Published,
+    Settled,
+    SubtasksFinished,
+)
+from tailrace.protocol.replay import Lost, Replaced, Restored, Resume
+from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+from tailrace.state.manifest import decode_manifest
+from tailrace.state.parts import Part
+from tailrace.task.channels.inputs import InputChannel
+from tailrace.task.channels.lazy_records import Parked
+from tailrace.task.channels.services import Services
+from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, ReadState, ReplacePeer, ToCoordinator
+from tailrace.task.contract.functions import with_own_functions
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.takeover import Resumed, known, peer_replaced
+from tailrace.task.slice.machine import Slice
+from tailrace.task.slice.turns import Turns
+from tailrace.task.subtask.idleness import Idle
+from tailrace.task.subtask.looping import Command
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.checkpoints import WorkerCheckpoints
+from tailrace.task.worker.publishing import Awaited, Publisher, in_parts
+from tailrace.task.worker.restore import Restorer
+
+PREPARED = "output that sinks have prepared"
+RETURNED = "records in flight at the restored checkpoint"
+
+
+class Urgency(Enum):
+    """How much of a busy worker's time encoding may take."""
+
+    USUAL = "usual"
+    """Records come first."""
+    IN_FLIGHT = "in flight"
+    """Records that barriers have overtaken are encoded: they wait anyway, and the checkpoint waits for them."""
+    LAST = "last"
+    """The job ends behind the checkpoint: nothing else is left to do."""
+
+
+class Attempt:
+    """It lives from a `Deploy` to the next `Reset`, or to the end of the worker. Its methods return what it wants done, as
+    actions. It knows nothing of the worker's phases and catches nothing: what it raises is for the worker to tell."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        slot: int,
+        epoch: int,
+        deploy: Deploy,
+        services: Services,
+        numbers: Iterator[int],
+        resume: Resume | None = None,
+        held: dict[str, dict[int, tuple[str, ...]]] | None = None,
+    ) -> None:
+        """`resume`: where it takes the place of one that was lost. `held`: the files of which backends have the state
+        already, by operator and key group."""
+        if resume is not None:
+            services.replaces, services.in_flight = True, frozenset(resume.in_flight)
+        plan = with_own_functions(spec.plan, keep_first=True)
+        self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
+        self.checkpoints: WorkerCheckpoints | None = None
+        """None where the job takes no checkpoints."""
+        if spec.checkpointing:
+            self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
+        self.closed = False
+        """Whether the user's functions were closed."""
+        self.origin = deploy.manifest, deploy.folder
+        """What it was restored from, if anything: the manifest, and the folder in which the files are."""
+        self._slot = slot
+        self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
+        self._publisher = Publisher(slot, spec.plan, services)
+        self._resume = resume
+        self._succeeds = None if resume is None else resume.checkpoint
+        """Where it takes the place of one that was lost: the newest checkpoint that has something of that one's sinks, until
+        all of it is published."""
+        self.held = held or {}
+        """The files of which everything was there before the storage was asked."""
+        self.resumed: Resumed | None = None
+        """While it does again what a lost one had done."""
+        self._restorer: Restorer | None = None
+        """While the storage reads what is to be restored."""
+        self._channels: AsItWas | None = None
+        """What the channels of one that was lost had."""
+        self._numbers = numbers
+        """Numbers the questions to the storage, through all attempts of a worker: an answer that an earlier attempt has
+        waited for has a number under which this one has asked nothing."""
+        self.state_asked = 0
+        """The number of `ReadState`."""
+        self._prepared_asked = 0
+        """The number of the newest `ReadPlaced` for what is to be published."""
+        self._loads: dict[int, tuple[Task, InputChannel, list[Parked]]] = {}
+        """The others, for records in flight at the restored cut: whose they are."""
+        self.moved = False
+        """Whether it did something when it was told to go on last."""
+        self._turns = Turns(self.slice.tasks)
+        self._to_cut: set[int] = set()
+        """Checkpoints that were triggered, and of which this worker has neither a durable file nor heard any more."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether all of it is restored, and the user's functions are open."""
+        return self._restorer is None
+
+    # The beginning.
+
+    def begin(self, deploy: Deploy) -> list[Action]:
+        """What the checkpoint holds for this worker is read; without one the functions are opened at once."""
+        if not deploy.manifest:
+            return self._open()
+        manifest = decode_manifest(deploy.manifest, "the manifest to restore")
+        # Where the lost one had begun as all others, and cut for nothing since, all is restored as for all.
+        as_it_was = self._resume is not None and self._resume.checkpoint > 0
+        restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
+        if self.checkpoints is not None and deploy.own:
+            self.checkpoints.restored(manifest.channels)
+        self._channels, number = restorer.channels, next(self._numbers)
+        self.state_asked, worker = number, self._slot if as_it_was else None
+        return [ReadState(number, deploy.manifest, deploy.folder, restorer.wanted(), self.held, worker=worker)]
+
+    def awaits_state(self, number: int) -> bool:
+        """Whether an answer with this number is to the `ReadState` of this attempt, of which the end has not come."""
+        return self._restorer is not None and number == self.state_asked
+
+    def restore(self, part: Part) -> None:
+        """A part of what is to be restored was read."""
+        assert self._restorer is not None
+        self._restorer.part(part)
+
+    def restored(self) -> list[Action]:
+        """All of it was read."""
+        assert self._restorer is not None
+        restorer, self._restorer = self._restorer, None
+        restorer.finish()
+        return self._open()
+
+    def _open(self) -> list[Action]:
+        self.slice.open(None if self._resume is None else self._resume.history.opened)
+        wanted = self.slice.peers()
+        late = self._resume is not None
+        changing = self.slice.history is not None
+        together = frozenset(self._resume.together if self._resume is not None else ())
+        peers = tuple(peer for slot, peer in self._peers.items() if slot in wanted)
+        connect = ConnectPeers(peers, late, changing, together)
+        if self._resume is not None:
+            self.resumed, self._channels = Resumed(self.slice, self._resume, self._channels), None
+            return [ToCoordinator(Restored()), connect]
+        return [connect, *self.wanted()]
+
+    def connected(self) -> list[Action]:
+        """All links to other workers are up."""
+        return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
+
+    def told(self, message: Trigger | Abort | Complete | Lost | Replaced) -> list[Action]:
+        """The coordinator says something of a checkpoint, or of another worker."""
+        return self.of_another(message) if isinstance(message, Lost | Replaced) else self.checkpoint(message)
+
+    # Workers that are replaced.
+
+    def go_on(self) -> list[Action] | None:
+        """One that takes the place of another does again a portion of what it can. What is wanted when it is where that one
+        was, and goes on from there; None: not yet."""
+        assert self.resumed is not None
+        self.moved = False
+        wanted = self.resumed.go_on()
+        self.moved = self.resumed.again.moved or wanted is not None
+        if wanted is not None:
+            self.resumed = None
+            self.slice.actions.clear()
+        return wanted
+
+    def heard(self, peer: int) -> list[Action]:
+        """Another worker has sent something. What is wanted at once."""
+        if self.resumed is None:
+            return self.sends()
+        self.resumed.heard(peer)
+        return []
+
+    def loads(self) -> list[Action]:
+        """What it has to read meanwhile, of what was in flight."""
+        assert self.resumed is not None
+        wanted = [wanted for task in self.slice.tasks if task.gate.front for wanted in self._to_load(task)]
+        for task, channel in self.resumed.again.lacks:
+            parked = channel.next_to_load()
+            wanted += [self._load(task, channel, parked)] if parked else []
+        return wanted
+
+    def of_another(self, message: Lost | Replaced) -> list[Action]:
+        """Another worker is lost, or one has taken its place, and will call."""
+        if isinstance(message, Lost):
+            return [ToCoordinator(known(self.slice, message))]
+        peer = message.peer
+        self._peers[peer.slot] = peer
+        return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
+
+    def epoch_of(self, slot: int) -> int:
+        """The epoch of the worker that holds another slot, as far as this one was told."""
+        return self._peers[slot].epoch
+
+    def peer_replaced(self, slot: int) -> list[Action]:
+        """The worker of a slot that was lost has been replaced, and can be reached."""
+        return [*peer_replaced(self.slice, slot), *self.wanted()]
+
+    # Steps.
+
+    def tasks(self) -> list[Task]:
+        """All tasks, the most downstream one first."""
+        return self.slice.tasks
+
+    def awake(self, now: int) -> Iterator[Task]:
+        """The tasks that are to be asked at time `now`, in this order: all that do not sleep, by turns, and before them
+        those that are to make a cut. None while the worker does again what another one did."""
+        if self.resumed is not None:
+            return
+        if self._to_cut:
+            yield from self._turns.to_cut()
+        for task in self._turns.order():
+            if not task.asleep(now):
+                yield task
+            elif self.slice.services.debug:
+                task.check_asleep(now)
+
+    @property
+    def wake_at(self) -> int | None:
+        """When the clock alone gives a task something to do, where none has anything now."""
+        return min((t.idle.wake_at for t in self.slice.tasks if t.idle and t.idle.wake_at is not None), default=None)
+
+    def step(self, task: Task, now: int, budget: int) -> Idle | None:
+        """One step of one task. What it wants done is in `wanted`."""
+        idle = self.slice.step(task, now, budget)
+        if idle is None:
+            self._turns.stepped(task)
+        return idle
+
+    def sends(self) -> list[Action]:
+        """What the tasks have sent to other workers."""
+        sends: list[Action] = [*self.slice.actions]
+        self.slice.actions.clear()
+        return sends
+
+    def wanted(self, now: int = 0) -> list[Action]:
+        """What the tasks want done."""
+        wanted = self.sends()
+        if self.slice.nests:
+            wanted += map(ToCoordinator, self.slice.nests.found())
+        for task in self._stirred():
+            source = task.chain.source
+            if source is not None and source.events:
+                for target, payload in source.events:
+                    wanted.append(ToCoordinator(OperatorEvent(task.vertex.id, self._slot, target, payload)))
+                source.events.clear()
+            if task.gate.front:
+                wanted += self._to_load(task)
+            if task.cuts.declined:
+                for checkpoint in task.cuts.declined:
+                    wanted.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
+                task.cuts.declined.clear()
+            if task.snapshot is not None and self.checkpoints is not None:
+                wanted += self.checkpoints.collect(task, now)
+        return wanted
+
+    def _to_load(self, task: Task) -> list[Action]:
+        """What is to be read now of what was in flight to a task at the restored cut."""
+        return [self._load(task, channel, parked) for channel, parked in task.gate.to_load()]
+
+    def _load(self, task: Task, channel: InputChannel, parked: list[Parked]) -> Action:
+        number = next(self._numbers)
+        self._loads[number] = task, channel, parked
+        return ReadPlaced(number, RETURNED, "", tuple(one.place for one in parked))
+
+    def awaits_records(self, number: int) -> bool:
+        """Whether an answer with this number is to a `ReadPlaced` for records in flight."""
+        return number in self._loads
+
+    def records_read(self, number: int, data: list[bytes]) -> list[Action]:
+        """They are there."""
+        task, channel, parked = self._loads.pop(number)
+        for one, frame in zip(parked, data, strict=True):
+            one.load(frame)
+        task.loaded(channel)
+        return self.wanted() if self.resumed is None else []
+
+    def _stirred(self) -> list[Task]:
+        """The tasks that something has happened to since this was last asked, and those with a snapshot: no others can want
+        anything, and there may be hundreds."""
+        services = self.slice.services
+        stirred = services.stirred
+        tasks = [self.slice.by_vertex[vertex] for vertex in stirred]
+        if services.debug:
+            self._check_stirred()
+        stirred.clear()
+        stirred.update((task.id.vertex, None) for task in tasks if task.snapshot is not None)
+        return tasks
+
+    def _check_stirred(self) -> None:
+        for task in self.slice.tasks:
+            source = task.chain.source
+            if (task.snapshot or task.cuts.declined or (source and source.events)) and (
+                task.id.vertex not in self.slice.services.stirred
+            ):
+                raise InternalError(f"K5: {task.id} wants something, and nothing has happened to it", ())
+
+    def at_rest(self) -> list[Action]:
+        """The tasks have nothing else to do: what has come to rest is told of the loop nests."""
+        return [ToCoordinator(said) for said in self.slice.nests.idle()]
+
+    def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
+        """How it goes."""
+        keeps = self.slice.keeps
+        kept = keeps.memory + keeps.spilled
+        reports = self.slice.reports(busy)
+        progress = Progress(reports, elapsed, refused, keeps.entries, keeps.history, kept, self._phases())
+        return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
+
+    def _phases(self) -> dict[int, str]:
+        """How far checkpoints are that are not durable yet."""
+        checkpoints = self.checkpoints
+        return {} if checkpoints is None else {one: checkpoints.phase_of(one) for one in sorted(self._to_cut)}
+
+    def command(self, message: Command) -> list[Action]:
+        """The coordinator says something to a loop nest."""
+        self.slice.hear(message)
+        self.slice.nests.command(message)
+        return self.wanted()
+
+    def end_sources(self) -> None:
+        """Sources read nothing more."""
+        self.slice.hear(EndSources())
+        for task in self.slice.tasks:
+            task.end_source()
+
+    def operator_event(self, message: OperatorEvent) -> list[Action]:
+        """A subtask in another worker says something to one that is here."""
+        self.slice.hear(message)
+        self.slice.operator_event(message.vertex, message.source, message.payload)
+        return self.wanted()
+
+    # Checkpoints.
+
+    def checkpoint(self, message: Trigger | Abort | Complete) -> list[Action]:
+        """The coordinator begins a checkpoint, or says what has become of one."""
+        if self.checkpoints is None:
+            return []
+        self.slice.hear(message)
+        if isinstance(message, Trigger):
+            self._to_cut.add(message.cut.number)
+            self.slice.trigger(message.cut)
+            return []
+        self._to_cut.discard(message.checkpoint)
+        if isinstance(message, Complete):
+            self.slice.confirm(message.checkpoint)
+            self.checkpoints.completed(message.checkpoint)
+            if self._succeeds is not None and message.visible >= self._succeeds:
+                self._succeeds = None
+                self.slice.took_over()
+            return []
+        self.slice.abort(message.checkpoint)
+        return [*self.checkpoints.abort(message.checkpoint), *self.between_cuts()]
+
+    def between_cuts(self) -> list[Action]:
+        """What is said of loops that have come to rest when a checkpoint is over. Where checkpoints come so fast that the
+        worker never rests, it is said then only, since cuts are no work: a loop must come to its end also where none of
+        them succeeds."""
+        return [] if self.resumed is not None else self.at_rest()
+
+    @property
+    def encoding(self) -> bool:
+        """Whether there is a snapshot to be encoded, or a log."""
+        checkpoints = self.checkpoints
+        if checkpoints is not None and (checkpoints.logs_to_encode or checkpoints.ahead_to_encode):
+            return True
+        return self.to_encode() is not None
+
+    @property
+    def urgency(self) -> Urgency:
+        """How much of a busy worker's time the portion that is encoded next may take."""
+        checkpoints, task = self.checkpoints, self.to_encode()
+        if task is not None and task.snapshot is not None:
+            return Urgency.LAST if task.snapshot.ends_job else Urgency.USUAL
+        in_flight = checkpoints is not None and checkpoints.in_flight_to_encode
+        return Urgency.IN_FLIGHT if in_flight else Urgency.USUAL
+
+    def to_encode(self) -> Task | None:
+        """The task whose snapshot is encoded next."""
+        for vertex in self.slice.services.stirred:
+            task = self.slice.by_vertex[vertex]
+            if task.snapshot is not None and not task.snapshot.done:
+                return task
+        return None
+
+    def encode(self, task: Task | None, now: int, limit: int) -> list[Action]:
+        """Encodes about `limit` more entries of the snapshot of a task, or, where none has one, of a log."""
+        if task is not None:
+            task.encode(now, limit)
+            return self.wanted(now)
+        if self.checkpoints is None:
+            return []
+        if self.checkpoints.logs_to_encode:
+            return [*self.checkpoints.encode_logs(limit, now)]
+        return [*self.checkpoints.encode_ahead(limit, now)] if self.checkpoints.ahead_to_encode else []
+
+    def froze(self, vertex: int, micros: int) -> None:
+        """How long the last cut of a vertex's task took."""
+        if self.checkpoints is not None:
+            self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
+
+    def written(self, checkpoint: int, now: int) -> list[Action]:
+        """The file of a checkpoint is durable."""
+        ack = None if self.checkpoints is None else self.checkpoints.written(checkpoint, now)
+        self._to_cut.discard(checkpoint)
+        return [] if ack is None else [ToCoordinator(ack), *self.between_cuts()]
+
+    def not_written(self, checkpoint: int, reason: str) -> list[Action]:
+        """The file of a checkpoint cannot be written."""
+        if self.checkpoints is None or not self.checkpoints.knows(checkpoint):
+            return []
+        if self.checkpoints.is_ahead(checkpoint):  # nobody waits for it
+            return [*self.checkpoints.drop_ahead()]
+        return [ToCoordinator(Declined(checkpoint, reason, out_of_reach=True))]
+
+    # Publishing.
+
+    def publish(self, message: Publish) -> list[Action]:
+        """What sinks have prepared is to be made visible."""
+        return self._published(self._publisher.publish(message))
+
+    def awaits_prepared(self, number: int) -> bool:
+        """Whether an answer with this number is to the newest `ReadPlaced` for what is to be published."""
+        return number == self._prepared_asked
+
+    def prepared_read(self, data: list[bytes]) -> list[Action]:
+        """What is to be made visible was read."""
+        return self._published(self._publisher.read(data))
+
+    def _published(self, found: list[Published | NotPublished | Awaited]) -> list[Action]:
+        wanted: list[Action] = []
+        for one in found:
+            if not isinstance(one, Awaited):
+                wanted.append(ToCoordinator(one))
+            else:
+                self._prepared_asked = next(self._numbers)
+                wanted.append(ReadPlaced(self._prepared_asked, PREPARED, one.folder, one.wanted))
+        return wanted
+
+    def settled(self, message: Settled) -> None:
+        """Nobody will ask again for what was published."""
+        self._publisher.settled(message)
+
+    # The end.
+
+    def finished(self) -> list[Action]:
+        """All tasks have ended, and there are no checkpoints: what the sinks have prepared is told in parts."""
+        *parts, last = in_parts([one for task in self.slice.tasks for one in task.work.prepared()])
+        told = [SubtasksFinished(part, more=True) for part in parts]
+        return [*self.at_rest(), *map(ToCoordinator, told), ToCoordinator(SubtasksFinished(last))]
+
+    def close(self) -> list[BaseException]:
+        """Closes the user's functions; what some of them raised."""
+        self.closed = True
+        return self.slice.close()
+
+    def drop(self) -> list[Action]:
+        """Gives up the checkpoints that are being written."""
+        return [] if self.checkpoints is None else [*self.checkpoints.drop_all()]

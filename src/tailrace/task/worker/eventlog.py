@@ -1,0 +1,36 @@
+"""The log of a worker's events as bytes: msgpack, what is the user's pickled. Fed to another worker, it gives the same
+actions (K3)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.task.contract.actions import Action
+from tailrace.task.contract.events import Event
+from tailrace.task.contract.recorded_answers import Answer
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """An event, and what the world outside answered to user code while it happened."""
+
+    event: Event
+    answers: list[Answer] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def encode(entry: Entry) -> bytes:
+    """An entry as bytes."""
+    return _encoder.encode(entry)
+
+
+def decode(data: bytes) -> Entry:
+    """An entry from the bytes that `encode` made."""
+    return _decoder.decode(data)
+
+
+def action_bytes(action: Action) -> bytes:
+    """An action as bytes: equal ones have equal bytes. Frames and messages are in them as they are sent."""
+    return _encoder.encode((type(action).__name__, action))

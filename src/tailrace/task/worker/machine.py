@@ -1,0 +1,500 @@
+"""A worker as a machine: joins, runs attempts of its job, reports, leaves. Events (`task.contract.events`) go in, and
+actions (`task.contract.actions`) come out. Its drivers are `runtime.worker.process`, which has sockets and a clock, and
+the simulator, which has neither.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import assert_never, overload
+
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.errors import ProtocolViolation, TailraceError
+from tailrace.protocol.deployment import (
+    Deploy,
+    EndSources,
+    Failed,
+    FailureKind,
+    Leave,
+    OperatorEvent,
+    Phase,
+    Publish,
+    Settled,
+    Start,
+    SubtasksFinished,
+    Welcome,
+    next_phase,
+)
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.replay import Lost, Replaced, Resume, Severed
+from tailrace.protocol.snapshot import Abort, Complete, Trigger
+from tailrace.protocol.standby import Hold, StandBy, TakeSlot
+from tailrace.protocol.wire import AnyMessage
+from tailrace.state.backend import Backend
+from tailrace.task.channels.services import RandomFactory, Services, Shared
+from tailrace.task.channels.spilling import MakeSpill
+from tailrace.task.contract.actions import Action, ClosePeers, Exit, ToCoordinator
+from tailrace.task.contract.events import (
+    CoordinatorLost,
+    CoordinatorSaid,
+    DriverFailed,
+    Encode,
+    Event,
+    Flush,
+    FrameArrived,
+    FreezeTook,
+    MessageTooLarge,
+    PeerBack,
+    PeerLost,
+    PeersConnected,
+    PeersUnreachable,
+    PlacedRead,
+    PlacedUnreadable,
+    ReportDue,
+    StateNotWritten,
+    StatePartRead,
+    StateRead,
+    StateUnreadable,
+    StateWritten,
+    Step,
+)
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.recorded_answers import Outside
+from tailrace.task.contract.tuning import Tuning
+from tailrace.task.failover.mirrors import Mirror
+from tailrace.task.failover.standby_loop import Standing
+from tailrace.task.failover.takeover import told
+from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.idleness import Idle, Reason
+from tailrace.task.subtask.looping import Command
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.attempt import Attempt, Urgency
+from tailrace.task.worker.attribution import failed, fault_of, fault_outside_tasks
+from tailrace.task.worker.task_services import backends, services_of
+
+
+class Worker:
+    """One worker slot's machine: which event counts in which phase, and whose fault it is when something is raised. What it
+    runs is an `Attempt`.
+
+    Invariant K1: after `LEFT` no task is stepped and nothing is sent.
+    Invariant K2: `Failed` is said at most once in an attempt, and no task is stepped after it.
+    Invariant K3: what it does is a function of its events and of what the world outside answered to user code during each.
+    """
+
+    def __init__(
+        self,
+        slot: int,
+        load: Callable[[bytes], JobSpec],
+        random_factory: RandomFactory,
+        backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
+        make_spill: MakeSpill | None = None,
+        outside: Outside | None = None,
+        tuning: Tuning | None = None,
+        shared: Shared | None = None,
+    ) -> None:
+        self.slot = slot
+        self.phase = Phase.JOINING
+        self.epoch = 0
+        self.failed = False
+        self.spec: JobSpec | None = None
+        self.actions: list[Action] = []
+        self.close_errors: list[BaseException] = []
+        """What user functions raised in `close`: reported by the driver, never the cause of a failure."""
+        self._attempt: Attempt | None = None
+        """What runs here, from a `Deploy` to the next `Reset`."""
+        self._numbers = itertools.count(1)
+        """Numbers the questions of all attempts to the storage."""
+        self._random_factory = random_factory
+        self._backend_factory = backend_factory
+        self._make_spill = make_spill
+        services = lambda spec: self.services_of(spec, None)  # noqa: E731 - of a slice that nobody deploys
+        self._standing = Standing(load, services, backend_factory, self._numbers)
+        self._outside, self._shared = Outside() if outside is None else outside, shared
+        self._tuning = tuning if tuning is not None else Tuning()
+
+    # Events.
+
+    @overload
+    def handle(self, event: Step) -> Idle | None: ...
+
+    @overload
+    def handle(self, event: Flush) -> bool: ...
+
+    @overload
+    def handle(self, event: Event) -> object: ...
+
+    def handle(self, event: Event) -> object:
+        """Lets an event happen; what follows from it is in `actions`. Of a step: None where something was done, else why
+        not. Of a flush: whether something went. Raises `ProtocolViolation` where the coordinator said what must not come
+        now."""
+        match event:
+            case Step():
+                return self._step(event)
+            case FrameArrived():
+                self._frame(event.data, event.peer)
+            case Flush():
+                return self._flush()
+            case Encode():
+                self._encode(event.now, event.limit)
+            case FreezeTook():
+                if self._attempt is not None:
+                    self._attempt.froze(event.vertex, event.micros)
+            case ReportDue():
+                self._report(event)
+            case CoordinatorSaid():
+                self._control(event.message)
+            case CoordinatorLost():
+                if self.phase is not Phase.LEFT:
+                    self._leave(f"lost the coordinator: {event.reason}")
+            case MessageTooLarge():  # a peer waits for this message: fail instead
+                what = f"worker {self.slot} cannot send {event.name}: {event.reason}"
+                self._failed(failed(FailureKind.INTERNAL, what))
+            case DriverFailed():
+                self._failed(event.fault)
+            case PeersConnected():
+                self._connected()
+            case PeerBack():
+                if (attempt := self._attempt) is not None and not self.failed:
+                    self._guarded(lambda: attempt.peer_replaced(event.peer))
+            case PeersUnreachable():
+                self._failed(failed(FailureKind.PEER, event.reason))
+            case PeerLost():
+                self._peer_lost(event.peer, event.reason)
+            case StatePartRead() | StateRead() | StateUnreadable():
+                self._restore(event)
+            case PlacedRead() | PlacedUnreadable():
+                self._placed(event)
+            case StateWritten() | StateNotWritten():
+                self._file_answered(event)
+            case _:
+                assert_never(event)
+        return None
+
+    def _control(self, message: AnyMessage) -> None:
+        """The coordinator said something."""
+        if self.phase is Phase.LEFT:
+            return
+        if isinstance(message, Reset):
+            self._reset(message.attempt)
+            return
+        if self.failed and not isinstance(message, Leave):
+            return  # sent before the coordinator had heard of the failure
+        attempt = self._attempt
+        if isinstance(message, Command):
+            if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
+                self._guarded(lambda: self._command(attempt, message))
+            return
+        if isinstance(message, Trigger | Abort | Complete | Lost | Replaced):
+            if attempt is not None:
+                self._guarded(lambda: attempt.told(message))
+            return
+        if isinstance(message, StandBy | Hold | TakeSlot):
+            self._of_a_standby(message)
+            return
+        if isinstance(message, Resume):
+            self.phase = next_phase(self.phase, message.deploy)
+            self._guarded(lambda: self._deploy(message.deploy, message))
+            return
+        self.phase = next_phase(self.phase, message)
+        if isinstance(message, Welcome):
+            self.epoch = message.epoch
+        elif isinstance(message, Deploy):
+            self._guarded(lambda: self._deploy(message))
+        elif isinstance(message, Start):
+            pass  # from here on the driver steps the tasks
+        elif isinstance(message, Leave):
+            self._leave(message.reason)
+        elif attempt is not None:
+            self._to_attempt(attempt, message)
+
+    def _to_attempt(self, attempt: Attempt, message: AnyMessage) -> None:
+        """What the coordinator says to those who run: in the phases in which it may come there is an attempt."""
+        if isinstance(message, Publish):
+            self._guarded(lambda: attempt.publish(message))
+        elif isinstance(message, Settled):
+            self._guarded(lambda: attempt.settled(message))
+        elif isinstance(message, OperatorEvent):
+            self._guarded(lambda: attempt.operator_event(message))
+        elif isinstance(message, EndSources):
+            attempt.end_sources()
+
+    def _command(self, attempt: Attempt, message: Command) -> list[Action]:
+        wanted = attempt.command(message)
+        # Where the tasks here have finished, others of the nest have not, and nobody flushes here any more.
+        return wanted if self.stepping else [*wanted, *attempt.at_rest()]
+
+    def _frame(self, data: bytes, peer: int) -> None:
+        """Bytes from another worker. A broken frame is that worker's fault and fails the job, naming it."""
+        attempt = self._attempt
+        if attempt is None or self.failed or self.phase is Phase.LEFT:
+            return
+        try:
+            attempt.slice.receive(decode_frame(data), peer)
+        except ProtocolViolation as error:
+            self._failed(failed(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
+        except TailraceError as error:
+            self._fail_by(error)
+        self._want(attempt.heard(peer))
+
+    def _connected(self) -> None:
+        """All links to other workers are up."""
+        attempt = self._attempt
+        if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
+            return
+        self._want(attempt.connected())
+
+    def _go_on(self, attempt: Attempt) -> list[Action]:
+        """Where it takes the place of another worker: it does again some of what it can, and runs when that was all."""
+        wanted = attempt.go_on()
+        if wanted is None:
+            return [*attempt.sends(), *attempt.loads()]
+        self.phase = Phase.RUNNING
+        return wanted
+
+    def _peer_lost(self, peer: int, reason: str) -> None:
+        """Once everything is finished that is how it should be. Where lost workers are replaced, the coordinator says what
+        becomes of it."""
+        attempt = self._attempt
+        if self.failed or attempt is None:
+            return
+        runs = self.phase in (Phase.RUNNING, Phase.FINISHED) or attempt.resumed is not None
+        if attempt.slice.history is not None and runs:
+            self._say(Severed(peer, reason, attempt.epoch_of(peer)))
+        elif self.phase in (Phase.RUNNING, Phase.DEPLOYED):
+            self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
+
+    def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
+        """The storage answers `ReadState`. What answers an older one does not count."""
+        attempt = self._attempt
+        if attempt is None:
+            self._guarded(lambda: self._standing.read(event))
+            return
+        if self.failed or not attempt.awaits_state(event.number):
+            return
+        match event:
+            case StatePartRead():
+                self._guarded(lambda: attempt.restore(event.part))
+            case StateRead():
+                self._guarded(attempt.restored)
+            case StateUnreadable():
+                self._unreadable(event)
+            case _:
+                assert_never(event)
+
+    def _placed(self, event: PlacedRead | PlacedUnreadable) -> None:
+        """The storage answers `ReadPlaced`, likewise."""
+        attempt, number = self._attempt, event.number
+        if attempt is None or self.failed or not (attempt.awaits_prepared(number) or attempt.awaits_records(number)):
+            return
+        if isinstance(event, PlacedUnreadable):
+            self._unreadable(event)
+            return
+        data = event.data
+        if attempt.awaits_prepared(number):
+            self._guarded(lambda: attempt.prepared_read(data))
+        else:
+            self._guarded(lambda: attempt.records_read(number, data))
+
+    def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
+        self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
+
+    def _file_answered(self, event: StateWritten | StateNotWritten) -> None:
+        """The storage answers `WriteState`."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if isinstance(event, StateWritten):
+            self._want(attempt.written(event.checkpoint, event.now))
+        else:
+            self._want(attempt.not_written(event.checkpoint, event.reason))
+
+    # Steps.
+
+    @property
+    def stepping(self) -> bool:
+        """Whether tasks may be stepped now. With checkpoints they live on when they have finished: what they hold belongs
+        into every checkpoint to come."""
+        attempt = self._attempt
+        if self.failed or attempt is None:
+            return False
+        return self.phase is Phase.RUNNING or (self.phase is Phase.FINISHED and attempt.checkpoints is not None)
+
+    @property
+    def working(self) -> bool:
+        """Whether there may be something to do without an event from outside: steps, or what a lost worker did."""
+        return self.stepping or (self._attempt is not None and self._attempt.resumed is not None and not self.failed)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """What runs here, None while nothing does."""
+        return self._attempt
+
+    @property
+    def slice(self) -> Slice | None:
+        """The tasks of the attempt and what connects them, None while there is none."""
+        return None if self._attempt is None else self._attempt.slice
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation that the worker's tasks run under, 0 while there are none."""
+        return 0 if self._attempt is None else self._attempt.slice.incarnation
+
+    @property
+    def encoding(self) -> bool:
+        """Whether there is a snapshot to be encoded."""
+        return self.stepping and self._attempt is not None and self._attempt.encoding
+
+    @property
+    def urgency(self) -> Urgency:
+        """How much of a busy worker's time the portion that is encoded next may take."""
+        return Urgency.USUAL if self._attempt is None else self._attempt.urgency
+
+    def tasks(self) -> list[Task]:
+        """All tasks, the most downstream one first."""
+        return [] if self._attempt is None else self._attempt.tasks()
+
+    def awake(self, now: int) -> Iterable[Task]:
+        """The tasks that are to be asked at time `now` (int64 microseconds) what they have to do, in this order."""
+        return () if self._attempt is None else self._attempt.awake(now)
+
+    @property
+    def wake_at(self) -> int | None:
+        """When the clock alone gives a task something to do (int64 microseconds), where none has anything now."""
+        return None if self._attempt is None else self._attempt.wake_at
+
+    def _step(self, event: Step) -> Idle | None:
+        """One step of one task; a failure of user code becomes `Failed`. The step after everybody's last one closes the
+        user's functions: what the tasks sent is on its way by then, and the end of the job, which is a matter of seconds,
+        need not wait for them."""
+        attempt = self._attempt
+        assert attempt is not None
+        if self.phase is Phase.RUNNING and attempt.slice.finished:
+            self._finish(attempt)
+            return None
+        task = attempt.slice.by_vertex[event.vertex]
+        try:
+            idle = attempt.step(task, event.now, event.budget)
+            if idle is None or attempt.slice.actions or task.chain.source is not None:
+                self._want(attempt.wanted(event.now))
+        except BaseException as error:
+            self._fail_by(error, task.vertex.name)
+            return Idle(Reason.FINISHED)
+        return idle
+
+    def _encode(self, now: int, limit: int) -> None:
+        """Encodes about `limit` more entries of a snapshot, or of a log."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        task = attempt.to_encode()
+        try:
+            self._want(attempt.encode(task, now, limit))
+        except BaseException as error:
+            self._fail_by(error, None if task is None else task.vertex.name)
+
+    def _flush(self) -> bool:
+        """Nothing else is to do. True when something gathered went, or was done again."""
+        attempt = self._attempt
+        if attempt is None or not self.working:
+            return False
+        if attempt.resumed is not None:
+            self._guarded(lambda: self._go_on(attempt))
+            return attempt.moved
+        try:
+            flushed = attempt.slice.flush()
+        except BaseException as error:
+            self._fail_by(error)
+            return False
+        self._want(attempt.sends())
+        if not flushed:
+            self._want(attempt.at_rest())
+        return flushed
+
+    def _report(self, due: ReportDue) -> None:
+        if self._attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED) and not self.failed:
+            self._want(self._attempt.report(due.busy, due.elapsed, due.refused))
+
+    # From one attempt to the next.
+
+    def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
+        spec, mirror = self._standing.deployed(message), self._standing.mirror_for(message)
+        self.spec, held = spec, None if mirror is None else mirror.chains
+        services = self.services_of(spec, message, mirror)
+        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, held)
+        return self._attempt.begin(message)
+
+    def _of_a_standby(self, message: StandBy | Hold | TakeSlot) -> None:
+        if isinstance(message, TakeSlot):
+            self.slot, self.phase = message.slot, Phase.JOINING
+        self._guarded(lambda: self._standing.told(message))
+        self.spec = self._standing.spec
+
+    def services_of(self, spec: JobSpec, deploy: Deploy | None, mirror: Mirror | None = None) -> Services:
+        """What the tasks of a deployment get from this worker; `mirror` has backends for some of them."""
+        make, spill, tuning = self._backend_factory, self._make_spill, self._tuning
+        backend = None if make is None else backends(spec, make, mirror)
+        return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning, self._shared)
+
+    def _reset(self, number: int) -> None:
+        """The job starts anew in this process: nothing of what ran here stays."""
+        self._close()
+        self.actions.append(ClosePeers())
+        self._attempt = self.spec = None
+        self.failed = False
+        self.phase = Phase.JOINED
+        self._say(WasReset(number))
+
+    def _finish(self, attempt: Attempt) -> None:
+        """Every task has ended."""
+        self.phase = Phase.FINISHED
+        if attempt.checkpoints is not None:  # functions stay open for the last checkpoint; sinks prepare at its cut
+            self._say(SubtasksFinished([]))
+            return
+        self._close()
+        self._want(attempt.finished())
+
+    def _leave(self, reason: str) -> None:
+        self.phase = Phase.LEFT
+        self._close()
+        self.actions.append(Exit(reason))
+
+    def _close(self) -> None:
+        """What ran here does nothing any more: the user's functions are closed, once, and files in progress given up."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if not attempt.closed:
+            self.close_errors = attempt.close()
+        self._want(attempt.drop())
+
+    # Failures.
+
+    def _guarded(self, act: Callable[[], list[Action] | None]) -> None:
+        """Lets the attempt do something while no task runs; what is raised becomes `Failed`."""
+        try:
+            self._want(act() or ())
+        except BaseException as error:
+            self._failed(fault_outside_tasks(error, self.slot, self._written))
+
+    def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
+        self._failed(fault_of(error, self.slot, operator, self._written))
+
+    def _written(self, operator: str) -> str:
+        return "" if self.spec is None else self.spec.written(operator)
+
+    def _failed(self, fault: Failed) -> None:
+        """Only the first failure of an attempt is told."""
+        if not self.failed and self.phase is not Phase.LEFT:
+            self.failed = True
+            self._say(fault)
+
+    # Actions.
+
+    def _say(self, message: AnyMessage) -> None:
+        self._want([ToCoordinator(message)])
+
+    def _want(self, actions: Iterable[Action]) -> None:
+        slice = self.slice
+        self.actions.extend(actions if slice is None or slice.history is None else told(slice, actions))

@@ -1,0 +1,239 @@
+"""Putting a checkpoint back into the tasks of one worker, before their functions are opened."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from tailrace.api.compat import continues, unreadable
+from tailrace.elements.keygroups import group_range
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
+from tailrace.errors import IncompatibleState, InternalError
+from tailrace.graph.operators import Head
+from tailrace.graph.plan import Plan
+from tailrace.state.backend import MetaPart
+from tailrace.state.format import LogKind
+from tailrace.state.manifest import Manifest
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf
+from tailrace.task.channels.inputs import InputChannel
+from tailrace.task.channels.logs import restored_frame
+from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.schemas import restore_schema
+from tailrace.task.subtask.machine import Task
+from tailrace.task.subtask.returning import Returned
+from tailrace.task.subtask.snapshot import OperatorMeta, read_meta
+
+
+class Restorer:
+    """Takes what the driver reads from the files, part by part.
+
+    An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished; at
+    another parallelism only where all of them had; and never where something feeds it that was not there before. Then
+    event time begins anew, too, where it had come to its end, and so do, in a loop, the numbers of rest, and rounds that
+    were over.
+    """
+
+    def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool, replaces: bool = False) -> None:
+        """`replaces`: whether the others go on, so that channels are to be as they were."""
+        self.plan = plan
+        self.tasks = tasks
+        self.manifest = manifest
+        self.own = own
+        self._operators: dict[str, OperatorTask] = {
+            operator.ctx.uid: operator for task in tasks for operator in task.chain.operators
+        }
+        self._places = {
+            operator.contexts()[0].uid: (task, i) for task in tasks for i, operator in enumerate(task.chain.operators)
+        }
+        """Where records go that were in flight to an operator: of functions that are fused, to the first one."""
+        self.channels = AsItWas(plan, tasks, self._places) if replaces else None
+        """What was in flight in channels of this worker, where nothing of it is dealt out anew."""
+        if not replaces:
+            self._all_have_a_place(plan)
+        self._left = self._left_behind(manifest)
+        self._returned: dict[str, Returned] = {}
+        self._metas: dict[str, list[MetaOf]] = {}
+        self._finished = {record.uid: record.finished for record in manifest.operators}
+        self._known = set(self._finished) - self._left
+
+    def wanted(self) -> dict[str, tuple[int, int]]:
+        """The operators of this worker, by uid, with their key groups [first, last)."""
+        found = {}
+        operators = self._operators | {uid: task.chain.operators[i] for uid, (task, i) in self._places.items()}
+        for uid, operator in operators.items():
+            groups = group_range(operator.ctx.subtask, operator.ctx.parallelism, self.manifest.max_parallelism)
+            found[uid] = (groups.start, groups.stop)
+        return found
+
+    def part(self, part: Part) -> None:
+        """One part of the state."""
+        if isinstance(part, ShapeOf) or (isinstance(part, LogOf) and part.kind is not LogKind.FEEDBACK):
+            if self.channels is not None:
+                self.channels.part(part)
+            elif isinstance(part, LogOf):
+                self._in_flight(part)
+            return
+        operator = self._operators.get(part.uid)
+        if operator is None or part.uid in self._left:
+            return  # it is fused with others now, and so has no state: it is wanted for what was in flight to it
+        if isinstance(part, MetaOf):
+            self._metas.setdefault(part.uid, []).append(part)
+        elif isinstance(part, BlockOf):
+            if operator.backend is not None:
+                operator.backend.apply(part.table, part.group, part.data)
+        elif isinstance(part, LogOf):
+            frame = restored_frame(part, operator.node.name, operator.ctx.subtask)
+            operator.restore_log(part.channel, part.parallelism, frame)
+        elif isinstance(part, AnewOf):
+            assert operator.backend is not None, "only state in a backend is held before"
+            operator.backend.forget(part.group)
+        elif isinstance(part, ChainsOf) and self.own:
+            operator.chains.confirmed.update(part.chains)
+            if operator.backend is not None:
+                operator.backend.holds(part.chains)
+
+    def _left_behind(self, manifest: Manifest) -> set[str]:
+        """The operators that go on with nothing of what the one of their uid had: it was of another kind. A start refuses
+        that where it was something, but for what its user gives up."""
+        found = set()
+        for record in manifest.operators:
+            operator = self._operators.get(record.uid)
+            if operator is not None and not continues(record, operator.node):
+                found.add(record.uid)
+        return found
+
+    def _all_have_a_place(self, plan: Plan) -> None:
+        """Nothing that was in flight may be left out."""
+        here = {plan.graph.node(ident).uid for task in self.tasks for ident in task.vertex.nodes}
+        lost = [uid for uid in self.manifest.in_flight if uid in here and uid not in self._places]
+        if lost:
+            raise InternalError(
+                f"records in flight to {lost} would be lost: they are fused with others before them", ()
+            )
+
+    def _in_flight(self, part: LogOf) -> None:
+        """Records that were in flight to an operator of this worker."""
+        if part.uid not in self._places and not part.count:
+            return  # event time on its way to a function that is fused with one before it now
+        if part.uid not in self._returned:
+            task, position = self._places[part.uid]
+            self._returned[part.uid] = Returned(self.plan, task, position, self.own)
+        self._returned[part.uid].add(part)
+
+    def _in_front(self, task: Task) -> list[list[InputChannel]]:
+        """What was in flight to the operators of a task, in the order in which it is read: of several that are chained now
+        first that of the last one, which the others had sent; and of each one the oldest first."""
+        numbers = itertools.count()
+        uids = [operator.contexts()[0].uid for operator in task.chain.operators]
+        returned = [self._returned[uid] for uid in uids if uid in self._returned]
+        timely = all(one.as_they_were for one in returned) and self._fed_as_before(task.chain.root)
+        found = []
+        for one in reversed(returned):
+            ages = one.front(timely, lambda: next(numbers))
+            found += [ages[age] for age in sorted(ages, reverse=True)]
+        return found
+
+    def finish(self) -> None:
+        """Everything was read."""
+        for task in self.tasks:
+            for i, operator in enumerate(task.chain.operators):
+                metas = sorted(self._metas.get(operator.ctx.uid, []), key=lambda meta: meta.subtask)
+                uid = operator.ctx.uid
+                operator.finished = uid in self._known and self._over(operator, self._finished[uid])
+                if metas:
+                    self._restore(task, i, operator, metas)
+                if operator.backend is not None:
+                    operator.backend.restored(self.own and bool(metas))
+                operator.logs_restored()
+            if task.loop is not None:
+                task.loop.rest.done = min((op.rests for op in task.chain.operators if not op.finished), default=0)
+            task.restored()
+            front = self._in_front(task)
+            if front:
+                task.returned(front)
+
+    def _restore(self, task: Task, i: int, operator: OperatorTask, metas: list[MetaOf]) -> None:
+        read = [(meta, read_meta(meta.data)) for meta in metas if meta.data is not None]
+        if not read:
+            return
+        ctx = operator.ctx
+        own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
+        said = own or [meta for _, meta in read]
+        reached, arrived = min(meta.reached for meta in said), min(meta.came for meta in said)
+        if self._fed_as_before(operator):
+            self._restore_floors(operator, read, own)
+        if reached >= LAST_TIME and not self._fed_as_before(operator):
+            reached = arrived = MIN_TIME  # its inputs have not ended now, and all their records would be late
+        task.chain.arrived[i], task.chain.reached[i] = arrived, reached
+        as_before = self._fed_as_before(operator)
+        anew = not as_before and all(self._finished[operator.ctx.uid])
+        if task.loop is not None:
+            rested = min(m.rested for m in said) if as_before else 0
+            self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
+        for each in operator.contexts():
+            each.watermark_time = reached if operator.sees_each_timer else arrived
+        parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides) for p, meta in read]
+        restore_schema(operator, parts)
+        try:
+            operator.restore(parts)
+        except msgspec.MsgspecError as error:  # of an older checkpoint, which does not say its kind
+            raise IncompatibleState(unreadable(ctx.name, ctx.uid, error)) from error
+        if anew:
+            operator.start_anew()
+
+    def _restore_floors(
+        self, operator: OperatorTask, read: list[tuple[MetaOf, OperatorMeta]], own: list[OperatorMeta]
+    ) -> None:
+        """Old subtasks that unaligned cuts have found at different event times: of each of their key groups the operator
+        knows how far it was."""
+        groups = self.manifest.max_parallelism
+        floors: list[tuple[int, int, int]] = []
+        for part, meta in read:
+            if meta.floors and (not own or meta is own[0]):
+                floors += meta.floors
+            if not own:
+                owned = group_range(part.subtask, part.parallelism, groups)
+                floors.append((owned.start, owned.stop, meta.came))
+        if len({time for _, _, time in floors}) > 1 or (own and floors):
+            operator.restore_floors(floors)
+
+    def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
+        """What a subtask has done in its loop it does not do again; of several old ones, what all of them have."""
+        assert task.loop is not None
+        task.loop.rounds.done = round
+        operator.rests, operator.rested = rested, rested > 0
+        if operator.rested:
+            operator.input_ended()
+        if task.loop.in_rounds and task.loop.inside:
+            operator.at_round(round + 1)
+            if task.loop.tail is not None:
+                task.loop.tail.queue.round_ended(round)
+
+    def _over(self, operator: OperatorTask, finished: list[bool]) -> bool:
+        ctx = operator.ctx
+        here = finished[ctx.subtask] if len(finished) == ctx.parallelism else all(finished)
+        return here and self._fed_as_before(operator)
+
+    def _fed_as_before(self, operator: OperatorTask) -> bool:
+        return self._ancestors(operator.node.id) <= self._known
+
+    def _ancestors(self, node: int) -> set[str]:
+        found: set[str] = set()
+        open_ = [node]
+        while open_:
+            for before in self._before(open_.pop()):
+                uid = self.plan.graph.node(before).uid
+                if uid not in found:
+                    found.add(uid)
+                    open_.append(before)
+        return found
+
+    def _before(self, node: int) -> list[int]:
+        """What feeds an operator: a head is fed by its tail, too, and so by all that enters its loop's body."""
+        graph = self.plan.graph
+        fed_back = (
+            self.plan.tails.get(graph.node(node).scope, ()) if isinstance(graph.node(node).operator, Head) else ()
+        )
+        return [*(edge.source for edge in graph.node(node).inputs), *fed_back]

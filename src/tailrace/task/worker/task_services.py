@@ -1,0 +1,71 @@
+"""What the tasks of one deployment get from their worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.protocol.deployment import Deploy
+from tailrace.state.backend import Backend
+from tailrace.state.manifest import decode_manifest
+from tailrace.task.channels.sent_log import WHAT
+from tailrace.task.channels.services import RandomFactory, Services, Shared
+from tailrace.task.channels.spilling import MakeSpill, SpillPlace
+from tailrace.task.contract.facts import Facts
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.recorded_answers import Outside, Recorder
+from tailrace.task.contract.tuning import Tuning
+from tailrace.task.failover.mirrors import Mirror
+
+
+def services_of(
+    spec: JobSpec,
+    deploy: Deploy | None,
+    random_factory: RandomFactory,
+    make_backend: Callable[[str, int], Backend] | None,
+    make_spill: MakeSpill | None,
+    outside: Outside,
+    tuning: Tuning,
+    shared: Shared | None = None,
+) -> Services:
+    """The services of a deployment; None: of a slice that nobody deploys."""
+    in_flight: list[str] = []
+    if deploy is not None and deploy.manifest:
+        in_flight = [*decode_manifest(deploy.manifest, "the manifest to restore").in_flight]
+    return Services(
+        random_factory=random_factory,
+        job=spec.job,
+        incarnation=0 if deploy is None else deploy.incarnation,
+        run_id=spec.run_id,
+        seed=spec.seed,
+        max_parallelism=spec.plan.graph.max_parallelism,
+        copy_records=spec.copy_records,
+        debug=spec.debug,
+        allow_dropped_state=spec.allow_dropped_state,
+        checkpointing=spec.checkpointing,
+        overtaking=spec.overtaking,
+        ahead=spec.ahead,
+        in_flight=frozenset(in_flight),
+        make_spill=make_spill,
+        depth=spec.depth,
+        facts=Facts() if spec.depth and deploy is not None else None,
+        sizes=Facts() if spec.depth and deploy is not None else None,
+        history_bytes=spec.history_bytes,
+        shared=shared if spec.reseeds else None,
+        outside=Recorder() if spec.depth else outside,
+        kept_bytes=spec.kept_bytes,
+        kept_in=SpillPlace(WHAT, spec.kept_dir, spec.kept_stored),
+        tuning=tuning,
+        make_backend=make_backend,
+    )
+
+
+def backends(
+    spec: JobSpec, make: Callable[[JobSpec, str, int], Backend], mirror: Mirror | None
+) -> Callable[[str, int], Backend]:
+    """Makes the backends of a deployment; those that a mirror has are there already."""
+
+    def made(uid: str, subtask: int) -> Backend:
+        found = None if mirror is None else mirror.take(uid)
+        return make(spec, uid, subtask) if found is None else found
+
+    return made

@@ -1,0 +1,131 @@
+"""What is told to be published goes out in parts that fit into messages, whatever sinks have prepared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.coordinator.actions import Delete, MarkPublished
+from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.output.origin import NOTHING, Origin
+from tailrace.coordinator.output.publications import PART_BYTES, Publications
+from tailrace.elements.cuts import CutKind
+from tailrace.protocol.deployment import Publish, Published, Settled
+from tailrace.protocol.snapshot import Ack, Transaction
+from tailrace.state.format import Placed
+from tailrace.state.manifest import Manifest, Prepared, decode_manifest
+
+
+def placed(size: int, file: str = "1/chk-1/w0-1.state") -> Placed:
+    return Placed(file, 8, size, 0)
+
+
+def test_a_publication_is_parted_by_what_its_parts_hold() -> None:
+    """What lies in files counts as well: the worker that publishes holds one part in memory. Only the last part is to be
+    answered, and only behind it leftovers are removed."""
+    third = PART_BYTES // 3
+    prepared = [Prepared("a", bytes(third)), Prepared("b", placed(2 * third)), Prepared("a", b"x"), Prepared("b", b"y")]
+    prepared += [Prepared("a", placed(5 * PART_BYTES)), Prepared("b", b"z")]
+    told = Publications().tell(7, prepared, ["run"], "elsewhere")
+    assert [(one.number, one.recover, one.more, one.folder) for one in told] == [
+        (7, [], True, "elsewhere"),
+        (7, [], True, "elsewhere"),
+        (7, [], True, "elsewhere"),
+        (7, ["run"], False, "elsewhere"),
+    ]
+    assert [one.prepared for one in told] == [
+        [("a", [bytes(third), b"x"]), ("b", [placed(2 * third)])],
+        [("b", [b"y"])],
+        [("a", [placed(5 * PART_BYTES)])],
+        [("b", [b"z"])],
+    ]
+
+
+def test_to_remove_leftovers_only_is_one_message() -> None:
+    assert Publications().tell(0, [], ["run"]) == [Publish([], 0, ["run"])]
+
+
+def test_what_is_visible_is_what_comes_before_all_that_is_under_way() -> None:
+    one = Publications()
+    assert one.visible_through(4) == 4
+    for number in (0, 5, 6):
+        one.tell(number, [Prepared("a", b"x")], [])
+    assert one.visible_through(6) == -1
+    assert one.answered(0) and not one.answered(0) and one.answered(6)
+    assert one.visible_through(6) == 4
+
+
+def test_the_worker_is_told_once_what_is_settled() -> None:
+    one = Publications()
+    assert one.settle() is None
+    one.before_commit(3)
+    assert one.settle() == Settled(3) and one.settle() is None
+    one.restored_marked = True
+    assert one.settle() is None, "only with the next commit"
+    one.before_commit(3)
+    assert one.settle() == Settled(3, True)
+
+
+class Store:
+    """The books of a job with one worker, and a storage that does what it is asked for."""
+
+    def __init__(self) -> None:
+        checkpoints = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
+        self.books = Durability("job", "run", 1, checkpoints, Origin("job", "run", "", NOTHING))
+        self.deleted: list[str] = []
+        self.marks: list[str] = []
+        """What was to be marked."""
+
+    def complete(self, *prepared: Transaction) -> Manifest:
+        """A checkpoint, from its trigger to its commit."""
+        (told,) = self.books.trigger(0, CutKind.CHECKPOINT)
+        number = told.message.checkpoint
+        ack = Ack(number, f"1/chk-{number}/w0-1.state", 10, prepared=list(prepared))
+        (commit,) = self.books.ack(0, ack, 0, running=True)
+        self.told(self.books.committed(number, f"1/{number}.manifest", "url", 0, running=True)[0])
+        return decode_manifest(commit.data, "manifest")
+
+    def published(self, number: int) -> None:
+        """The worker has published everything up to this checkpoint."""
+        for one in range(1, number + 1):
+            self.told(self.books.output.published(Published(one)) or [])
+
+    def told(self, decided: list[Any]) -> None:
+        self.marks += [one.path for one in decided if isinstance(one, MarkPublished)]
+        self.deleted += [name for one in decided if isinstance(one, Delete) for name in one.names]
+
+
+def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_asked_for() -> None:
+    """The first checkpoint's file holds what a sink prepared; it is not visible when the second manifest is made, which
+    therefore names that file. With keep=1 both manifests go once they are marked, and so does the file."""
+    store, file = Store(), "1/chk-1/w0-1.state"
+    assert file not in store.complete(Transaction("sink", placed(70_000), 1)).older
+    assert store.deleted == ["1/0.manifest"], "a pointer"
+    assert file in store.complete().older
+    store.published(2)
+    for path in store.marks:
+        store.told(store.books.marked(path, 0, running=True))
+    assert file not in store.deleted
+    assert file not in store.complete().older
+    assert file in store.deleted
+
+
+def test_a_manifest_that_is_not_marked_is_not_given_up() -> None:
+    """Whoever starts from it asks for its output, and a manifest that is to be deleted may be there for long: as long as a
+    checkpoint under way builds on it, or where the storage does not delete it. If it counted as deleted, sinks would forget
+    that its output was visible, and a start from it would take files that readers have taken away for lost."""
+    store = Store()
+    books, pointer = store.books, ["1/0.manifest"]
+    for number in (1, 2):
+        store.complete(Transaction("sink", b"x", number))
+    store.published(2)
+    assert store.marks == ["1/1.manifest", "1/2.manifest"]
+    store.told(books.marked("1/2.manifest", 0, running=True))
+    books.output.not_marked("1/1.manifest")
+    store.complete(Transaction("sink", b"x", 3))
+    assert store.deleted == pointer and books.output._marks.settled(2) == 0
+    store.published(3)
+    assert store.marks[2:] == ["1/1.manifest", "1/3.manifest"]
+    store.told(books.marked("1/1.manifest", 0, running=True))
+    store.complete(Transaction("sink", b"x", 4))
+    assert {"1/1.manifest", "1/2.manifest"} <= set(store.deleted) and books.output._marks.settled(2) == 2

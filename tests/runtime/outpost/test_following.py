@@ -1,0 +1,426 @@
+"""A job whose coordinator is in another process, and the thread that follows it: over real sockets, without Spark. The
+workers are threads of the test, and so is the coordinator's process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.job.restarts import Fixed
+from tailrace.coordinator.machine import Coordinator
+from tailrace.runtime.driver.control import ask, jobs
+from tailrace.runtime.driver.settings import settings_of
+from tailrace.runtime.eventloop.clock import monotonic_micros
+from tailrace.runtime.job import Job
+from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.tls import Tls, made
+from tailrace.runtime.outpost.following import Follower, Lost
+from tailrace.runtime.outpost.hosting import Host, Request, asked
+from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, StoreAt
+from tailrace.runtime.outpost.outpost import LETTER, Outpost
+from tailrace.spark.shipping.plan_files import dump_job
+from tailrace.storage.store import Store
+from tailrace.task.contract.jobspec import JobSpec
+from tests.runtime.test_job import Threads
+
+
+def test_each_saying_is_heard_once_and_in_order_whatever_becomes_of_letters() -> None:
+    one, other = Mailbox(), Mailbox()
+    heard: list[Any] = []
+    one.say("a")
+    first = one.letter()
+    one.say("b")
+    second = one.letter()
+    heard += other.receive(second)
+    heard += other.receive(first)  # it was late
+    heard += other.receive(second)  # and came twice
+    one.receive(Mailbox().letter())  # an answer that has heard nothing
+    assert heard == ["a", "b"] and not one.all_heard
+    one.say("c")
+    heard += other.receive(one.letter())
+    assert heard == ["a", "b", "c"]
+    assert not one.receive(other.letter()) and one.all_heard and one.letter().said == ()
+    one.say("d")
+    assert list(other.receive(one.letter())) == ["d"]
+
+
+class Near:
+    """A way to an outpost of this process, on which things go wrong when `faults` says so."""
+
+    def __init__(self, outpost: Outpost) -> None:
+        self.outpost = outpost
+        self.thread = threading.Thread(target=self._stay, name="outpost", daemon=True)
+        self.host: Host = outpost.host
+        self.faults: Iterator[str] = iter(())
+        self.late: list[tuple[Request, bytes]] = []
+        self.lost = self.cancelled = False
+        self.left = ""
+        self.thread.start()
+
+    def _stay(self) -> None:
+        self.left = self.outpost.stay()
+
+    def exchange(self, letter: Letter) -> Letter:
+        try:
+            return self._exchange(letter)
+        except OSError as error:
+            raise Lost("its process was killed", self.cancelled) from error
+
+    def _exchange(self, letter: Letter) -> Letter:
+        if self.lost:
+            raise Lost("its process was killed", self.cancelled)
+        request, data = Request(LETTER), pickle.dumps(letter)
+        fault = next(self.faults, "")
+        if fault == "answer lost":
+            asked(self.host, request, data)
+        elif fault == "late":
+            self.late.append((request, data))
+        _, found = asked(self.host, request, data)
+        if fault == "" and self.late:
+            asked(self.host, *self.late.pop())
+        if self.lost:  # a process that is gone does not answer that its thread has broken
+            raise Lost("its process was killed", self.cancelled)
+        time.sleep(0.005)
+        answer: Letter = pickle.loads(found)
+        return answer
+
+    def close(self) -> None:
+        """Nobody is there any more."""
+
+    def lose(self) -> None:
+        """The process is gone, and with it every connection."""
+        self.lost = True
+        runner = self.outpost._runner
+        assert runner is not None
+        runner._loop.call_soon_threadsafe(lambda: 1 / 0)  # breaks its thread, which closes its links
+        runner.abandoned.set()
+        self.outpost.close()
+
+
+class Far:
+    """A job with its coordinator in an outpost."""
+
+    def __init__(
+        self,
+        env: tr.Environment,
+        folder: Path | None = None,
+        secure: Tls | None = None,
+        standbys: int | None = None,
+        **outpost: Any,
+    ) -> None:
+        self.tls, self.standbys = secure, standbys
+        self.plan = env._plan(env._pending())
+        self.provider, self.options = Threads(), outpost
+        self.post = self._post()
+        self.posts = [self.post]
+        self.published: list[int] = []
+        told = [("sink", lambda: self.published.append(1))]
+        self.follower = Follower("job", "run", self.plan, self.post, self.provider, on_published=told)
+        self.job = Job(self.follower, "run", "run", "job", self.plan)
+        self.env, self.folder = env, folder
+        self.follower.start()
+
+    def _post(self) -> Near:
+        return Near(Outpost(Binding("127.0.0.1", tls=self.tls), 1 << 20, **self.options))
+
+    def begin(self) -> Job:
+        spec = JobSpec("job", 1, self.plan, self.env.memory, "run", checkpointing=self.folder is not None)
+        settings, incarnation, store = None, 1, None
+        if self.folder is not None:
+            claimed = Store(str(self.folder), "job")
+            claimed.make()
+            incarnation = claimed.claim("run")
+            config = tr.CheckpointConfig(str(self.folder), interval=0.05)
+            settings, store = settings_of(config, claimed.url), StoreAt(str(self.folder), "job", None)
+            spec = replace(spec, checkpoint_dir=str(self.folder), depth=int(self.standbys is not None))
+        machine = Coordinator(
+            "job",
+            incarnation,
+            self.plan.slots,
+            dump_job(spec),
+            run_id="run",
+            checkpoints=settings,
+            restarts=Fixed(3, 0),
+            standbys=self.standbys,
+        )
+        fresh = pickle.dumps(machine)
+        if store is not None:
+            self.follower.again, self.follower.strategy = lambda why, n: self._again(fresh, store, why, n), Fixed(3, 0)
+        self.follower.begin(Begin(machine, store))
+        return self.job
+
+    def _again(self, fresh: bytes, store: StoreAt, why: str, restarts: int) -> tuple[Near, Begin]:
+        self.posts.append(self._post())
+        machine = pickle.loads(fresh)
+        machine.attempts.restarts = restarts
+        return self.posts[-1], Begin(machine, store, why)
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert true()
+
+
+def lines(folder: Path) -> list[int]:
+    return sorted(int(line) for file in folder.glob("part-*") for line in file.open())
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Callable[..., tr.Environment]:
+    def make(count: int | None, rate: float | None = None) -> tr.Environment:
+        env = tr.Environment(parallelism=2)
+        numbers = env.from_source(tr.sources.Sequence(0, count, rate=rate))
+        numbers.rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
+        return env
+
+    return make
+
+
+@pytest.mark.parametrize("secure", [None, made()], ids=["plain", "TLS"])
+def test_a_job_runs_and_tells_how_it_went(
+    secure: Tls | None, flow: Callable[..., tr.Environment], tmp_path: Path
+) -> None:
+    """Letters get lost, come late and come twice meanwhile."""
+    far = Far(flow(1000), secure=secure)
+    far.post.faults = iter(["", "answer lost", "late", "", "late", "answer lost", "late"] * 20)
+    job = far.begin()
+    assert job.await_termination(20) and job.status is JobStatus.FINISHED and job.restarts == 0
+    assert lines(tmp_path / "out") == list(range(1000)) and far.published
+    progress = job.last_progress
+    assert progress is not None and progress["tailrace"]["totalInputRows"] == 1000
+    assert job.metrics()["records_in"] == 1000
+    far.post.thread.join(5)
+    assert far.post.left == "the program has said farewell"
+
+
+def test_a_cancelled_job_ends_with_its_coordinator(flow: Callable[..., tr.Environment]) -> None:
+    far = Far(flow(None, 100))
+    job = far.begin()
+    until(lambda: job.status is JobStatus.RUNNING)
+    job.cancel()
+    assert job.await_termination(20) and job.status is JobStatus.CANCELLED
+    far.post.thread.join(5)
+    assert not far.post.thread.is_alive()
+
+
+def test_a_failure_of_user_code_is_told_as_ever(tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1, 0]).map(lambda x: 1 // x, name="divided").sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    far = Far(env)
+    with pytest.raises(tr.JobFailed, match="ZeroDivisionError") as error:
+        far.begin().await_termination(20)
+    assert error.value.operator == "divided" and error.value.record == "0"
+
+
+def test_a_checkpoint_is_taken_on_request(flow: Callable[..., tr.Environment], tmp_path: Path) -> None:
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: job.status is JobStatus.RUNNING)
+    taken = job.checkpoint(20)
+    until(lambda: taken.id in [one.id for one in job.checkpoints])
+    job.cancel()
+    job.await_termination(20)
+    with pytest.raises(tr.CheckpointError, match="has ended"):
+        job.checkpoint(1)
+
+
+def test_another_process_of_the_user_finds_the_job_and_has_it_take_a_checkpoint(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tailrace checkpoint` looked for the door of a coordinator on this machine, and there was none. Where the executor is
+    on this machine as well, it would now find two of one job."""
+    monkeypatch.setenv(
+        "TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-")
+    )  # a short path: sockets have no long ones
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: job.status is JobStatus.RUNNING)
+    [(path, who)] = jobs()
+    assert (who["name"], who["id"], who["status"]) == ("job", "run", "RUNNING")
+    answer = ask(path, {"verb": "checkpoint"}, 20)
+    assert answer is not None and answer["path"].startswith(str(tmp_path))
+    until(lambda: answer["id"] in [one.id for one in job.checkpoints])
+    assert ask(path, {"verb": "dance"}, 5) == {"error": "unknown verb 'dance'"}
+    job.cancel()
+    job.await_termination(20)
+    until(lambda: not list(jobs()))
+    far.post.thread.join(5)
+
+
+def test_another_terminal_shows_stops_and_cancels_it(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that ends a job is answered when it has ended."""
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-"))
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"])
+    [(path, _)] = jobs()
+    shown = ask(path, {"verb": "show"}, 20)
+    assert shown is not None and (shown["status"], shown["restarts"]) == ("RUNNING", 0)
+    assert shown["progress"]["tailrace"]["totalInputRows"] and shown["operators"][0]["records_in"]
+    assert [one["parallelism"] for one in shown["operators"]] == [v.parallelism for v in far.plan.vertices]
+    ended = ask(path, {"verb": "stop", "savepoint": ""}, 20)
+    assert ended is not None and (ended["status"], Path(ended["path"]).is_dir()) == ("FINISHED", True)
+    far.post.thread.join(5)
+    far = Far(flow(None, 100))
+    far.begin()
+    until(lambda: [who["status"] for _, who in jobs()] == ["RUNNING"])
+    [(path, _)] = jobs()
+    assert ask(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    far.post.thread.join(5)
+
+
+def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-"))
+    far = Far(flow(None, 100), tmp_path / "checkpoints", standbys=1)
+    job = far.begin()
+
+    def figures() -> dict[str, Any]:
+        return ((job.last_progress or {}).get("tailrace") or {}).get("standby") or {}
+
+    until(lambda: figures().get("slicesHeld") == 2)
+    assert {name: figures()[name] for name in ("ready", "wanted", "replaced")} == {
+        "ready": 1,
+        "wanted": 1,
+        "replaced": 0,
+    }
+    assert figures()["logBytes"] > 0
+    first, second = slices = job.slices
+    assert [(one.slot, one.host, one.pid, one.attempt) for one in slices] == [
+        (slot, "127.0.0.1", os.getpid(), 0) for slot in (0, 1)
+    ]
+    [standby] = first.standbys
+    assert (standby.place, standby.pid, standby.ready) == (2, os.getpid(), True)
+    assert standby.behind is not None and [one.place for one in second.standbys] == [2]
+    [(path, _)] = jobs()
+    shown = ask(path, {"verb": "show"}, 20)
+    assert shown is not None and shown["standby"]["ready"] == 1
+    assert [one["standbys"][0]["place"] for one in shown["slices"]] == [2, 2]
+    job.cancel()
+    assert job.await_termination(20)
+    far.post.thread.join(5)
+
+
+def test_who_waits_for_a_checkpoint_of_a_job_that_ends_is_told_so(
+    flow: Callable[..., tr.Environment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-"))
+    far = Far(flow(None, 100))
+    job = far.begin()
+    until(lambda: job.status is JobStatus.RUNNING)
+    [(path, _)] = jobs()
+    monkeypatch.setattr(far.post, "exchange", Lost)  # nobody brings the request to the coordinator any more
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.append(ask(path, {"verb": "checkpoint"}, 20)))
+    asking.start()
+    until(lambda: far.follower._waiting or told)
+    far.post.lose()
+    asking.join(20)
+    assert told == [{"error": "job 'job' has ended"}]
+
+
+def test_a_job_goes_on_from_its_newest_checkpoint_when_its_coordinator_is_lost(
+    flow: Callable[..., tr.Environment], tmp_path: Path
+) -> None:
+    """Another process takes over under a new incarnation: no record is lost, and none comes twice."""
+    far = Far(flow(400, 200), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: len(job.checkpoints) >= 2)
+    far.post.lose()
+    assert job.await_termination(30) and job.restarts == 1 and len(far.posts) == 2
+    assert lines(tmp_path / "out") == list(range(400))
+
+
+def test_all_coordinators_of_a_job_go_by_the_clock_of_its_program(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each went by the wall clock of its own machine: `ctx.now()` leapt to that of an executor, and timers with it."""
+    right, beside = time.time_ns, iter((3, -5))
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+
+    def begun(near: Near) -> float:
+        """How many seconds the clock of the job is beside the right time."""
+        until(lambda: near.outpost._runner is not None and near.outpost._runner.machine.checkpoints is not None)
+        runner = near.outpost._runner
+        assert runner is not None and runner.machine.checkpoints is not None
+        by_checkpoints = monotonic_micros() + runner.machine.checkpoints.clock_offset
+        assert abs(by_checkpoints - runner._clock.now()) < 1e6
+        return (runner._clock.now() - right() / 1000) / 1e6
+
+    def elsewhere() -> None:
+        """From now on whoever looks at a wall clock is on a machine that is hours beside."""
+        hours = next(beside)
+        monkeypatch.setattr(time, "time_ns", lambda: right() + hours * 3_600 * 10**9)
+
+    elsewhere()
+    job = far.begin()
+    assert abs(begun(far.post)) < 10
+    until(lambda: len(job.checkpoints) > 1)
+    elsewhere()
+    far.post.lose()
+    until(lambda: len(far.posts) > 1 and job.status is JobStatus.RUNNING)
+    assert abs(begun(far.posts[-1])) < 10
+    job.cancel()
+    assert job.await_termination(20)
+
+
+def test_a_job_ends_when_somebody_cancels_the_spark_job_of_its_coordinator(
+    flow: Callable[..., tr.Environment], tmp_path: Path
+) -> None:
+    """As of any of its workers. It would go on with another one."""
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: job.checkpoints)
+    far.post.cancelled = True
+    far.post.lose()
+    assert job.await_termination(20) and job.status is JobStatus.CANCELLED and len(far.posts) == 1
+
+
+def test_a_job_without_checkpoints_fails_when_its_coordinator_is_lost(flow: Callable[..., tr.Environment]) -> None:
+    far = Far(flow(None, 100))
+    job = far.begin()
+    until(lambda: job.status is JobStatus.RUNNING)
+    far.post.lose()
+    with pytest.raises(tr.JobFailed, match="the executor that runs its coordinator was lost: its process was killed"):
+        job.await_termination(20)
+
+
+def test_a_coordinator_whose_program_is_silent_ends_its_job(flow: Callable[..., tr.Environment]) -> None:
+    """The program was killed, or its machine is gone: its workers and this process give their slots back."""
+    far = Far(flow(None, 100))
+    job = far.begin()
+    until(lambda: job.status is JobStatus.RUNNING)
+    over = threading.Event()
+    far.post.exchange = lambda letter: Letter(0, 1, ()) if over.wait(30) else None  # type: ignore
+    far.post.outpost._silence = 0.3  # only now: a busy machine lets longer pass between two letters of a start
+    far.post.thread.join(20)
+    assert re.fullmatch(r"the program has said nothing for \d+ s", far.post.left)
+    for thread in far.provider.threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    over.set()
+    far.follower.abandon()
+
+
+def test_a_job_that_cannot_be_prepared_leaves_no_coordinator(flow: Callable[..., tr.Environment]) -> None:
+    far = Far(flow(1))
+    far.follower.abandon()
+    far.post.thread.join(5)
+    assert far.post.left == "the program has said farewell"

@@ -1,0 +1,66 @@
+"""How a busy worker shares its time between steps and the encoding of a snapshot."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.runtime.worker import stepping
+from tailrace.runtime.worker.stepping import ENCODE_SHARE, PORTIONS, Stepper
+from tailrace.task.contract.events import Encode, Event, Step
+from tailrace.task.worker.attempt import Urgency
+
+MILLISECOND = 1_000_000
+
+
+class BusyWorker:
+    """A machine that always has a step to do. Each step and each portion of encoding takes a millisecond."""
+
+    urgency = Urgency.USUAL
+    stepping = True
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.encoding = False
+        self.did: list[type[Event]] = []
+        cuts, work = SimpleNamespace(made=0), SimpleNamespace(last_count=1)
+        chain, ident = SimpleNamespace(source=None), SimpleNamespace(vertex=0)
+        self.task = SimpleNamespace(cuts=cuts, work=work, chain=chain, id=ident)
+
+    def awake(self, now: int) -> list[Any]:
+        return [self.task]
+
+    def handle(self, event: Event) -> None:
+        assert isinstance(event, Step | Encode)
+        self.now += MILLISECOND
+        self.did.append(type(event))
+
+
+def test_work_done_before_a_cut_is_no_credit_for_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of steps goes by before the cut. From there on encoding has its share of any stretch of time, and not
+    first all that it would have had of that second."""
+    worker: Any = BusyWorker()
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter_ns=lambda: worker.now, time=lambda: 0.0))
+    stepper = Stepper(worker)
+    for _ in range(1000):
+        stepper.step()
+    worker.encoding, worker.did = True, []
+    while len(worker.did) < 200:
+        stepper.encode(stepper.step())
+    for start in range(150):
+        stretch = worker.did[start : start + 50]
+        assert stretch.count(Encode) <= 50 * ENCODE_SHARE + PORTIONS
+    assert worker.did.count(Encode) >= 200 * ENCODE_SHARE - PORTIONS
+
+
+def test_the_last_checkpoint_of_a_job_is_not_held_to_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tasks still have work in front of the cut, each of their steps has several portions beside it."""
+    worker: Any = BusyWorker()
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter_ns=lambda: worker.now, time=lambda: 0.0))
+    stepper = Stepper(worker)
+    worker.encoding, worker.urgency = True, Urgency.LAST
+    while len(worker.did) < 200:
+        stepper.encode(stepper.step())
+    assert worker.did.count(Encode) >= 200 * PORTIONS / (PORTIONS + 1) - PORTIONS

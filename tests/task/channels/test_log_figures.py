@@ -1,0 +1,79 @@
+"""How much a worker keeps for those that take the place of another one, as it reports it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace.protocol.deployment import Progress
+from tailrace.protocol.replay import Gained
+from tailrace.task.contract.events import ReportDue
+from tailrace.task.journal.history import Flushed, History
+from tests.task.worker.test_restore import Crew, counted
+
+
+def crew(depth: int) -> Crew:
+    made = Crew(counted, 2, count=300)
+    made.spec = replace(made.spec, depth=depth)
+    return made.deploy()
+
+
+def reported(made: Crew) -> list[tuple[int, int, int]]:
+    """(entries, bytes of them, bytes kept for others) of each worker."""
+    for worker in made.workers:
+        worker.handle(ReportDue({}, 1))
+    made.carry()
+    said = [message for _, message in made.said if isinstance(message, Progress)][-2:]
+    return [(one.log_entries, one.log_bytes, one.kept_bytes) for one in said]
+
+
+def there(made: Crew) -> list[tuple[int, int, int]]:
+    """The same, counted."""
+    found = []
+    for worker in made.workers:
+        assert worker.slice is not None and worker.slice.history is not None
+        kept = sum(item.size for task in worker.slice.tasks for item in task.outbox.held())
+        entries = worker.slice.history.entries
+        found.append((len(entries), sum(map(len, entries)), kept))
+    return found
+
+
+def test_a_worker_reports_what_it_has_kept_since_the_newest_complete_checkpoint() -> None:
+    made = crew(depth=1)
+    made.run()
+    before = reported(made)
+    assert before == there(made)
+    assert all(entries and size for entries, size, _ in before) and all(kept for _, _, kept in before)
+    made.checkpoint()
+    after = reported(made)
+    assert after == there(made)
+    assert all(kept == 0 and size < more for (_, size, kept), (_, more, _) in zip(after, before, strict=True))
+
+
+def test_one_whose_loss_is_a_restart_keeps_nothing() -> None:
+    made = crew(depth=0)
+    made.run()
+    assert reported(made) == [(0, 0, 0), (0, 0, 0)]
+
+
+@pytest.mark.parametrize("came", [0, 2])
+def test_what_goes_once_more_is_counted_once(came: int) -> None:
+    made = crew(depth=1)
+    made.run()
+    worker = made.workers[0]
+    assert worker.slice is not None
+    for task in worker.slice.tasks:
+        for ident, channel in task.outbox.channels.items():
+            if not channel.local:
+                task.outbox.receiver_replaced(ident, came)
+    assert reported(made) == there(made)
+
+
+def test_a_slice_that_was_done_again_has_the_history_that_was_done_again() -> None:
+    history = History()
+    history.add(Flushed())
+    history.go_on_from(Gained(5, [b"abc", b"de"]), heard=0, since=0)
+    assert (len(history.entries), history.size) == (2, 5)
+    history.add(Flushed())
+    assert history.size == 5 + len(history.entries[-1])

@@ -1,0 +1,62 @@
+"""What a slice did is kept since the newest complete checkpoint, or since it had grown too large."""
+
+from __future__ import annotations
+
+from tailrace.elements.cuts import CutRequest
+from tailrace.protocol.replay import Copy
+from tailrace.task.journal.history import EACH, Cut, Did, History, encode
+
+STEP = Did(0, 1, 7, 100)
+ROOM = 10 * (len(encode(STEP)) + EACH)
+"""For ten steps."""
+
+
+def history(steps: int, most: int = ROOM) -> History:
+    made = History(most)
+    for _ in range(steps):
+        made.add(STEP)
+    return made
+
+
+def cut(number: int) -> Cut:
+    return Cut(0, CutRequest(number), 7, b"", 0)
+
+
+def test_a_history_never_takes_more_memory_than_it_may() -> None:
+    made, taken = history(0), []
+    for _ in range(50):
+        made.add(STEP)
+        taken.append(made.size + EACH * len(made.entries))
+    assert max(taken) == ROOM and min(taken) == 0
+    assert made.end == 50 and history(50, most=0).first == 0
+
+
+def test_who_was_told_before_is_told_that_it_was_cut_short() -> None:
+    made, copy = history(9), Copy()
+    first = made.gained(1)
+    assert first is not None and not first.cut_short
+    copy.gain(first)
+    for _ in range(3):
+        made.add(STEP)
+    then = made.gained(1)
+    assert then is not None and (then.first, then.cut_short) == (11, True)
+    copy.gain(then)
+    assert (copy.first, copy.end) == (made.first, made.end), "it is let go of everywhere"
+    made.add(STEP)
+    later = made.gained(1)
+    assert later is not None and not later.cut_short, "that is told once"
+
+
+def test_a_checkpoint_counts_only_where_all_its_cuts_are_there() -> None:
+    """Another task had cut for the first one before it was cut short."""
+    made = history(9)
+    made.add(cut(1))
+    made.add(cut(1))
+    made.add(cut(2))
+    assert made.cuts == {2: made.end - 1}
+    made.complete(1)
+    told = made.gained(1)
+    assert told is not None and told.cut_short and not told.reaches_back_to(1)
+    made.complete(2)
+    told = made.gained(2)
+    assert told is not None and not told.cut_short
