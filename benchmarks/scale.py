@@ -30,7 +30,7 @@ from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Deployed, Hello, Progress, Publish, Published, SubtaskReport
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.snapshot import Ack, Declined, OperatorAck, SubtaskAck, Transaction
-from tailrace.protocol.termination import Facts, Quiet, RoundReport, WaveReport
+from tailrace.protocol.termination import Quiet, RoundReport, WaveFacts, WaveReport
 from tailrace.runtime.driver.settings import nests_of
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.state.format import TableInfo
@@ -262,7 +262,7 @@ class Played:
             for missing in (1, 0)
             for slot in range(self.workers)
         ]
-        facts = Facts(ended=True, watermark=LAST_TIME, rested_min=number, rested_max=number, fed=True)
+        facts = WaveFacts(ended=True, watermark=LAST_TIME, rested_min=number, rested_max=number, fed=True)
         self.now += SECOND // 10
         self.begin("wave")
         self.hear(quiet)

@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile
 from tailrace.statedata.columns import StateColumns
-from tailrace.statedata.newcheckpoint import Plan, complete, new_folder
+from tailrace.statedata.newcheckpoint import CheckpointPlan, complete, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import NewTable, OperatorJob, entry_batch, write_parts
 
@@ -72,7 +72,7 @@ def made(spec: StateReadSpec, folder: str) -> str:
     batch = entry_batch(job, 0, [(i, value(i)) for i in range(spec.entries)]).sort_by("group")
     told = [row for one in write_parts([batch], job, 0) for row in one.to_pylist()]
     files = [StateFile(row["slot"], row["name"], row["size"]) for row in told]
-    return complete(store, Plan("job", 128, [job]), files, 0, "run")
+    return complete(store, CheckpointPlan("job", 128, [job]), files, 0, "run")
 
 
 def _with_spark(spec: StateReadSpec, path: str) -> dict[str, Any]:

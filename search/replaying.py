@@ -11,7 +11,7 @@ import msgspec
 from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import ProtocolViolation
-from tailrace.task.contract.recorded_answers import Replayed
+from tailrace.task.contract.recorded_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import action_bytes, decode
 from tailrace.testing.recording import Recording, job_of
 
@@ -55,7 +55,7 @@ def play(recording: Recording, folder: str) -> tuple[int, str, str, str] | None:
         sink = getattr(node.operator, "sink", None)
         if isinstance(sink, Ledger):
             BOOKS[sink.name] = Book()  # in its transactions; it publishes nothing
-    outside = Replayed()
+    outside = ReplayedAnswers()
     disk = None if recording.setting.disk is None else folder
     setting, job = replace(recording.setting, disk=disk), lambda: job_of(recording)
     worker = setting.worker(recording.slot, job, recording.checkpointing, Counter(), outside)

@@ -24,7 +24,7 @@ from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import Pace
+from tailrace.coordinator.loops.loops import WavePace
 from tailrace.errors import TailraceError
 from tailrace.state.paths import marked_manifest
 from tailrace.storage.endings import leave, still_ours
@@ -351,7 +351,7 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
 
 def tuned(what: Scenario) -> dict[str, Any]:
     """What is constant in production, as a scenario wants it: options of a simulation."""
-    eager = Pace(pause=200, longest=2 * MS, eager=True)
+    eager = WavePace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept, history=what.history)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
     return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.spark.data.places import Place
+from tailrace.spark.data.places import FilePlace
 from tailrace.storage.opening import open_folder
 
 SECRET = re.compile(r"token|secret|password|credential|options$")
@@ -94,7 +94,7 @@ def test_settings_do_not_show_the_options_of_a_storage() -> None:
     texts = (repr(config), str(config), repr(env), env.explain(), repr(dataclasses.replace(config, keep=5)))
     assert [found for text in texts for found in secrets_in(text)] == []
     assert config.storage_options == OPTIONS and "memory://b/x" in repr(config)
-    assert secrets_in(repr(Place("s3://b/x", OPTIONS))) == []
+    assert secrets_in(repr(FilePlace("s3://b/x", OPTIONS))) == []
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tailrace.connectors.remotefiles import FinishedRemote
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.output.output import Output
-from tailrace.coordinator.output.published_marks import Marks
+from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.published_marks import PublishedMarks
 from tailrace.protocol.deployment import FailureKind, NotPublished, Publish, Published
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more
@@ -79,10 +79,10 @@ TUNES = {
 def _settled_by_number() -> Patches:
     """What is settled goes by the number of an unmarked manifest, not by the oldest output that it carries along."""
 
-    def settled(self: Marks, number: int) -> int:
+    def settled(self: PublishedMarks, number: int) -> int:
         return min([number, *(entry.checkpoint - 1 for entry in self._unmarked())])
 
-    return [method(Marks, "settled", lambda _: settled)]
+    return [method(PublishedMarks, "settled", lambda _: settled)]
 
 
 def _given_up_unmarked() -> Patches:
@@ -112,12 +112,12 @@ def _marked_though_given_up() -> Patches:
     """A start that gives output up has the checkpoint marked as published all the same."""
 
     def make(published: Any) -> Any:
-        def whole(self: Output, said: Published) -> Any:
+        def whole(self: JobOutput, said: Published) -> Any:
             return published(self, replaced(said, skipped=False))
 
         return whole
 
-    return [method(Output, "published", make)]
+    return [method(JobOutput, "published", make)]
 
 
 def _marks_of_others_not_read() -> Patches:
@@ -129,13 +129,13 @@ def _copies_settle() -> Patches:
     """A start in a copy of the folder has sinks forget what they have published of the original."""
 
     def make(settled: Any) -> Any:
-        def anywhere(self: Output) -> bool:
+        def anywhere(self: JobOutput) -> bool:
             foreign = self.origin.restored is not None and not self.origin.restores_own
             return bool(settled(self)) or (foreign and self.origin.settled)
 
         return anywhere
 
-    return [method(Output, "_restored_settled", make)]
+    return [method(JobOutput, "_restored_settled", make)]
 
 
 def _lost_with_its_sink() -> Patches:

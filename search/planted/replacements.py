@@ -12,7 +12,7 @@ from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.outbox import MAX_AGE, Outbox
-from tailrace.task.channels.sent_log import Kept
+from tailrace.task.channels.sent_log import SentLog
 from tailrace.task.channels.shapes import in_shape
 from tailrace.task.channels.spilling import Item, Shelf
 from tailrace.task.failover.channel_restore import AsItWas
@@ -132,13 +132,13 @@ def _spilled_is_lost() -> Patches:
     """What has gone to the spill does not go once more to who takes the place of a lost worker."""
 
     def make(go_again: Any) -> Any:
-        def forgetful(self: Kept, came: int) -> Any:
+        def forgetful(self: SentLog, came: int) -> Any:
             again = go_again(self, came)
             return [one for one in again if not isinstance(one[1], Item) or one[1].in_memory]
 
         return forgetful
 
-    return [method(Kept, "go_again", make)]
+    return [method(SentLog, "go_again", make)]
 
 
 def _spilled_in_any_order() -> Patches:

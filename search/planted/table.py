@@ -30,7 +30,7 @@ from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.output.output import PUBLISHER, Output
+from tailrace.coordinator.output.output import PUBLISHER, JobOutput
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled
@@ -44,7 +44,7 @@ from tailrace.task.contract.actions import WriteState
 from tailrace.task.contract.events import StateWritten
 from tailrace.task.operators.groupchains import GroupChains
 from tailrace.task.operators.sink import SinkTask
-from tailrace.task.operators.splits import Dealer, Known
+from tailrace.task.operators.splits import Dealer, EnumeratorState
 from tailrace.task.slice.machine import Slice
 from tailrace.task.worker.machine import Worker
 from tailrace.task.worker.restore import Restorer
@@ -206,13 +206,13 @@ def _forget_before_the_mark() -> Patches:
     """Sinks forget what they have published as soon as it is visible, and the mark may never be made."""
 
     def make(published: Any) -> Any:
-        def early(self: Output, said: Published) -> Decisions | None:
+        def early(self: JobOutput, said: Published) -> Decisions | None:
             decided = published(self, said)
             return None if decided is None else [*decided, Tell(Settled(said.number, said.number == 0), PUBLISHER)]
 
         return early
 
-    return [method(Output, "published", make)]
+    return [method(JobOutput, "published", make)]
 
 
 def _forget_before_a_commit() -> Patches:
@@ -341,8 +341,8 @@ def _forgotten_transactions() -> Patches:
 
 
 def _split_in_flight() -> Patches:
-    def state(self: Dealer, position: bytes | None) -> Known:
-        return Known(list(self.unassigned.items()), self.next, self.over, position)
+    def state(self: Dealer, position: bytes | None) -> EnumeratorState:
+        return EnumeratorState(list(self.unassigned.items()), self.next, self.over, position)
 
     return [method(Dealer, "state", lambda _: state)]
 

@@ -17,7 +17,7 @@ from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.logs import LogFrame
 from tailrace.task.channels.outbox import Outbox
-from tailrace.task.inflight.recording import InFlight
+from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.subtask import returning
 from tailrace.task.subtask.cutting import TaskCuts
 from tailrace.task.subtask.returning import Piece, Returned
@@ -84,7 +84,7 @@ def _nothing_on_one_channel() -> Patches:
     """Of what barriers overtake on the channels of a task, that of the first one is not recorded."""
 
     def make(overtake: Any) -> Any:
-        def forgetful(self: InFlight, number: int) -> None:
+        def forgetful(self: InFlightRecording, number: int) -> None:
             first, asked = next(iter(self._in_line.get(number, {None: None}))), Outbox.overtaken_by
 
             def without(outbox: Outbox, channel: Any, checkpoint: int) -> Any:
@@ -95,14 +95,14 @@ def _nothing_on_one_channel() -> Patches:
 
         return forgetful
 
-    return [method(InFlight, "overtake_output", make)]
+    return [method(InFlightRecording, "overtake_output", make)]
 
 
 def _with_reading(change: Any) -> Patches:
     """The cut sees the batch that is half read otherwise than it is."""
 
     def make(unread: Any) -> Any:
-        def otherwise(self: InFlight, recording: Any, log: Any, channel: InputChannel) -> bool:
+        def otherwise(self: InFlightRecording, recording: Any, log: Any, channel: InputChannel) -> bool:
             as_it_is = channel.reading, channel.taken
             change(channel)
             try:
@@ -112,7 +112,7 @@ def _with_reading(change: Any) -> Patches:
 
         return otherwise
 
-    return [method(InFlight, "_unread", make)]
+    return [method(InFlightRecording, "_unread", make)]
 
 
 def _half_read_forgotten() -> Patches:
@@ -207,13 +207,13 @@ def _cap_that_drops() -> Patches:
 
     def make_struck(struck: Any) -> Any:
         def at_once(self: TaskCuts, now: int) -> bool:
-            with mock.patch.object(InFlight, "unread", lambda self, number: 0):
+            with mock.patch.object(InFlightRecording, "unread", lambda self, number: 0):
                 return bool(struck(self, now))
 
         return at_once
 
     def make_write(write: Any) -> Any:
-        def dropping(self: InFlight, recording: Any, log: Any, item: Any, at: Any = None) -> None:
+        def dropping(self: InFlightRecording, recording: Any, log: Any, item: Any, at: Any = None) -> None:
             if sum(one.size for one, _, _ in log.entries) + item.size <= CAP:
                 write(self, recording, log, item, at)
             else:
@@ -221,7 +221,7 @@ def _cap_that_drops() -> Patches:
 
         return dropping
 
-    return [method(TaskCuts, "struck", make_struck), method(InFlight, "_write", make_write)]
+    return [method(TaskCuts, "struck", make_struck), method(InFlightRecording, "_write", make_write)]
 
 
 def _ahead_of_its_senders() -> Patches:

@@ -92,7 +92,7 @@ def test_what_executors_lack_is_shipped_where_that_is_said(monkeypatch: pytest.M
     found = []
     main = sys.modules["tailrace.cli.main"]  # its name in the package is that of the function
     monkeypatch.setattr(
-        main, "run_file", lambda *args, **options: found.append(DEFAULTS.ships()) or run.Outcome.FINISHED
+        main, "run_file", lambda *args, **options: found.append(DEFAULTS.ships()) or run.ExitOutcome.FINISHED
     )
     result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])
     DEFAULTS.ship = False
@@ -106,11 +106,11 @@ def test_standbys_are_those_of_environments_that_say_nothing_of_them(
     found: list[Any] = []
     main = sys.modules["tailrace.cli.main"]
 
-    def runs(*args: Any, **options: Any) -> run.Outcome:
+    def runs(*args: Any, **options: Any) -> run.ExitOutcome:
         checkpoint = tr.CheckpointConfig(str(tmp_path))
         own = tr.StandbyConfig(replicas=1)
         found.extend([tr.Environment(checkpoint=checkpoint), tr.Environment(checkpoint=checkpoint, standby=own)])
-        return run.Outcome.FINISHED
+        return run.ExitOutcome.FINISHED
 
     monkeypatch.setattr(main, "run_file", runs)
     result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])

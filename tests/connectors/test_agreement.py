@@ -97,7 +97,7 @@ def test_a_schema_of_the_sink_settles_it(tmp_path: Path) -> None:
 
 def token(folder: Path, subtask: int, batch: pa.RecordBatch, count: int = 0, run: str = "run") -> bytes:
     name = hidden.name_of(subtask, run, 1, "sink", count, ".parquet")
-    made = localfiles.LocalFolder(str(folder)).create(name).finish()
+    made = localfiles.LocalSinkFolder(str(folder)).create(name).finish()
     return hidden.with_columns(made, [(field.name, str(field.type)) for field in batch.schema])
 
 

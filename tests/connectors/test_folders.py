@@ -209,5 +209,5 @@ def test_paths_and_urls(said: str, meant: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_name_tells_whose_it_is() -> None:
     name = hidden.name_of(3, "a-run-5", 12, "uid", 7, ".txt")
-    assert hidden.origin_of(name) == hidden.Origin("a-run-5", 12, hidden.whose("uid"), 3, 7)
+    assert hidden.origin_of(name) == hidden.FileOrigin("a-run-5", 12, hidden.whose("uid"), 3, 7)
     assert hidden.origin_of("part-1.txt") is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.spark.data.dataframes import DataFrameSource
-from tailrace.spark.data.places import Place
+from tailrace.spark.data.places import FilePlace
 
 pytestmark = pytest.mark.spark
 
@@ -31,19 +31,19 @@ def read(source: DataFrameSource, split: str, position: Any = None) -> list[Any]
 def test_it_is_computed_once_but_for_a_job_whose_checkpoints_refer_to_it(
     source: DataFrameSource, tmp_path: Path
 ) -> None:
-    source.materialise(Place(str(tmp_path / "first")))
+    source.materialise(FilePlace(str(tmp_path / "first")))
     first = source.paths
-    source.materialise(Place(str(tmp_path / "second")))
+    source.materialise(FilePlace(str(tmp_path / "second")))
     assert source.paths == first and not (tmp_path / "second").exists()
-    source.materialise(Place(str(tmp_path / "kept")), durable=True)
+    source.materialise(FilePlace(str(tmp_path / "kept")), durable=True)
     assert {os.path.dirname(path) for path in source.paths} == {str(tmp_path / "kept")}
-    source.materialise(Place(str(tmp_path / "the next job")))
+    source.materialise(FilePlace(str(tmp_path / "the next job")))
     assert {os.path.dirname(path) for path in source.paths} == {str(tmp_path / "the next job")}
 
 
 def test_a_restored_job_reads_the_files_of_its_checkpoint(source: DataFrameSource, tmp_path: Path) -> None:
     """The query is not run again: `rand()` would give other rows."""
-    source.materialise(Place(str(tmp_path / "kept")), durable=True)
+    source.materialise(FilePlace(str(tmp_path / "kept")), durable=True)
     splits = list(source.splits(2))
     whole = [read(source, split) for split in splits]
     assert sum(map(len, whole)) == 20_000
@@ -59,7 +59,7 @@ def test_a_job_that_begins_anew_after_one_that_was_restored_runs_the_query(
     source: DataFrameSource, tmp_path: Path
 ) -> None:
     """In one program: the second job had no files, and no rows."""
-    source.materialise(Place(str(tmp_path / "first")))
+    source.materialise(FilePlace(str(tmp_path / "first")))
     source.restored()
-    source.materialise(Place(str(tmp_path / "anew")))
+    source.materialise(FilePlace(str(tmp_path / "anew")))
     assert sum(len(read(source, split)) for split in source.splits(2)) == 20_000

@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.coordinator.loops.loops import (
     Nests,
     NestSpec,
-    Step,
+    WaveResult,
     decide,
 )
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
@@ -19,22 +19,22 @@ from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EndLoop,
-    Facts,
+    EventTimeMoved,
     Gathering,
-    Moved,
     Quiet,
     Release,
     ScopeFacts,
     StartWave,
     Wave,
+    WaveFacts,
     WaveReport,
 )
 
-REST = Facts(ended=True, watermark=LAST_TIME, rested_min=1, rested_max=1)
+REST = WaveFacts(ended=True, watermark=LAST_TIME, rested_min=1, rested_max=1)
 
 
-def replaced(facts: Facts, **changes: Any) -> Facts:
-    return Facts(**{name: getattr(facts, name) for name in Facts.__struct_fields__} | changes)
+def replaced(facts: WaveFacts, **changes: Any) -> WaveFacts:
+    return WaveFacts(**{name: getattr(facts, name) for name in WaveFacts.__struct_fields__} | changes)
 
 
 class Desk:
@@ -52,7 +52,7 @@ class Desk:
         for slot in range(2):
             self.say(slot, Quiet(0, [0, 0], 0, actions))
 
-    def report(self, wave: int, *facts: Facts) -> None:
+    def report(self, wave: int, *facts: WaveFacts) -> None:
         for slot, one in enumerate(facts):
             self.say(slot, WaveReport(0, wave, one))
 
@@ -422,7 +422,7 @@ class Play:
         """Event time moves on, and the pause is over."""
         self.hurry -= 1
         self.now = 10**9
-        self._up(0, Moved(0, 10 - self.hurry))
+        self._up(0, EventTimeMoved(0, 10 - self.hurry))
         self.now = 0
 
     # Inside.
@@ -504,7 +504,7 @@ class Play:
         kinds = [self.shape.tasks[n] for n in here]
         inside = [f[2] for kind, f in zip(kinds, noted, strict=True) if kind.inner]
         leaves = [f[2] for kind, f in zip(kinds, noted, strict=True) if kind.leave]
-        facts = Facts(
+        facts = WaveFacts(
             recorded=sum(one.recorded for one in waves),
             moving=any(one.moving for one in waves),
             obliged=any(one[0] for one in noted),
@@ -520,7 +520,7 @@ class Play:
             if inside or leaves
             else [],
         )
-        if decide([facts]).step is Step.END:
+        if decide([facts]).step is WaveResult.END:
             self.clean |= {(slot, wave)}
         self._up(slot, WaveReport(0, wave, facts))
 

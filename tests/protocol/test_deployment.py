@@ -36,15 +36,14 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Restored, Resume, Severed
+from tailrace.protocol.replay import Gained, KnownHistory, Replaced, ReplayDone, Restored, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
-from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EndLoop,
-    Facts,
-    Moved,
+    EventTimeMoved,
     Quiet,
     Release,
     RoundReport,
@@ -52,6 +51,7 @@ from tailrace.protocol.termination import (
     StartRound,
     StartWave,
     StopRounds,
+    WaveFacts,
     WaveReport,
 )
 from tailrace.protocol.wire import AnyMessage, Speech, decode, encode
@@ -91,23 +91,23 @@ SAID: list[Any] = [
     Reset(2),
     WasReset(2),
     Quiet(0, [1, 0], 3, 2),
-    Moved(1, -5, 7),
+    EventTimeMoved(1, -5, 7),
     Gained(3, [b"a step", b"a cut"], [(2, 4)]),
     Severed(1, "reset", 3),
     StandBy(b"plan"),
     StandsBy(),
     Hold(3, b"manifest", [0, 2]),
-    Held(3, [0]),
+    StateHeld(3, [0]),
     TakeSlot(2),
-    Lost(1, 5),
-    Known(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)]),
+    WorkerLost(1, 5),
+    KnownHistory(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)]),
     Resume(
         Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest"), 5, Gained(3, []), [(0, 1, 2, 17, 12345)], [(4, 2)]
     ),
     Replaced(Peer(1, "h", 2, 3), 5),
     Restored(),
-    Replayed(12),
-    WaveReport(1, 2, Facts(3, True, True, False, 5, 4, 1, 2, True, [ScopeFacts("0.1", 7, 8, 6, True)])),
+    ReplayDone(12),
+    WaveReport(1, 2, WaveFacts(3, True, True, False, 5, 4, 1, 2, True, [ScopeFacts("0.1", 7, 8, 6, True)])),
     RoundReport(0, 1, 2, False),
     StartWave(0, 3, 9),
     Release(0, 1, [("StreamScope(0)", 2**63 - 1)]),

@@ -12,7 +12,7 @@ import tailrace as tr
 from search.programs.golden import PROGRAMS
 from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.state.paths import SAVEPOINT
-from tailrace.statedata.newcheckpoint import Plan, complete
+from tailrace.statedata.newcheckpoint import CheckpointPlan, complete
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.copying import begin
 from tailrace.storage.reading import verify
@@ -35,7 +35,7 @@ def copied(files: MemoryFiles) -> tuple[MemoryFiles, str]:
     copy = Store("copy", "x", folder=folder)
     begin(folder)
     base = StoredCheckpoint(store, newest[0])
-    complete(copy, Plan("x", base.manifest.max_parallelism, base=base), [], 0, "by-hand")
+    complete(copy, CheckpointPlan("x", base.manifest.max_parallelism, base=base), [], 0, "by-hand")
     made = copy.manifest(SAVEPOINT)
     assert made.older == [] and set(folder.contents) == {SAVEPOINT, *(file.name for file in made.files)}
     verify(copy, made)

@@ -138,9 +138,9 @@ def test_all_partitions_are_of_one_checkpoint(folder: str) -> None:
     import shutil
 
     from tailrace.spark.data.schemas import spark_schema
-    from tailrace.spark.data.statesource import StateReader, Wanted, carry
+    from tailrace.spark.data.statesource import ReadOptions, StateReader, carry
 
-    wanted = Wanted.of({"path": folder, "uid": "counts", "state": "count", "partitions": "4"}, "/")
+    wanted = ReadOptions.of({"path": folder, "uid": "counts", "state": "count", "partitions": "4"}, "/")
     reader = StateReader(wanted, spark_schema(wanted.view().schema()), carry())
     partitions = reader.partitions()
     [manifest] = {part.value[0] for part in partitions}

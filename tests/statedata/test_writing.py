@@ -16,12 +16,12 @@ from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile, savepoint_of
 from tailrace.state.paths import SAVEPOINT, published_mark
 from tailrace.statedata.columns import StateColumns
-from tailrace.statedata.newcheckpoint import Plan, check_alone, complete, give_up, new_folder
+from tailrace.statedata.newcheckpoint import CheckpointPlan, check_alone, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import (
     ENTRIES,
     Conversion,
-    Kept,
+    KeptTables,
     NewTable,
     OperatorJob,
     changed_entries,
@@ -100,7 +100,7 @@ def written(
     )
     told = [row for batch in write_parts(table.to_batches(max_chunksize=7), job, 9) for row in batch.to_pylist()]
     files = [StateFile(row["slot"], row["name"], row["size"]) for row in told]
-    return complete(store, Plan("job", job.max_parallelism, [job], base, dropped), files, 1_000_000, "by-hand")
+    return complete(store, CheckpointPlan("job", job.max_parallelism, [job], base, dropped), files, 1_000_000, "by-hand")
 
 
 def job_in(folder: Path, **more: Any) -> OperatorJob:
@@ -124,7 +124,7 @@ def test_a_copy_goes_on_as_the_checkpoint_would(
     stored = checkpoint_of(counting(first), number=3, small=0, mode=mode)
     base = StoredCheckpoint.open(on_disk(stored, tmp_path))
     store = new_folder(str(tmp_path / "copy"), "job")
-    path = complete(store, Plan("job", 16, base=base), [], 1_000_000, "by-hand")
+    path = complete(store, CheckpointPlan("job", 16, base=base), [], 1_000_000, "by-hand")
     assert entries(path, "count") == entries(base.url, "count")
     copy = StoredCheckpoint.open(path).manifest
     assert copy.older == [] and copy.in_flight == base.manifest.in_flight
@@ -140,7 +140,7 @@ def test_the_checkpoints_of_a_job_that_begins_with_it_hold_all_that_was_written_
     """What was written is not needed any more then."""
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0)
     base = on_disk(stored, tmp_path)
-    kept = Kept(base, None, tuple(one for one in stored.operator("counts").tables if one.name != "last"))
+    kept = KeptTables(base, None, tuple(one for one in stored.operator("counts").tables if one.name != "last"))
     job = job_in(tmp_path, tables=(LAST,), parts=3, first_slot=1, kept=kept)
     rows = entry_batch(job, 0, [(key, [-key]) for key in range(1_000, 3_000)])
     path = written(tmp_path, job, [rows], StoredCheckpoint.open(base))
@@ -183,7 +183,7 @@ def test_a_state_is_replaced_and_the_others_stay(checkpoint_of: Any, tmp_path: P
     base = on_disk(stored, tmp_path)
     record = stored.operator("counts")
     kept = tuple(table for table in record.tables if table.name != "count")
-    job = job_in(tmp_path, parts=2, first_slot=1, kept=Kept(base, None, kept))
+    job = job_in(tmp_path, parts=2, first_slot=1, kept=KeptTables(base, None, kept))
     path = written(tmp_path, job, [entry_batch(job, 0, [(7, 70)])], StoredCheckpoint.open(base))
     assert entries(path, "count") == {7: 70}
     assert entries(path, "last") == entries(base, "last")
@@ -194,8 +194,8 @@ def test_a_state_is_changed_entry_by_entry(checkpoint_of: Any, tmp_path: Path) -
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
     base = on_disk(stored, tmp_path)
     tables = stored.operator("counts").tables
-    job = job_in(tmp_path, first_slot=1, kept=Kept(base, None, tuple(one for one in tables if one.name != "count")))
-    source = Kept(base, None, tuple(one for one in tables if one.name == "count"))
+    job = job_in(tmp_path, first_slot=1, kept=KeptTables(base, None, tuple(one for one in tables if one.name != "count")))
+    source = KeptTables(base, None, tuple(one for one in tables if one.name == "count"))
 
     def change(key: int, value: int) -> list[tuple[int, int]]:
         return [(key + 100, value * 2)] if key % 2 else []
@@ -216,7 +216,7 @@ def test_an_operator_is_dropped_with_all_that_was_on_its_way_to_it(checkpoint_of
     assert stored.manifest.in_flight.get("counts"), "nothing was in flight: this shows nothing"
     base = StoredCheckpoint.open(on_disk(stored, tmp_path))
     store = new_folder(str(tmp_path / "new"), "job")
-    path = complete(store, Plan("job", 16, base=base, dropped={"counts"}), [], 0, "by-hand")
+    path = complete(store, CheckpointPlan("job", 16, base=base, dropped={"counts"}), [], 0, "by-hand")
     copy = StoredCheckpoint.open(path)
     assert "counts" not in copy.manifest.in_flight and "counts" not in {one.uid for one in copy.manifest.operators}
     assert not [log for index in copy.indexes.values() for log in index.logs if log.channel.target == "counts"]
@@ -285,7 +285,7 @@ def test_what_a_change_gives_is_looked_at_as_what_is_put(
     checkpoint_of: Any, tmp_path: Path, state: str, value: Any, said: str
 ) -> None:
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
-    source = Kept(on_disk(stored, tmp_path), None, (stored.table("counts", state),))
+    source = KeptTables(on_disk(stored, tmp_path), None, (stored.table("counts", state),))
     job = job_in(tmp_path, tables=(NewTable(stored.table("counts", state)),))
     with pytest.raises(tr.IncompatibleState, match=f"state '{state}' of operator 'counts': the value .* {said}"):
         list(changed_entries(job, 0, source, (0, 16), lambda key, _: [(key, value)]))
@@ -296,10 +296,10 @@ def test_a_value_that_never_fitted_its_declaration_goes_on(checkpoint_of: Any, t
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
     count = stored.table("counts", "count")
     halves = job_in(tmp_path / "halves", tables=(NewTable(msgspec.structs.replace(count, type="float"), float),))
-    source = Kept(on_disk(stored, tmp_path), None, (count,))
+    source = KeptTables(on_disk(stored, tmp_path), None, (count,))
     half = written(tmp_path, halves, [*changed_entries(halves, 0, source, (0, 16), lambda key, n: [(key, n / 2)])])
     job = job_in(tmp_path, tables=(NewTable(count),))
-    sloppy = Kept(half, None, (count,))
+    sloppy = KeptTables(half, None, (count,))
     assert list(changed_entries(job, 0, sloppy, (0, 16), lambda key, value: [(key, value)]))
 
 
@@ -316,7 +316,7 @@ def test_the_state_of_an_aggregate_keeps_its_parts(change: Any, checkpoint_of: A
     """A job that began from others failed inside of Tailrace."""
     stored = checkpoint_of(averaging, number=2)
     info = stored.table("counts", "aggregate")
-    source, job = Kept(on_disk(stored, tmp_path), None, (info,)), job_in(tmp_path, tables=(NewTable(info),))
+    source, job = KeptTables(on_disk(stored, tmp_path), None, (info,)), job_in(tmp_path, tables=(NewTable(info),))
     with pytest.raises(tr.IncompatibleState, match=r"the value .* of key .* is made of other parts than it was"):
         list(changed_entries(job, 0, source, (0, 16), lambda key, value: [(key, change(value))]))
 
@@ -328,14 +328,15 @@ def doubled(key: int, value: Any) -> list[Any]:
 def test_the_state_of_an_aggregate_gets_other_numbers(checkpoint_of: Any, tmp_path: Path) -> None:
     stored = checkpoint_of(averaging, number=2)
     info = stored.table("counts", "aggregate")
-    source, job = Kept(on_disk(stored, tmp_path), None, (info,)), job_in(tmp_path, tables=(NewTable(info),))
+    source, job = KeptTables(on_disk(stored, tmp_path), None, (info,)), job_in(tmp_path, tables=(NewTable(info),))
     assert list(changed_entries(job, 0, source, (0, 16), doubled))
 
 
 def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tmp_path: Path) -> None:
     """One folder with one kind of manifest, which says nothing of where it was; a job's savepoint is read and copied too."""
     base = StoredCheckpoint.open(on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0), tmp_path))
-    path = complete(new_folder(str(tmp_path / "new"), "job", base=base), Plan("job", 16, base=base), [], 0, "by-hand")
+    folder = new_folder(str(tmp_path / "new"), "job", base=base)
+    path = complete(folder, CheckpointPlan("job", 16, base=base), [], 0, "by-hand")
     assert path == str(tmp_path / "new")
     (tmp_path / "new").rename(tmp_path / "moved")
     moved = StoredCheckpoint.open(str(tmp_path / "moved"))
@@ -344,7 +345,7 @@ def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tm
     assert there == {SAVEPOINT, *(file.name for file in moved.manifest.files)}
     taken = msgspec.structs.replace(savepoint_of(moved.manifest), run_id="a job's")
     copy_savepoint(moved.store.folder, open_folder(str(tmp_path / "taken")), taken)
-    plan = Plan("job", 16, base=StoredCheckpoint.open(str(tmp_path / "taken")))
+    plan = CheckpointPlan("job", 16, base=StoredCheckpoint.open(str(tmp_path / "taken")))
     again = StoredCheckpoint.open(complete(new_folder(str(tmp_path / "again"), "job"), plan, [], 0, "by-hand"))
     for state in ("count", "last"):
         assert entries(again.url, state) == entries(str(tmp_path / "taken"), state) == entries(base.url, state)
@@ -374,11 +375,11 @@ def test_output_goes_along_only_where_it_may_not_be_visible(checkpoint_of: Any, 
     base = StoredCheckpoint.open(on_disk(stored, tmp_path))
     assert base.manifest.prepared, "nothing was prepared: this shows nothing"
     base.store.folder.delete([published_mark(base.name)])
-    first = complete(new_folder(str(tmp_path / "first"), "job"), Plan("job", 16, base=base), [], 0, "by-hand")
+    first = complete(new_folder(str(tmp_path / "first"), "job"), CheckpointPlan("job", 16, base=base), [], 0, "by-hand")
     taken = origin_at(*resolve(first))
     assert len(taken.manifest.prepared) == len(base.manifest.prepared) and not taken.marked()
     base.store.mark_published(base.name)
-    second = complete(new_folder(str(tmp_path / "second"), "job"), Plan("job", 16, base=base), [], 0, "by-hand")
+    second = complete(new_folder(str(tmp_path / "second"), "job"), CheckpointPlan("job", 16, base=base), [], 0, "by-hand")
     taken = origin_at(*resolve(second))
     assert taken.manifest.prepared == [] and taken.marked()
 
@@ -403,4 +404,4 @@ def test_a_folder_that_is_taken_is_refused_and_one_that_was_given_up_is_empty(
 def test_files_that_the_driver_does_not_see_are_refused(tmp_path: Path) -> None:
     store: Store = new_folder(str(tmp_path / "new"), "job")
     with pytest.raises(tr.ConfigError, match="they do not share this folder"):
-        complete(store, Plan("job", 16), [StateFile(0, "1/chk-1/w0-0.state", 10)], 0, "by-hand")
+        complete(store, CheckpointPlan("job", 16), [StateFile(0, "1/chk-1/w0-0.state", 10)], 0, "by-hand")

@@ -18,7 +18,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, 
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import kept_file, kept_prefix, published_mark
 from tailrace.storage.finding import newest_start, resolve
-from tailrace.storage.processes import Process, started, this_process
+from tailrace.storage.processes import ProcessId, started, this_process
 from tailrace.storage.remote import open_uploads
 from tailrace.storage.store import Store, folder_name
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreTimeout
@@ -235,12 +235,12 @@ def test_only_a_process_of_this_host_that_began_then_counts() -> None:
     assert started(2**22 + 1) is None
     files = MemoryFiles()
 
-    def store(process: Process) -> Store:
+    def store(process: ProcessId) -> Store:
         return Store("", "job", folder=files, process=process)
 
-    store(Process("elsewhere", me.pid, me.started)).claim("a")
-    store(Process(me.host, me.pid, "earlier")).claim("b")
-    store(Process(me.host, 2**22 + 1, me.started)).claim("c")
+    store(ProcessId("elsewhere", me.pid, me.started)).claim("a")
+    store(ProcessId(me.host, me.pid, "earlier")).claim("b")
+    store(ProcessId(me.host, 2**22 + 1, me.started)).claim("c")
     store(me).claim("d")
     with pytest.raises(ConfigError, match="run d"):
         store(me).claim("e")

@@ -13,7 +13,7 @@ from tailrace.cli import control
 from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
-from tailrace.cli.run import Outcome, run_file
+from tailrace.cli.run import ExitOutcome, run_file
 from tailrace.errors import ConfigError
 from tailrace.spark.cluster.defaults import DEFAULTS, checked_master
 
@@ -145,7 +145,7 @@ def run(
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
     DEFAULTS.work_dir, DEFAULTS.standby = work_dir, standby
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
-    if outcome is Outcome.USAGE:
+    if outcome is ExitOutcome.USAGE:
         raise typer.Exit(2)
     sys.stdout.flush()
     raise typer.Exit(outcome.value)

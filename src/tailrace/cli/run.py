@@ -21,7 +21,7 @@ from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 
 
-class Outcome(Enum):
+class ExitOutcome(Enum):
     """How it ended, with the exit code."""
 
     FINISHED = 0
@@ -38,12 +38,12 @@ def run_file(
     parallelism: int | None = None,
     conf: dict[str, str] | None = None,
     progress: bool = True,
-) -> Outcome:
+) -> ExitOutcome:
     """Runs `FILE.py` as a script, or `FILE.py:function` with an environment of its own, to the end of all its jobs."""
     path, _, function = target.partition(":") if not os.path.exists(target) else (target, "", "")
     if not os.path.isfile(path):
         print(f"tailrace run: there is no file {path!r}", file=sys.stderr)
-        return Outcome.USAGE
+        return ExitOutcome.USAGE
     _settings(master, parallelism, conf or {}, progress)
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     sys.argv = [path, *args]
@@ -67,16 +67,16 @@ def run_file(
         print(error, file=sys.stderr)
         if any(job.run_id == error.run_id for job in JOBS):  # of this program: what it has not done was never done
             _after_failure()
-            return Outcome.FAILED
+            return ExitOutcome.FAILED
         return _await_all()
     except TailraceError as error:
         print(f"{error_text(error)}", file=sys.stderr)
         _after_failure()
-        return Outcome.FAILED
+        return ExitOutcome.FAILED
     except Exception as error:  # the script's own; its jobs must not keep the process
         traceback.print_exception(error.with_traceback(_of_the_script(error.__traceback__)))
         _after_failure()
-        return Outcome.FAILED
+        return ExitOutcome.FAILED
 
 
 def _settings(master: str | None, parallelism: int | None, conf: dict[str, str], progress: bool) -> None:
@@ -94,12 +94,12 @@ def _settings(master: str | None, parallelism: int | None, conf: dict[str, str],
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(submit)} pyspark-shell"
 
 
-def _call(path: str, name: str, args: list[str]) -> Outcome | None:
+def _call(path: str, name: str, args: list[str]) -> ExitOutcome | None:
     """Calls the function; what it built and did not run is executed."""
     function = load_as_main(path).get(name)
     if not callable(function):
         print(f"tailrace run: {path!r} has no function {name!r}", file=sys.stderr)
-        return Outcome.USAGE
+        return ExitOutcome.USAGE
     env = Environment()
     wanted = [env, *args] if _takes(function, len(args) + 1) else args
     if not _takes(function, len(wanted)):
@@ -107,7 +107,7 @@ def _call(path: str, name: str, args: list[str]) -> Outcome | None:
             f"tailrace run: {name}{inspect.signature(function)} takes neither env and the arguments {args} nor these alone",
             file=sys.stderr,
         )
-        return Outcome.USAGE
+        return ExitOutcome.USAGE
     function(*wanted)
     if env._graph.sinks() - env._executed:
         env.execute(name)
@@ -151,16 +151,16 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def _await_all() -> Outcome:
-    outcome = Outcome.FINISHED
+def _await_all() -> ExitOutcome:
+    outcome = ExitOutcome.FINISHED
     for job in list(JOBS):
         try:
             job.await_termination()
         except JobFailed as error:
             print(error, file=sys.stderr)
-            outcome = Outcome.FAILED
-        if job.status is JobStatus.CANCELLED and outcome is Outcome.FINISHED:
-            outcome = Outcome.CANCELLED
+            outcome = ExitOutcome.FAILED
+        if job.status is JobStatus.CANCELLED and outcome is ExitOutcome.FINISHED:
+            outcome = ExitOutcome.CANCELLED
     return outcome
 
 
@@ -174,11 +174,11 @@ def _after_failure() -> None:
             print(error, file=sys.stderr)
 
 
-def _cancel_all(but: Sequence[Job] = ()) -> Outcome:
+def _cancel_all(but: Sequence[Job] = ()) -> ExitOutcome:
     jobs = [job for job in JOBS if job not in but]
     for job in jobs:
         job.cancel()
     for job in jobs:
         if job.is_active:
             job._runner.ended.wait(PATIENCE)
-    return Outcome.CANCELLED
+    return ExitOutcome.CANCELLED

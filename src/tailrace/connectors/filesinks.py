@@ -16,7 +16,7 @@ import msgspec
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders, hidden
 from tailrace.connectors.agreement import Agreement
-from tailrace.connectors.hidden import Folder, Hidden, Origin
+from tailrace.connectors.hidden import FileOrigin, Hidden, SinkFolder
 
 _OF_AN_ATTEMPT = 1_000_000_000
 """So many numbers are there for the files of one attempt: one each second for thirty years."""
@@ -27,7 +27,7 @@ class FileWriter(SinkWriter):
 
     suffix = ""
 
-    def __init__(self, place: str | Folder, ctx: SinkContext) -> None:
+    def __init__(self, place: str | SinkFolder, ctx: SinkContext) -> None:
         self.folder = folders.folder_at(place) if isinstance(place, str) else place
         self.hidden: Hidden | None = None
         self._ctx = ctx
@@ -58,7 +58,7 @@ class FileWriter(SinkWriter):
         place = ctx.run_id, ctx.incarnation, whose, ctx.subtask
         first = ctx.attempt * _OF_AN_ATTEMPT
 
-        def is_lost(of: Origin) -> bool:
+        def is_lost(of: FileOrigin) -> bool:
             return (of.run_id, of.incarnation, of.whose, of.subtask) == place and of.count < first
 
         with contextlib.suppress(OSError):  # what stays goes at the end of the run, or with the next start
@@ -111,11 +111,11 @@ class FileSink(Sink):
             list(self._unsettled),
         )
 
-    def _folder(self, path: str) -> Folder:
+    def _folder(self, path: str) -> SinkFolder:
         """The folder of its files."""
         return folders.folder_at(path)
 
-    def _sweep(self, wanted: Callable[[Origin], bool], keep: Sequence[bytes] = ()) -> None:
+    def _sweep(self, wanted: Callable[[FileOrigin], bool], keep: Sequence[bytes] = ()) -> None:
         if self.path is not None:
             self._folder(self.path).sweep(wanted, {hidden.plain_name(one) for one in keep})
 

@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tailrace.connectors.hidden import S3, Folder, Uploaded, protocol_of, tokens
-from tailrace.connectors.localfiles import FinishedLocal, LocalFolder
+from tailrace.connectors.hidden import S3, SinkFolder, Uploaded, protocol_of, tokens
+from tailrace.connectors.localfiles import FinishedLocal, LocalSinkFolder
 from tailrace.connectors.publishing import Finished, make_visible, one_by_one, settle
 from tailrace.connectors.remotefiles import FinishedRemote, RemoteFolder
 from tailrace.connectors.s3files import FinishedUpload, S3Folder
 from tailrace.storage.parallel import at_once
 
 
-def folder_at(path: str) -> Folder:
+def folder_at(path: str) -> SinkFolder:
     """The folder of a path or URL."""
     protocol = protocol_of(path)
     if protocol is None:
-        return LocalFolder(path)
+        return LocalSinkFolder(path)
     if protocol in S3:
         return S3Folder(path)
     return RemoteFolder(path)

@@ -23,7 +23,7 @@ Columns = list[tuple[str, str]]
 """Names and types."""
 
 
-class Moved(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
+class CoveredFile(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
     """A finished file under cover, and the name that it is to get: two paths or URLs."""
 
     hidden: str
@@ -41,11 +41,11 @@ class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):
     columns: Columns | None = None
 
 
-tokens = msgspec.json.Decoder(Moved | Uploaded)
+tokens = msgspec.json.Decoder(CoveredFile | Uploaded)
 
 
 @dataclass(frozen=True)
-class Origin:
+class FileOrigin:
     """Whose file it is, as its name says."""
 
     run_id: str
@@ -66,10 +66,10 @@ def name_of(subtask: int, run_id: str, incarnation: int, uid: str, count: int, s
     return f"part-{subtask:05d}-{run_id}-{incarnation:04d}-{whose(uid)}-{count:06d}{suffix}"
 
 
-def origin_of(name: str) -> Origin | None:
+def origin_of(name: str) -> FileOrigin | None:
     """What a plain name says, or None where it is none of ours."""
     found = _NAME.fullmatch(name)
-    return None if found is None else Origin(found[2], int(found[3]), found[4], int(found[1]), int(found[5]))
+    return None if found is None else FileOrigin(found[2], int(found[3]), found[4], int(found[1]), int(found[5]))
 
 
 class Hidden:
@@ -87,14 +87,14 @@ class Hidden:
         raise NotImplementedError
 
 
-class Folder:
+class SinkFolder:
     """A place for the files of a sink."""
 
     def create(self, name: str) -> Hidden:
         """A new file that will have this name."""
         raise NotImplementedError
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         """Removes files under cover, and `traces`, of these origins, but for those with a plain name in `keep` (see
         `plain_name`)."""
         raise NotImplementedError
@@ -131,7 +131,7 @@ def folder_for_files(path: str | os.PathLike[str], who: str) -> str:
 def plain_name(token: bytes) -> str:
     """The name that a finished file gets when it is published."""
     made = tokens.decode(token)
-    return made.final if isinstance(made, Moved) else made.url
+    return made.final if isinstance(made, CoveredFile) else made.url
 
 
 def with_columns(token: bytes, columns: Columns) -> bytes:
@@ -149,7 +149,7 @@ def trace_of(final: str) -> str:
     return f"{folder}{slash}.{name}{TRACE}"
 
 
-def under_cover(names: list[str], wanted: Callable[[Origin], bool], traces: bool) -> Iterator[tuple[str, str]]:
+def under_cover(names: list[str], wanted: Callable[[FileOrigin], bool], traces: bool) -> Iterator[tuple[str, str]]:
     """The names under cover, and of `traces`, of wanted origins, each with the plain name that it is for."""
     for name in names:
         plain = name[1:].removesuffix(COVER) if name.endswith(COVER) else name[1:].removesuffix(TRACE)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from tailrace.connectors.hidden import COVER, Folder, Hidden, Moved, Origin, trace_of, under_cover
+from tailrace.connectors.hidden import COVER, CoveredFile, FileOrigin, Hidden, SinkFolder, trace_of, under_cover
 from tailrace.connectors.publishing import Finished
 from tailrace.storage.filesystem import Disk, make_folder
 
 
-class LocalFolder(Folder):
+class LocalSinkFolder(SinkFolder):
     def __init__(self, path: str) -> None:
         self.path = path
         self._disk = Disk(path)
@@ -23,7 +23,7 @@ class LocalFolder(Folder):
         make_folder(self.path)
         return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
             for name, plain in under_cover(os.listdir(self.path), wanted, traces):
                 if os.path.join(self.path, plain) not in keep:
@@ -41,7 +41,7 @@ class LocalHidden(Hidden):
         os.fsync(self.stream.fileno())
         self.stream.close()
         _sync(os.path.dirname(self.hidden))
-        return msgspec.json.encode(Moved(self.hidden, self.final))
+        return msgspec.json.encode(CoveredFile(self.hidden, self.final))
 
     def discard(self) -> None:
         self.stream.close()
@@ -59,7 +59,7 @@ def _is_there(path: str) -> bool:
 
 
 class FinishedLocal(Finished):
-    def __init__(self, made: Moved) -> None:
+    def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
 
     def covered(self) -> bool:

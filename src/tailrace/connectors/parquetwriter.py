@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from tailrace.api.connectors import SinkContext
 from tailrace.connectors import hidden
 from tailrace.connectors.filesinks import FileWriter
-from tailrace.connectors.hidden import Folder
+from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
 from tailrace.elements.columns.common import has_nulls, settled
@@ -24,7 +24,7 @@ class ParquetWriter(FileWriter):
     suffix = ".parquet"
     group_rows = 65_536
 
-    def __init__(self, place: str | Folder, ctx: SinkContext, schema: pa.Schema | None) -> None:
+    def __init__(self, place: str | SinkFolder, ctx: SinkContext, schema: pa.Schema | None) -> None:
         super().__init__(place, ctx)
         self.schema = schema
         """None until the first file is begun, where it was not declared."""

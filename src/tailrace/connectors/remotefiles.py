@@ -8,7 +8,17 @@ from typing import Any
 
 import msgspec
 
-from tailrace.connectors.hidden import COVER, S3, Folder, Hidden, Moved, Origin, protocol_of, trace_of, under_cover
+from tailrace.connectors.hidden import (
+    COVER,
+    S3,
+    CoveredFile,
+    FileOrigin,
+    Hidden,
+    SinkFolder,
+    protocol_of,
+    trace_of,
+    under_cover,
+)
 from tailrace.connectors.publishing import Finished
 from tailrace.errors import ConfigError
 from tailrace.storage.answers import bounded
@@ -32,7 +42,7 @@ def filesystem(url: str) -> Any:
     return bounded(fs)
 
 
-class RemoteFolder(Folder):
+class RemoteFolder(SinkFolder):
     """Rename or copy, over fsspec."""
 
     def __init__(self, url: str) -> None:
@@ -42,7 +52,7 @@ class RemoteFolder(Folder):
     def create(self, name: str) -> Hidden:
         return RemoteHidden(self.fs, self.url, name)
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
             names = [path.rpartition("/")[2] for path in self.fs.ls(self.url, detail=False, refresh=True)]
             for name, plain in under_cover(names, wanted, traces):
@@ -61,7 +71,7 @@ class RemoteHidden(Hidden):
 
     def finish(self) -> bytes:
         self.stream.close()
-        return msgspec.json.encode(Moved(self.hidden, self.final))
+        return msgspec.json.encode(CoveredFile(self.hidden, self.final))
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):  # an upload that cannot be finished is given up as well
@@ -71,7 +81,7 @@ class RemoteHidden(Hidden):
 
 
 class FinishedRemote(Finished):
-    def __init__(self, made: Moved) -> None:
+    def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
         self.fs = filesystem(made.final)
         self.fs.invalidate_cache()

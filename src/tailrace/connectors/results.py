@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.connectors import hidden
 from tailrace.connectors.filesinks import FileSink
-from tailrace.connectors.hidden import Folder
+from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.travelling import (
     WINDOW_BYTES,
     Reading,
@@ -94,10 +94,10 @@ class Result(FileSink):
         if is_local(self._bound()):
             super().settled(prepared)
 
-    def _folder(self, path: str) -> Folder:
+    def _folder(self, path: str) -> SinkFolder:
         return super()._folder(path) if is_local(path) else ResultFolder(path, self._options)
 
-    def _writes_into(self) -> Folder:
+    def _writes_into(self) -> SinkFolder:
         """The folder, for a writer. Raises `ConfigError` where it is another one than the driver's."""
         path = self._bound()
         if self._shared:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.connectors.hidden import Folder, Hidden, Origin, Uploaded, origin_of, trace_of, under_cover
+from tailrace.connectors.hidden import FileOrigin, Hidden, SinkFolder, Uploaded, origin_of, trace_of, under_cover
 from tailrace.connectors.pieces import Pieces
 from tailrace.connectors.publishing import Finished
 from tailrace.connectors.remotefiles import filesystem
@@ -18,7 +18,7 @@ PART_BYTES = 8 << 20
 """A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
 
 
-class S3Folder(Folder):
+class S3Folder(SinkFolder):
     def __init__(self, url: str) -> None:
         self.fs = filesystem(url)
         bucket, _, prefix = url.partition("://")[2].partition("/")
@@ -27,7 +27,7 @@ class S3Folder(Folder):
     def create(self, name: str) -> Hidden:
         return Upload(self.fs, self.bucket, f"{self.prefix}{name}")
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         for key, upload in list(self._uploads()):
             origin = origin_of(key.removeprefix(self.prefix))
             if origin is not None and wanted(origin) and f"s3://{self.bucket}/{key}" not in keep:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tailrace.connectors import hidden
-from tailrace.connectors.hidden import Hidden, Moved, Origin, origin_of
+from tailrace.connectors.hidden import CoveredFile, FileOrigin, Hidden, origin_of
 from tailrace.connectors.pieces import Pieces
 from tailrace.errors import ConfigError
 from tailrace.storage import filesystem, opening
@@ -170,7 +170,7 @@ class Unsynced:
             os.unlink(self._path)
 
 
-class ResultFolder(hidden.Folder):
+class ResultFolder(hidden.SinkFolder):
     """Files of a result sink in a place that is no local path."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None) -> None:
@@ -208,7 +208,7 @@ class ResultFolder(hidden.Folder):
                 raise gone(self.folder.url_of(name), "records of a result")
         return names
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         """Removes files that were not published. Traces there are none."""
         there = {entry.name for entry in self.folder.entries()}
         gone = []
@@ -231,7 +231,7 @@ class _ResultFile(Hidden):
 
     def finish(self) -> bytes:
         self.stream.complete()
-        return msgspec.json.encode(Moved(self._url, self._url))
+        return msgspec.json.encode(CoveredFile(self._url, self._url))
 
     def discard(self) -> None:
         self.stream.discard()

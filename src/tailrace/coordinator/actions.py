@@ -217,7 +217,7 @@ class NotReplaced:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class WorkerReplaced:
     """An action: tell the watchers that a worker has taken the place of a lost one, so many microseconds after that was
     noticed."""
 
@@ -238,7 +238,7 @@ StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | Copy
 """What is wanted of the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """What becomes of something that somebody waits for."""
-Replacement = Replacing | NotReplaced | Replayed | StandbyLost
+Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost
 Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
 """What the watchers of a job are told in its log."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

@@ -25,16 +25,16 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
 from tailrace.coordinator.durability.durability import Durability
-from tailrace.coordinator.durability.savepoints import Request
+from tailrace.coordinator.durability.savepoints import SavepointRequest
 from tailrace.coordinator.durability.stopping import Aim, Stage, Stopping
 from tailrace.coordinator.job.attempts import Attempts
 from tailrace.coordinator.job.failures import Cause, Reaction, reaction
 from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.job.restarts import Strategy
-from tailrace.coordinator.job.shutdown import Leaving
+from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.stats import CheckpointStats
-from tailrace.coordinator.workers.places import Place
+from tailrace.coordinator.workers.places import WorkerPlace
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
@@ -42,7 +42,7 @@ from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
-from tailrace.protocol.standby import Held, StandsBy
+from tailrace.protocol.standby import StandsBy, StateHeld
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import encode_manifest
@@ -63,7 +63,7 @@ class Course:
         durability: Durability,
         nests: Nests,
         restarts: Strategy,
-        leaving: Leaving,
+        leaving: Shutdown,
         stopping: Stopping,
         takeovers: Takeovers,
         replacements: Replacements,
@@ -168,7 +168,7 @@ class Course:
         if isinstance(message, StandsBy):
             self._roster.standbys.is_ready(place)
             self.hold(now)
-        elif isinstance(message, Held):
+        elif isinstance(message, StateHeld):
             self._roster.standbys.holds(place, message)
         elif not isinstance(message, Progress):
             what = message.message if isinstance(message, Failed) else f"it sent {type(message).__name__}"
@@ -293,7 +293,7 @@ class Course:
         self._stopping.begins(suspend=suspend)
         self.do(durability.make_way(now, final=aim.savepoint is not None), now)
         if aim.savepoint is not None:
-            durability.savepoints.requested.append(Request(self._stopping, aim.savepoint))
+            durability.savepoints.requested.append(SavepointRequest(self._stopping, aim.savepoint))
         if suspend:
             kind = CutKind.CHECKPOINT if aim.savepoint is None else CutKind.SAVEPOINT
             self.do(durability.trigger(now, kind, hold=True), now)
@@ -442,11 +442,11 @@ class Course:
     def _tell(self, told: Tell, now: int) -> None:
         to = "all" if told.slot is None else told.slot
         self.story.append(f"{now} {type(told.message).__name__} to {to}")
-        whom: Iterable[Place] = self._roster.places if isinstance(told.message, Leave) else self._roster.slots
+        whom: Iterable[WorkerPlace] = self._roster.places if isinstance(told.message, Leave) else self._roster.slots
         for slot in whom if told.slot is None else [self._roster.slots[told.slot]]:
             if not self._takeovers.holds_back(slot.index, told.message):
                 self._send(slot, told.message)
 
-    def _send(self, slot: Place, message: AnyMessage) -> None:
+    def _send(self, slot: WorkerPlace, message: AnyMessage) -> None:
         if slot.connected:
             self.actions.append(Send(slot.index, slot.epoch, message))

@@ -16,16 +16,16 @@ from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import TAKES_NONE, Durability
-from tailrace.coordinator.durability.savepoints import Request
+from tailrace.coordinator.durability.savepoints import SavepointRequest
 from tailrace.coordinator.durability.stopping import Aim, Stopping
 from tailrace.coordinator.job.attempts import Attempts
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never, Strategy
-from tailrace.coordinator.job.shutdown import Leaving
+from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Pace
-from tailrace.coordinator.output.origin import NOTHING, Origin, StartFrom
+from tailrace.coordinator.loops.loops import FROM_WORKER, FromWorker, Nests, NestSpec, WavePace
+from tailrace.coordinator.output.origin import NOTHING, RestoredOrigin, StartFrom
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
@@ -45,7 +45,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import WasReset
-from tailrace.protocol.replay import Gained, Known, Replayed, Restored, Severed
+from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.ending import Ending
@@ -73,7 +73,7 @@ class Coordinator:
         start_from: StartFrom = NOTHING,
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
-        pace: Pace | None = None,
+        pace: WavePace | None = None,
         no_savepoints: str = "",
         standbys: int | None = None,
         replicas: int = 1,
@@ -92,10 +92,10 @@ class Coordinator:
         self.nests = Nests(nests, pace)
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempts = Attempts()
-        origin = Origin(job, run_id, "" if checkpoints is None else checkpoints.origin, start_from)
+        origin = RestoredOrigin(job, run_id, "" if checkpoints is None else checkpoints.origin, start_from)
         self.durability = Durability(job, run_id, incarnation, self.checkpoints, origin, abandoned, self.limits)
         self._no_savepoints = no_savepoints
-        self._leaving = Leaving(self.limits)
+        self._leaving = Shutdown(self.limits)
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth)
         self.replacements = Replacements(self.limits, self.roster, self.durability, self.nests, self.takeovers)
@@ -216,7 +216,7 @@ class Coordinator:
             case OperatorEvent():
                 self.takeovers.sent_event(index, message.vertex)
                 self._relay(message, index, now)
-            case Gained() | Known() | Severed() | Restored() | Replayed():
+            case Gained() | KnownHistory() | Severed() | Restored() | ReplayDone():
                 self._of_replacing(index, message, now)
             case Ack() if self.course.ending:
                 self.actions.append(Delete([message.file]))  # sent before the worker heard of the end
@@ -346,7 +346,7 @@ class Coordinator:
     def savepoint(self, who: Any, target: str, now: int) -> None:
         """Somebody wants a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry `who`."""
         refused = self._no_more() or self._no_savepoints or None
-        self.course.do(self.durability.request_savepoint(Request(who, target), refused), now)
+        self.course.do(self.durability.request_savepoint(SavepointRequest(who, target), refused), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 
@@ -458,11 +458,11 @@ class Coordinator:
 
     # Workers that are replaced.
 
-    def _of_replacing(self, index: int, message: Gained | Known | Severed | Restored | Replayed, now: int) -> None:
+    def _of_replacing(self, index: int, message: Gained | KnownHistory | Severed | Restored | ReplayDone, now: int) -> None:
         match message:
             case Gained():
                 self.takeovers.gained(index, message)
-            case Known():
+            case KnownHistory():
                 self.takeovers.know(index, message)
                 self.takeovers.failovers.known(message.slice, now)
                 self.course.maybe_resume(now)
@@ -470,7 +470,7 @@ class Coordinator:
                 self.takeovers.severed(index, message.peer, message.epoch, now)
             case Restored():
                 self.takeovers.failovers.restored(index, now)
-            case Replayed():
+            case ReplayDone():
                 self.course.replayed(index, message.heard, now)
 
     def _links_broken(self, now: int) -> Decisions:

@@ -87,7 +87,7 @@ class TupleClass:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class KeyRefusal:
     """Why the objects of a class cannot be keys, and what to do."""
 
     why: str
@@ -105,7 +105,7 @@ def any_seen() -> bool:
     return _seen
 
 
-def key_class(kind: type) -> KeyClass | Refusal | None:
+def key_class(kind: type) -> KeyClass | KeyRefusal | None:
     """The kind of a key's class; None for all other classes, which are decided elsewhere."""
     global _seen
     try:
@@ -113,7 +113,7 @@ def key_class(kind: type) -> KeyClass | Refusal | None:
     except KeyError:
         pass
     found = _looked_at(kind)
-    if not isinstance(found, Refusal):  # which may be over when the class is bound to its name
+    if not isinstance(found, KeyRefusal):  # which may be over when the class is bound to its name
         if len(_known) >= _MOST:
             _known.clear()
         _known[kind] = found
@@ -121,7 +121,7 @@ def key_class(kind: type) -> KeyClass | Refusal | None:
     return found
 
 
-def _looked_at(kind: type) -> KeyClass | Refusal | None:
+def _looked_at(kind: type) -> KeyClass | KeyRefusal | None:
     if issubclass(kind, Enum):
         return _enum(kind)
     if issubclass(kind, tuple):
@@ -144,12 +144,12 @@ def prefix_of(name: str) -> bytes:
 # Enums.
 
 
-def _enum(kind: type[Enum]) -> MemberClass | ValueClass | Refusal:
+def _enum(kind: type[Enum]) -> MemberClass | ValueClass | KeyRefusal:
     name = class_name(kind)
     if kind.__eq__ is not object.__eq__:
         return ValueClass(kind, name)
     if kind.__hash__ is not Enum.__hash__:
-        return Refusal("its class defines its own hash", "leave out __hash__, or use key.name")
+        return KeyRefusal("its class defines its own hash", "leave out __hash__, or use key.name")
     return _not_found(kind) or MemberClass(kind, name, prefix_of(name))
 
 
@@ -170,26 +170,26 @@ def _named_tuple(kind: type) -> TupleClass | None:
 # Dataclasses.
 
 
-def _record(kind: type) -> RecordClass | Refusal:
+def _record(kind: type) -> RecordClass | KeyRefusal:
     params: Any = kind.__dataclass_params__  # type: ignore[attr-defined]
     fields = dataclasses.fields(kind)
     if not params.frozen:
-        return Refusal("it is mutable", "declare its class with @dataclass(frozen=True)")
+        return KeyRefusal("it is mutable", "declare its class with @dataclass(frozen=True)")
     left_out = [field.name for field in fields if not field.compare]
     if left_out:
-        return Refusal(
+        return KeyRefusal(
             f"its == does not compare its field {left_out[0]!r} (compare=False)",
             f"leave {left_out[0]!r} out of the key, or let it be compared",
         )
     if not params.eq:
-        return Refusal(
+        return KeyRefusal(
             "its == does not compare its fields (eq=False)", "leave out eq=False, or use a tuple of its fields"
         )
     made = _as_dataclasses_make_it(tuple((field.name, field.hash) for field in fields))
     for method in ("__eq__", "__hash__"):
         if not _same_code(getattr(kind, method), getattr(made, method)):
             what = "==" if method == "__eq__" else "hash"
-            return Refusal(
+            return KeyRefusal(
                 f"its class defines its own {what}", f"leave out {method}, or use a tuple of what makes it equal"
             )
     names = tuple(field.name for field in fields)
@@ -232,15 +232,15 @@ def _same_code(method: Any, made: Any) -> bool:
     )
 
 
-def _odd_layout(kind: type, fields: tuple[str, ...]) -> Refusal | None:
+def _odd_layout(kind: type, fields: tuple[str, ...]) -> KeyRefusal | None:
     """A class whose objects hold more than their fields and attributes: they could not be made anew from these."""
     slots = [name for name in _slots(kind) if name not in fields and name not in ("__dict__", "__weakref__")]
     if slots:
-        return Refusal(f"its class has a slot {slots[0]!r} that is not a field", "make it a field, or leave it out")
+        return KeyRefusal(f"its class has a slot {slots[0]!r} that is not a field", "make it a field, or leave it out")
     try:
         object.__new__(kind)
     except TypeError:  # a dict or a list with fields
-        return Refusal("its class holds more than its fields (a dict or list?)", "use a tuple of what it holds")
+        return KeyRefusal("its class holds more than its fields (a dict or list?)", "use a tuple of what it holds")
     return None
 
 
@@ -255,10 +255,10 @@ def _slots(kind: type) -> Iterator[str]:
 # Classes by their names.
 
 
-def _not_found(kind: type) -> Refusal | None:
+def _not_found(kind: type) -> KeyRefusal | None:
     """Keys go to other processes and into checkpoints by the name of their class."""
     try:
         pickle.dumps(kind, 5)
     except Exception as error:
-        return Refusal(f"pickle does not find its class by name ({message_of(error)})", advice(error))
+        return KeyRefusal(f"pickle does not find its class by name ({message_of(error)})", advice(error))
     return None

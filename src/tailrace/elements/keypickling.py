@@ -18,9 +18,9 @@ from typing import Any
 
 from tailrace.elements.keyclasses import (
     KeyClass,
+    KeyRefusal,
     MemberClass,
     RecordClass,
-    Refusal,
     TupleClass,
     ValueClass,
     any_seen,
@@ -64,7 +64,7 @@ class _Pickler(pickle.Pickler):
             written = self._written[kind]
         except KeyError:
             known = key_class(kind)
-            written = None if known is None or isinstance(known, Refusal) else _Written(known)
+            written = None if known is None or isinstance(known, KeyRefusal) else _Written(known)
             self._written[kind] = written
         if written is None or not _is_key(written.known, obj):
             return NotImplemented
@@ -117,7 +117,7 @@ def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
 def found_class(called: str, name: str, fields: tuple[str, ...]) -> KeyClass:
     """The class of keys that were written. Raises `ChangedKeyClass`."""
     known = key_class(class_named(name, ChangedKeyClass))
-    if known is None or isinstance(known, Refusal) or _LETTERS[type(known)] != called or known.name != name:
+    if known is None or isinstance(known, KeyRefusal) or _LETTERS[type(known)] != called or known.name != name:
         raise ChangedKeyClass(f"class {dotted(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
     now = getattr(known, "fields", ())
     if now != fields:
@@ -153,8 +153,8 @@ def _member(known: MemberClass | ValueClass, name: str, canonical: bytes | None)
     raise ChangedKeyClass(f"class {dotted(known.name)} had a member {name} there, and no member has its value now")
 
 
-def _now(known: KeyClass | Refusal | None, name: str) -> str:
-    if isinstance(known, Refusal):
+def _now(known: KeyClass | KeyRefusal | None, name: str) -> str:
+    if isinstance(known, KeyRefusal):
         return f"now not a key: {known.why}; {known.advice}"
     if known is None:
         return "now neither a dataclass nor an Enum nor a named tuple"

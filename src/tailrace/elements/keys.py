@@ -19,7 +19,7 @@ from uuid import UUID
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from tailrace.elements.keyclasses import MemberClass, RecordClass, Refusal, key_class
+from tailrace.elements.keyclasses import KeyRefusal, MemberClass, RecordClass, key_class
 from tailrace.errors import TailraceError, message_of, shortened
 
 KEY_FORMAT = 2
@@ -305,7 +305,7 @@ def _inherited_encoder(key: object) -> Callable[[Any], bytes]:
                 return encode
             name = base.__name__
             raise _unsupported(key, f"it redefines the == of {name}", f"convert it to a plain {name}, or use a tuple")
-    if isinstance(known, Refusal):
+    if isinstance(known, KeyRefusal):
         raise _unsupported(key, known.why, known.advice)
     raise _unsupported(key, "it has no canonical form", _advice(key))
 

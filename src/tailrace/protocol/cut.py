@@ -25,7 +25,7 @@ Channel = TypeVar("Channel")
 
 
 @dataclass(slots=True)
-class Outcome(Generic[Channel]):
+class CutOutcome(Generic[Channel]):
     """What follows from an event, in this order: give up, release, cut."""
 
     given_up: list[int] = field(default_factory=list)
@@ -71,9 +71,9 @@ class Aligner(Generic[Channel]):
         self.announced.setdefault(cut, {})[channel] = None
         return first
 
-    def marker(self, channel: Channel, cut: int) -> Outcome[Channel]:
+    def marker(self, channel: Channel, cut: int) -> CutOutcome[Channel]:
         """The marker of a cut is read on a channel."""
-        outcome: Outcome[Channel] = Outcome()
+        outcome: CutOutcome[Channel] = CutOutcome()
         if self._over(cut) or (self.current is not None and cut < self.current):
             return outcome  # aborted, or overtaken: another channel will never deliver it
         if self.current is not None and cut > self.current:
@@ -86,9 +86,9 @@ class Aligner(Generic[Channel]):
         self._complete(outcome)
         return outcome
 
-    def ended(self, channel: Channel) -> Outcome[Channel]:
+    def ended(self, channel: Channel) -> CutOutcome[Channel]:
         """A channel ended."""
-        outcome: Outcome[Channel] = Outcome()
+        outcome: CutOutcome[Channel] = CutOutcome()
         self.live.pop(channel, None)
         if self.current is not None:
             self._complete(outcome)
@@ -97,9 +97,9 @@ class Aligner(Generic[Channel]):
                 self._make(cut, outcome)
         return outcome
 
-    def trigger(self, cut: int) -> Outcome[Channel]:
+    def trigger(self, cut: int) -> CutOutcome[Channel]:
         """The coordinator wants a cut. It is made here, unless markers will bring it."""
-        outcome: Outcome[Channel] = Outcome()
+        outcome: CutOutcome[Channel] = CutOutcome()
         if self._over(cut):
             return outcome
         if self.live:
@@ -121,24 +121,24 @@ class Aligner(Generic[Channel]):
             return False
         return all(channel in self.overtakable or channel in self.blocked for channel in self.live)
 
-    def overtake(self, cut: int) -> tuple[list[Channel], Outcome[Channel]]:
+    def overtake(self, cut: int) -> tuple[list[Channel], CutOutcome[Channel]]:
         """The next cut is made before all markers are read. Says on which channels they are not."""
         if not self.may_overtake(cut):
             raise ValueError(f"cut {cut} waits for channels that are never overtaken, or is not the next")
         missing = [channel for channel in self.live if channel not in self.blocked]
-        outcome: Outcome[Channel] = Outcome()
+        outcome: CutOutcome[Channel] = CutOutcome()
         self._make(cut, outcome)
         return missing, outcome
 
-    def do_again(self, cut: int) -> Outcome[Channel]:
+    def do_again(self, cut: int) -> CutOutcome[Channel]:
         """A cut that was made before, in another process, is made at once."""
-        outcome: Outcome[Channel] = Outcome()
+        outcome: CutOutcome[Channel] = CutOutcome()
         self._make(cut, outcome)
         return outcome
 
-    def abort(self, cut: int) -> Outcome[Channel]:
+    def abort(self, cut: int) -> CutOutcome[Channel]:
         """A cut will not be completed anywhere."""
-        outcome: Outcome[Channel] = Outcome()
+        outcome: CutOutcome[Channel] = CutOutcome()
         if cut > self.done:
             self._aborted.add(cut)
             self._triggered.discard(cut)
@@ -178,17 +178,17 @@ class Aligner(Generic[Channel]):
     def _over(self, cut: int) -> bool:
         return cut <= self.done or cut in self._aborted
 
-    def _complete(self, outcome: Outcome[Channel]) -> None:
+    def _complete(self, outcome: CutOutcome[Channel]) -> None:
         if self.current is not None and len(self.blocked) == len(self.live):
             self._make(self.current, outcome)
 
-    def _make(self, cut: int, outcome: Outcome[Channel]) -> None:
+    def _make(self, cut: int, outcome: CutOutcome[Channel]) -> None:
         self._finish(cut)
         self._release(outcome)
         outcome.block = False
         outcome.cuts.append(cut)
 
-    def _give_up(self, cut: int, outcome: Outcome[Channel]) -> None:
+    def _give_up(self, cut: int, outcome: CutOutcome[Channel]) -> None:
         self._finish(cut)
         self._release(outcome)
         outcome.given_up.append(cut)
@@ -200,6 +200,6 @@ class Aligner(Generic[Channel]):
         self._triggered = {one for one in self._triggered if one > cut}
         self.announced = {one: channels for one, channels in self.announced.items() if one > cut}
 
-    def _release(self, outcome: Outcome[Channel]) -> None:
+    def _release(self, outcome: CutOutcome[Channel]) -> None:
         outcome.release.extend(self.blocked)
         self.blocked = {}

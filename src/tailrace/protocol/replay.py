@@ -1,12 +1,12 @@
 """A worker takes the place of one that was lost, and the others go on.
 
 survivor                         coordinator                        replacement
-                           <-    Lost(slice, checkpoint)
-Known(slice, history, …)   ->                                 <-    Hello
+                           <-    WorkerLost(slice, checkpoint)
+KnownHistory(slice, history, …)   ->                                 <-    Hello
                            <-    Replaced(peer, checkpoint)   ->    Resume(deployment, history, …)
                                                               <-    Restored
       <- links between survivors and the replacement, over which what is kept goes once more ->
-                                                              <-    Replayed(heard)
+                                                              <-    ReplayDone(heard)
                                  what was said to the slice meanwhile ->
 
 *History.* What a worker has done (`task.journal.history`) goes to each other worker, and to the coordinator, before
@@ -64,7 +64,7 @@ class Severed(Message, frozen=True):
     epoch: int
 
 
-class Lost(Message, frozen=True):
+class WorkerLost(Message, frozen=True):
     """To survivors: the worker of this slice is lost. Nothing comes from it any more."""
 
     slice: int
@@ -74,7 +74,7 @@ class Lost(Message, frozen=True):
     """Which question it is: another one is asked when another worker is lost meanwhile."""
 
 
-class Known(Message, frozen=True):
+class KnownHistory(Message, frozen=True):
     """From a survivor: what it knows of the lost one."""
 
     slice: int
@@ -111,7 +111,7 @@ class Restored(Message, frozen=True):
     """From the replacement: its state is there, and functions are open. What it does again comes now."""
 
 
-class Replayed(Message, frozen=True):
+class ReplayDone(Message, frozen=True):
     """From the replacement: it is where the lost one was, and goes on."""
 
     heard: int

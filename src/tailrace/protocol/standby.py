@@ -6,7 +6,7 @@ standby                            coordinator
                                <-  StandBy(plan)         read the plan, import what it needs
    StandsBy                    ->
                                <-  Hold(checkpoint)      after each complete one: read what it has of these slices
-   Held(checkpoint)            ->
+   StateHeld(checkpoint)            ->
                                <-  TakeSlot(slot)        a worker is lost
    Hello(slot, place)          ->                        on the same link
                                <-  Welcome(epoch)        and what follows for whoever holds a slot
@@ -37,7 +37,7 @@ class Hold(Message, frozen=True):
     slots: list[int]
 
 
-class Held(Message, frozen=True):
+class StateHeld(Message, frozen=True):
     """From a standby: it has the state of these slices, as this checkpoint has it."""
 
     checkpoint: int

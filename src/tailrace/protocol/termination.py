@@ -2,8 +2,8 @@
 
     worker                                     coordinator
     Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with the frames counted
-    Moved(nest, watermark, live)           ->                  event time has moved on where it comes into the nest here
-                                           <-  StartWave(nest, wave, time)
+    EventTimeMoved(nest, watermark, live)           ->                  event time has moved on where it comes into the
+                                           nest here <-  StartWave(nest, wave, time)
     (each task cuts, and counts what is between its cut and those of the others)
     WaveReport(nest, wave, facts)          ->                  every task of the nest here has completed the wave
                                            <-  Release(nest, wave, times)        leaves may let event time pass
@@ -90,7 +90,7 @@ class Quiet(Message, frozen=True):
     coordinator has sent when it has done all that it was told."""
 
 
-class Moved(Message, frozen=True):
+class EventTimeMoved(Message, frozen=True):
     """Event time has moved on where it comes into the nest in this worker: at its entries, and at operators inside that
     assign timestamps."""
 
@@ -121,7 +121,7 @@ class ScopeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether one of its leaves here is idle."""
 
 
-class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+class WaveFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the tasks of a nest in one worker have found in one wave."""
 
     recorded: int = 0
@@ -144,7 +144,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a head here has read feedback since its newest rest."""
     scopes: list[ScopeFacts] = []
     live: int | None = None
-    """As in `Moved`, when the wave was complete here."""
+    """As in `EventTimeMoved`, when the wave was complete here."""
 
 
 class WaveReport(Message, frozen=True):
@@ -152,7 +152,7 @@ class WaveReport(Message, frozen=True):
 
     nest: int
     wave: int
-    facts: Facts
+    facts: WaveFacts
 
 
 class RoundReport(Message, frozen=True):

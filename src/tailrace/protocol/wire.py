@@ -26,14 +26,14 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Restored, Resume, Severed
+from tailrace.protocol.replay import Gained, KnownHistory, Replaced, ReplayDone, Restored, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
-from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EndLoop,
-    Moved,
+    EventTimeMoved,
     Quiet,
     Release,
     RoundReport,
@@ -69,21 +69,21 @@ AnyMessage = (
     | Reset
     | WasReset
     | Quiet
-    | Moved
+    | EventTimeMoved
     | WaveReport
     | RoundReport
     | Gained
     | Severed
-    | Lost
-    | Known
+    | WorkerLost
+    | KnownHistory
     | Resume
     | Replaced
     | Restored
-    | Replayed
+    | ReplayDone
     | StandBy
     | StandsBy
     | Hold
-    | Held
+    | StateHeld
     | TakeSlot
     | StartWave
     | Release

@@ -19,7 +19,7 @@ from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.coordinator import JobRunner
-from tailrace.runtime.driver.exits import Leaving
+from tailrace.runtime.driver.exits import EndingJob
 from tailrace.runtime.driver.finishedrun import FinishedRun
 from tailrace.runtime.driver.requests import Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.runtime.outpost.following import Follower
@@ -52,7 +52,7 @@ class Job:
     ) -> None:
         self._runner = runner
         self._plan = plan
-        self._leaving = Leaving(name, runner, self.exception, if_program_fails, on_signal)
+        self._leaving = EndingJob(name, runner, self.exception, if_program_fails, on_signal)
         """For when the program ends before the job."""
         self._stopped: tuple[Aim, Checkpoint | None] | None = None
         """What the last stop was to be, and what it has returned."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.state.format import TableInfo
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Backend(Protocol):
 
     operator: str
     """The operator's name, for errors."""
-    tables: dict[str, Table]
+    tables: dict[str, StateTable]
     on_inexact: Callable[[], None] | None
     """Set, before tables are declared, where another worker may have to go on from a checkpoint: then what is handed out
     behind a cut is what a restore from it would give. Called where it is not."""
@@ -62,7 +62,7 @@ class Backend(Protocol):
         encoding: str | None = None,
         group_by: Callable[[Any], Any] | None = None,
         in_memory: bool = False,
-    ) -> Table:
+    ) -> StateTable:
         """The table of this name; the same one each time. All are declared before anything is restored or frozen.
         `group_by` finds in a key of the table the key whose group it is in (None: itself). `in_memory` keeps the table
         as Python objects whatever the backend is."""

@@ -12,7 +12,7 @@ from tailrace.elements.pickling import advice
 from tailrace.errors import UserCodeError, error_text, shortened
 from tailrace.state.backend import Block
 from tailrace.state.codecs import Entries, immutable, pack, pickled_key
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 
 BLOCK_ENTRIES = 2_048
 """Entries of a block at most."""
@@ -44,14 +44,14 @@ class Encoder:
         self.subtask = subtask
         self._groups = groups
 
-    def group_of(self, table: Table, key: Any) -> int:
+    def group_of(self, table: StateTable, key: Any) -> int:
         """The key group of an entry. Raises `UserCodeError` where the key is of a kind that has none."""
         try:
             return table.group_of(self._groups, key)
         except UnsupportedKey as error:
             raise self.user_error(str(error)) from error
 
-    def value(self, table: Table, key: Any, value: Any) -> bytes:
+    def value(self, table: StateTable, key: Any, value: Any) -> bytes:
         """The bytes of a value. Raises `UserCodeError` where it cannot be saved."""
         try:
             return table.codec.encode(value)
@@ -59,7 +59,7 @@ class Encoder:
             what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
             raise self.user_error(f"{what} ({error_text(error)}); it is {shortened(value)}; {advice(error)}") from error
 
-    def check_key(self, table: Table, key: Any) -> None:
+    def check_key(self, table: StateTable, key: Any) -> None:
         """Raises `UserCodeError` where the key cannot be saved."""
         try:
             pickled_key(key)
@@ -78,7 +78,7 @@ class Blocks:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self._buckets: dict[tuple[int, int], tuple[Table, _Bucket]] = {}
+        self._buckets: dict[tuple[int, int], tuple[StateTable, _Bucket]] = {}
         self._ready: list[Block] = []
         self.touched: set[int] = set()
         """Groups that have got an entry."""
@@ -92,14 +92,14 @@ class Blocks:
         """Drops the entries that are not in a block yet."""
         self._buckets = {}
 
-    def _bucket(self, table: Table, group: int) -> _Bucket:
+    def _bucket(self, table: StateTable, group: int) -> _Bucket:
         found = self._buckets.get((table.index, group))
         if found is None:
             found = self._buckets[table.index, group] = table, _Bucket()
             self.touched.add(group)
         return found[1]
 
-    def delete(self, table: Table, group: int, key: Any) -> None:
+    def delete(self, table: StateTable, group: int, key: Any) -> None:
         """The key is gone."""
         bucket = self._bucket(table, group)
         bucket.deleted.append(key)
@@ -107,7 +107,7 @@ class Blocks:
         if bucket.count >= BLOCK_ENTRIES or bucket.size >= BLOCK_BYTES:
             self._close(table, group, bucket)
 
-    def put(self, table: Table, group: int, key: Any, value: Any, data: bytes | None) -> None:
+    def put(self, table: StateTable, group: int, key: Any, value: Any, data: bytes | None) -> None:
         """An entry, with the bytes of its value where they are known."""
         bucket = self._bucket(table, group)
         if data is None and (table.codec.name != "pickle" or not immutable(value)):
@@ -130,7 +130,7 @@ class Blocks:
         if bucket.count >= BLOCK_ENTRIES or bucket.size >= BLOCK_BYTES:
             self._close(table, group, bucket)
 
-    def put_all(self, table: Table, group: int, keys: list[Any], encoded: list[bytes]) -> None:
+    def put_all(self, table: StateTable, group: int, keys: list[Any], encoded: list[bytes]) -> None:
         """Entries of one group, with the bytes of their values."""
         bucket = self._bucket(table, group)
         count, size = bucket.count + len(keys), bucket.size + sum(map(len, encoded))
@@ -142,7 +142,7 @@ class Blocks:
         bucket.singles += encoded
         bucket.count, bucket.size = count, size
 
-    def _close(self, table: Table, group: int, bucket: _Bucket) -> None:
+    def _close(self, table: StateTable, group: int, bucket: _Bucket) -> None:
         del self._buckets[table.index, group]
         self._ready.append(self._block(table, group, bucket))
 
@@ -153,7 +153,7 @@ class Blocks:
             self._ready.append(self._block(table, place[1], bucket))
             yield 8 + bucket.count // 8
 
-    def _block(self, table: Table, group: int, bucket: _Bucket) -> Block:
+    def _block(self, table: StateTable, group: int, bucket: _Bucket) -> Block:
         entries = Entries(bucket.keys, bucket.values, bucket.single_keys, bucket.singles, bucket.deleted)
         try:
             data = pack(entries)

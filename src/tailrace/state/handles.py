@@ -19,7 +19,7 @@ from tailrace.elements.callables import misfit_function, set_checked
 from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 from tailrace.state.views import ListView, MapView
 
 _MISSING: Any = object()
@@ -74,7 +74,7 @@ class State:
     __slots__ = ("_holder", "_table", "_top", "encoding", "name", "type")
 
     _holder: KeyHolder
-    _table: Table
+    _table: StateTable
     _top: dict[Any, Any]
     """The top layer of the table; another one after each freeze."""
 

@@ -31,7 +31,7 @@ from tailrace.state.exactbase import ExactBase, Stored
 from tailrace.state.format import TableInfo
 from tailrace.state.generations import Generation
 from tailrace.state.restoring import Restoring
-from tailrace.state.tables import Base, Layer, MemoryBase, Table
+from tailrace.state.tables import Base, Layer, MemoryBase, StateTable
 
 SMALL = 20_000
 """Entries up to which each checkpoint writes all of an operator's state."""
@@ -60,7 +60,7 @@ class LayeredBackend:
         """Entries up to which each checkpoint writes all of the operator's state; None: `SMALL`."""
         self.allow_dropped = allow_dropped if isinstance(allow_dropped, bool) else uid in allow_dropped
         """Whether state of a checkpoint that is not declared any more is left behind instead of refused."""
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, StateTable] = {}
         self.written: dict[int, int] = {}
         """Key group with a confirmed chain -> the checkpoint that last wrote it as a whole (0: one before the restore)."""
         self.generations: list[Generation] = []
@@ -126,7 +126,7 @@ class LayeredBackend:
         encoding: str | None = None,
         group_by: Callable[[Any], Any] | None = None,
         in_memory: bool = False,
-    ) -> Table:
+    ) -> StateTable:
         """The table of this name; the same one each time."""
         found = self.tables.get(name)
         if found is None:
@@ -137,7 +137,7 @@ class LayeredBackend:
             base = MemoryBase() if in_memory else self.make_base(index, codec, self._grouping(group_by))
             if exact and base.mutable:
                 base = ExactBase(codec)
-            found = self.tables[name] = Table(index, info, type, codec, base, group_by)
+            found = self.tables[name] = StateTable(index, info, type, codec, base, group_by)
             found.exact = self._as_stored if exact else None
         return found
 
@@ -200,7 +200,7 @@ class LayeredBackend:
             kept.pop()
             self._must.update(self.written)
 
-    def _hurry(self, table: Table, key: Any, value: Any) -> None:
+    def _hurry(self, table: StateTable, key: Any, value: Any) -> None:
         """An object from below is about to be handed out, and may be changed in place: encodes it if it is still to be."""
         early = self._early[table.index]
         if key in early:
@@ -217,7 +217,7 @@ class LayeredBackend:
             self._failed = error  # `encode` raises it: the reader of the state did nothing wrong
             early[key] = b""
 
-    def _as_stored(self, table: Table, key: Any, value: Any) -> Any:
+    def _as_stored(self, table: StateTable, key: Any, value: Any) -> Any:
         """A value of a frozen layer as a checkpoint gives it. The value itself stays in the layer, and nobody changes it."""
         early = {} if self._current is None else self._early[table.index]
         if key not in early:
@@ -243,7 +243,7 @@ class LayeredBackend:
                 raise self._failed
         return self._blocks.take(), self._work is None
 
-    def _encoding(self, made: Generation, tables: list[Table], whole_cut: bool) -> Iterator[int]:
+    def _encoding(self, made: Generation, tables: list[StateTable], whole_cut: bool) -> Iterator[int]:
         """The pieces of work after a freeze; each says about how many entries it was."""
         self._choose(tables, whole_cut)
         for table in tables:
@@ -259,7 +259,7 @@ class LayeredBackend:
         yield from self._blocks.close()
         yield from self._wholes(made, tables, sorted(whole))
 
-    def _choose(self, tables: list[Table], whole_cut: bool) -> None:
+    def _choose(self, tables: list[StateTable], whole_cut: bool) -> None:
         """Which groups are written as a whole, but for those that have to be. `whole_cut`: all of them."""
         self._known, self._whole = set(self.written), set(self._must)
         self._overlapping = len(self.generations) > 1
@@ -285,7 +285,7 @@ class LayeredBackend:
         return self._everything or group in self._whole or group not in self._known
 
     def _drain(
-        self, table: Table, changed: set[Any], emit: Callable[[Table, int, Any, Any, bytes | None], None] | None
+        self, table: StateTable, changed: set[Any], emit: Callable[[StateTable, int, Any, Any, bytes | None], None] | None
     ) -> Iterator[int]:
         """Moves the frozen layer of a table into its base, a portion at a time."""
         frozen, base = table.frozen, table.base
@@ -324,7 +324,7 @@ class LayeredBackend:
             yield count
         table.drained()
 
-    def _drain_deleted(self, table: Table, frozen: Layer, changed: set[Any], quietly: bool, noted: bool) -> int:
+    def _drain_deleted(self, table: StateTable, frozen: Layer, changed: set[Any], quietly: bool, noted: bool) -> int:
         """Removes a portion of the deleted keys of a frozen layer from the base; says how many. `noted`: each of them is
         noted as changed."""
         deleted = frozen.deleted
@@ -344,7 +344,7 @@ class LayeredBackend:
         table.base.commit()
         return count
 
-    def _earlier(self, table: Table, drained: set[Any]) -> Iterator[int]:
+    def _earlier(self, table: StateTable, drained: set[Any]) -> Iterator[int]:
         """Keys that earlier freezes with unconfirmed checkpoints changed, and this one did not."""
         older, early, base = self._older[table.index], self._early[table.index], table.base
         for i, keys in enumerate(older):
@@ -365,7 +365,7 @@ class LayeredBackend:
                         self._blocks.put(table, group, found[0], found[1], early.get(key, found[2]))
                 yield len(portion)
 
-    def _wholes(self, made: Generation, tables: list[Table], groups: list[int]) -> Iterator[int]:
+    def _wholes(self, made: Generation, tables: list[StateTable], groups: list[int]) -> Iterator[int]:
         """The groups that are written as a whole: all tables of each."""
         for group in groups:
             nothing = True

@@ -19,7 +19,7 @@ from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpa
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 
 
 class Restoring:
@@ -29,7 +29,7 @@ class Restoring:
         self,
         encoder: Encoder,
         uid: str,
-        tables: Mapping[str, Table],
+        tables: Mapping[str, StateTable],
         allow_dropped: bool,
     ) -> None:
         self._encoder = encoder
@@ -76,7 +76,7 @@ class Restoring:
                 f"type that it had, or give the new state another name"
             ) from error
 
-    def _decoder(self, table: TableInfo, mine: Table) -> Decode | None:
+    def _decoder(self, table: TableInfo, mine: StateTable) -> Decode | None:
         """How values of the checkpoint are read; None where they are left behind."""
         if table not in self._decoders:
             try:
@@ -93,7 +93,7 @@ class Restoring:
         return self._decoders[table]
 
     @staticmethod
-    def _changes(table: TableInfo, mine: Table, decode: Decode | None) -> bool:
+    def _changes(table: TableInfo, mine: StateTable, decode: Decode | None) -> bool:
         """Whether values are of other classes now, so that what was encoded is not what would be encoded of them. Bytes of
         msgspec that went on would have other defaults in the version after this one."""
         if table.encoding == "pickle":
@@ -103,7 +103,7 @@ class Restoring:
     def _other_class(self, table: TableInfo, error: ChangedClass) -> IncompatibleState:
         return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
 
-    def _check_groups(self, table: Table, group: int, found: Entries) -> None:
+    def _check_groups(self, table: StateTable, group: int, found: Entries) -> None:
         """Keys of classes that were written before classes were compared. Under the class of today one may be another
         key, and that is nearly always of another key group."""
         for key in chain(found.keys, found.single_keys, found.deleted):
@@ -122,7 +122,7 @@ class Restoring:
     def _who(self) -> str:
         return f"operator {self._encoder.operator!r} (uid {self._uid!r})"
 
-    def _declared(self, table: TableInfo) -> Table | None:
+    def _declared(self, table: TableInfo) -> StateTable | None:
         mine = self._tables.get(table.name)
         if mine is not None and mine.kind == table.kind and takes(table.type, table.encoding, table.classes, mine.type):
             return mine
@@ -142,7 +142,7 @@ class Restoring:
             f"the new state another name, or start with allow_dropped_state to leave the old one behind"
         )
 
-    def _load(self, table: Table, group: int, found: Entries, decode: Callable[[Any], Any], same: bool) -> None:
+    def _load(self, table: StateTable, group: int, found: Entries, decode: Callable[[Any], Any], same: bool) -> None:
         """`same`: whether encoded values are as the table would encode them."""
         base = table.base
         for key in found.deleted:

@@ -221,7 +221,7 @@ class MemoryBase:
         return iter(self.values.items())
 
 
-class Table:
+class StateTable:
     """A mapping from `plain_key`s to the values of one state.
 
     A handle that reads `top` directly asks `find` for what it misses there, and appends itself to `users`: at each freeze
@@ -254,9 +254,9 @@ class Table:
         """Whether there is, or was, anything below `top`."""
         self.replaced = False
         """Whether its tuples are replaced as a whole and never changed, as the operator says that declares it."""
-        self.hurry: Callable[[Table, Any, Any], None] | None = None
+        self.hurry: Callable[[StateTable, Any, Any], None] | None = None
         """While a checkpoint is encoded: encodes an object that is about to be handed out."""
-        self.exact: Callable[[Table, Any, Any], Any] | None = None
+        self.exact: Callable[[StateTable, Any, Any], Any] | None = None
         """Where another worker may go on from a checkpoint: gives a value of the frozen layer as its bytes give it."""
         self.users: list[ReadsTop] = []
         self.front: Front | None = None

@@ -27,7 +27,7 @@ GROUPS_AT_ONCE = 32 << 20
 """Bytes of state that one task reads, about."""
 
 
-class Rows(NamedTuple):
+class EntryRows(NamedTuple):
     """Entries as rows, column by column."""
 
     keys: Sequence[Any]
@@ -56,7 +56,7 @@ class StateColumns:
     def schema(self) -> pa.Schema:
         """The columns, with types of Arrow; where a type is not declared, after a look at some entries. Raises `NoColumn`
         where they need another form."""
-        sample: Rows | None = None
+        sample: EntryRows | None = None
         fields = []
         for name in ("key", "value"):
             how, found = self._how[name], None
@@ -88,7 +88,7 @@ class StateColumns:
             f'.option("{name}s", "text"), or pickled, .option("{name}s", "pickle")'
         )
 
-    def _sample(self) -> Rows:
+    def _sample(self) -> EntryRows:
         keys, values = list[Any](), list[Any]()
         for groups in in_samples(self.stored.weights(self.uid, {self.table.name})):
             for one in self.stored.entries(self.uid, {self.table.name}, groups):
@@ -97,7 +97,7 @@ class StateColumns:
                 values += rows.values
             if len(keys) >= SAMPLE:
                 break
-        return Rows(keys, values, None)
+        return EntryRows(keys, values, None)
 
     def parts(self, most: int | None = None) -> list[tuple[int, int]]:
         """Key groups [first, last) that are read together: about as many bytes each, and with `most` no more of them. None
@@ -119,9 +119,9 @@ class StateColumns:
             if name not in there:
                 raise ConfigError(f"{self._who} has the columns {', '.join(there)}, and no column {name!r}")
 
-    def _gathered(self, groups: tuple[int, int]) -> Iterator[Rows]:
+    def _gathered(self, groups: tuple[int, int]) -> Iterator[EntryRows]:
         """Small key groups together."""
-        waiting: list[Rows] = []
+        waiting: list[EntryRows] = []
         count = 0
         for one in self.stored.entries(self.uid, {self.table.name}, groups):
             rows = self._rows(one)
@@ -133,15 +133,15 @@ class StateColumns:
         if count:
             yield _joined(waiting)
 
-    def _rows(self, one: GroupEntries) -> Rows:
+    def _rows(self, one: GroupEntries) -> EntryRows:
         if not self.windowed:
-            return Rows(list(one.entries), list(one.entries.values()), None)
+            return EntryRows(list(one.entries), list(one.entries.values()), None)
         keys = chain.from_iterable(repeat(key, len(windows)) for key, windows in one.entries.items())
         windows = list(one.entries.values())
         values = chain.from_iterable(each.values() for each in windows)
-        return Rows(list(keys), list(values), list(chain.from_iterable(windows)))
+        return EntryRows(list(keys), list(values), list(chain.from_iterable(windows)))
 
-    def _column(self, rows: Rows, field: pa.Field) -> pa.Array:
+    def _column(self, rows: EntryRows, field: pa.Field) -> pa.Array:
         if field.name == "namespace":
             return moments(rows.starts or [], field)
         values = rows.keys if field.name == "key" else rows.values
@@ -178,11 +178,11 @@ def moments(micros: Sequence[int], field: pa.Field) -> pa.Array:
     return pa.array(np.array(micros, np.int64)).cast(field.type)
 
 
-def _joined(rows: list[Rows]) -> Rows:
+def _joined(rows: list[EntryRows]) -> EntryRows:
     if len(rows) == 1:
         return rows[0]
     starts = None if rows[0].starts is None else list(chain.from_iterable(one.starts or () for one in rows))
-    return Rows(
+    return EntryRows(
         list(chain.from_iterable(one.keys for one in rows)),
         list(chain.from_iterable(one.values for one in rows)),
         starts,

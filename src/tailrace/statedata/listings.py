@@ -196,7 +196,7 @@ def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]
     return {uid for uid, split in left if any(folder in split for folder in within)}
 
 
-class Timers(Listing):
+class TimerListing(Listing):
     """The timers of an operator that are set; those of a window have its start as namespace."""
 
     columns: tuple[tuple[str, pa.DataType], ...] = (("key", _TEXT), ("time", MOMENT), ("clock", _TEXT))
@@ -224,7 +224,7 @@ class Timers(Listing):
                 yield (*key, time, clock) if self.windowed else (key, time, clock)
 
 
-class InFlight(Listing):
+class InFlightListing(Listing):
     """The records that barriers had overtaken; or, of loops, those that were on their way around."""
 
     columns = (
@@ -288,12 +288,12 @@ def view_of(
             raise CheckpointNotFound(f"{stored.url}: say of which operator, with its uid; {stored.contents()}")
         return StateColumns(stored, uid, state, keys, values or "columns")
     if what == "timers":
-        return Timers(stored, keys, _one_with_timers(stored, uid))
+        return TimerListing(stored, keys, _one_with_timers(stored, uid))
     if what == "operators":
         return Operators(stored, values or "text")
     if what == "positions":
         return Positions(stored, values or "text", uid)
-    return InFlight(stored, values or "text", uid, what == "feedback")
+    return InFlightListing(stored, values or "text", uid, what == "feedback")
 
 
 def _one_with_timers(stored: StoredCheckpoint, uid: str | None) -> str:

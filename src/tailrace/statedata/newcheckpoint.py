@@ -34,7 +34,7 @@ _AT_ONCE = 64 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckpointPlan:
     """What becomes a savepoint."""
 
     job: str
@@ -75,7 +75,7 @@ def check_alone(base: StoredCheckpoint, dropped: Collection[str] = ()) -> None:
         )
 
 
-def complete(store: Store, plan: Plan, written: Sequence[StateFile], now: int, run_id: str) -> str:
+def complete(store: Store, plan: CheckpointPlan, written: Sequence[StateFile], now: int, run_id: str) -> str:
     """Writes what is taken over, and the manifest; gives the path of the folder. `written` are the files of the changed
     operators, and `now` is the time, int64 microseconds since 1970. Raises `ConfigError` where a file that was written
     cannot be seen from here."""
@@ -131,7 +131,7 @@ def _without(sizes: Mapping[str, int], dropped: Collection[str]) -> dict[str, in
     return {uid: size for uid, size in sizes.items() if uid not in dropped}
 
 
-def _records(plan: Plan) -> list[OperatorRecord]:
+def _records(plan: CheckpointPlan) -> list[OperatorRecord]:
     changed = {one.uid: one for one in plan.changed}
     found = []
     for record in plan.base.manifest.operators if plan.base is not None else ():
@@ -165,7 +165,7 @@ def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence
 # What is taken over.
 
 
-def _take_over(store: Store, plan: Plan, base: StoredCheckpoint) -> tuple[StateFile, list[Prepared]]:
+def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tuple[StateFile, list[Prepared]]:
     name = state_file(INCARNATION, CHECKPOINT, 0, 0)
     index = Index(plan.job, INCARNATION, CHECKPOINT, 0, plan.max_parallelism)
     logs = [log for one in base.indexes.values() for log in one.logs]
@@ -193,7 +193,7 @@ def _take_over(store: Store, plan: Plan, base: StoredCheckpoint) -> tuple[StateF
     return StateFile(0, name, builder.offset), prepared
 
 
-def _unpublished(plan: Plan, base: StoredCheckpoint) -> list[Prepared]:
+def _unpublished(plan: CheckpointPlan, base: StoredCheckpoint) -> list[Prepared]:
     """Output that may not be visible, and that nobody else may ever publish."""
     if origin_at(base.store, base.name).marked():
         return []
@@ -204,7 +204,7 @@ def _placed(builder: FileBuilder, base: StoredCheckpoint, data: bytes | Placed) 
     return builder.add_prepared(read_placed(base.store, data)) if isinstance(data, Placed) else data
 
 
-def _copy_logs(builder: FileBuilder, plan: Plan, base: StoredCheckpoint, send: Callable[[], None]) -> None:
+def _copy_logs(builder: FileBuilder, plan: CheckpointPlan, base: StoredCheckpoint, send: Callable[[], None]) -> None:
     copies: dict[Any, ChannelLog] = {}
     for file, index in base.indexes.items():
         for one in read_logs(base.store, file, index):

@@ -30,7 +30,7 @@ OURS = ("timers", "rounds")
 """Kinds of tables that Tailrace keeps beside what a user has declared."""
 
 
-class Held(NamedTuple):
+class TableSize(NamedTuple):
     """How much of one table a restore reads, deltas and deletions counted."""
 
     entries: int
@@ -120,12 +120,12 @@ class StoredCheckpoint:
             said.append(f"{one.uid!r} ({one.name}) with {', '.join(states) or 'no keyed state'}")
         return f"it has the operators {'; '.join(said)}" if said else "it has no operators"
 
-    def held(self) -> dict[tuple[str, str], Held]:
+    def held(self) -> dict[tuple[str, str], TableSize]:
         """(uid, table) -> how much a restore reads of it."""
-        found: dict[tuple[str, str], Held] = {}
+        found: dict[tuple[str, str], TableSize] = {}
         for (uid, table, _), one in self._by_group.items():
-            before = found.get((uid, table), Held(0, 0))
-            found[uid, table] = Held(before.entries + one.entries, before.bytes + one.bytes)
+            before = found.get((uid, table), TableSize(0, 0))
+            found[uid, table] = TableSize(before.entries + one.entries, before.bytes + one.bytes)
         return found
 
     def weights(self, uid: str, tables: Collection[str]) -> dict[int, int]:
@@ -137,7 +137,7 @@ class StoredCheckpoint:
         return found
 
     @cached_property
-    def _by_group(self) -> dict[tuple[str, str, int], Held]:
+    def _by_group(self) -> dict[tuple[str, str, int], TableSize]:
         indexes = dict(self.indexes)
         wanted: dict[str, set[tuple[str, int]]] = {}
         for index in self.indexes.values():
@@ -145,7 +145,7 @@ class StoredCheckpoint:
                 for group, chain in part.chains.items():
                     for i in chain:
                         wanted.setdefault(index.files[i], set()).add((part.uid, group))
-        found: dict[tuple[str, str, int], Held] = {}
+        found: dict[tuple[str, str, int], TableSize] = {}
         for name, groups in wanted.items():
             if name not in indexes:
                 with self.reading("its files"):
@@ -154,8 +154,8 @@ class StoredCheckpoint:
                 for block in part.blocks:
                     if (part.uid, block.group) in groups:
                         place = part.uid, part.tables[block.table].name, block.group
-                        before = found.get(place, Held(0, 0))
-                        found[place] = Held(before.entries + block.count, before.bytes + block.length)
+                        before = found.get(place, TableSize(0, 0))
+                        found[place] = TableSize(before.entries + block.count, before.bytes + block.length)
         return found
 
     # Entries.

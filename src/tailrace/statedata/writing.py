@@ -27,7 +27,7 @@ from tailrace.state.format import Index, OperatorPart, TableInfo
 from tailrace.state.manifest import StateFile
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file
-from tailrace.state.tables import MemoryBase, Table
+from tailrace.state.tables import MemoryBase, StateTable
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.values import is_tuple, state_values
 from tailrace.storage.opening import open_folder
@@ -62,7 +62,7 @@ class NewTable:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptTables:
     """Tables that go on as another checkpoint has them."""
 
     path: str
@@ -82,7 +82,7 @@ class OperatorJob:
     uid: str
     name: str
     tables: tuple[NewTable, ...]
-    kept: Kept | None = None
+    kept: KeptTables | None = None
     parts: int = 1
     """So many files are written of it."""
     first_slot: int = 0
@@ -243,7 +243,7 @@ def marker_rows(parts: int) -> list[tuple[int, int, int, bytes]]:
 
 
 def changed_entries(
-    job: OperatorJob, table: int, kept: Kept, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
+    job: OperatorJob, table: int, kept: KeptTables, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
 ) -> Iterator[pa.RecordBatch]:
     """The entries that a function makes of those of the one table in `kept`. Raises `UserCodeError` where the function
     does, and `IncompatibleState` for a value that the state does not take."""
@@ -333,7 +333,7 @@ class _Part:
         encoder = Encoder(job.name, 0, KeyGroups(job.max_parallelism))
         self.blocks = Blocks(encoder)
         self.tables = [
-            Table(i, one.info, one.type, one.codec(), MemoryBase(), None) for i, one in enumerate(job.tables)
+            StateTable(i, one.info, one.type, one.codec(), MemoryBase(), None) for i, one in enumerate(job.tables)
         ]
         self.seen: set[Any] = set()
         self.table = -1

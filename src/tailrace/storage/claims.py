@@ -14,7 +14,7 @@ from tailrace.errors import CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.paths import claim_name, closed_mark, ready_mark
 from tailrace.state.takeover import Holder, barred_by, overtaken_by
 from tailrace.storage.filesystem import Folder
-from tailrace.storage.processes import Owner, Process, this_process
+from tailrace.storage.processes import Owner, ProcessId, this_process
 from tailrace.storage.seals import seal_before
 from tailrace.storage.slots import incarnations_in, owner_of
 
@@ -26,7 +26,7 @@ class Claims:
     """Those of one run of the job `job`. Nothing is claimed when this is made."""
 
     def __init__(
-        self, folder: Folder, job: str, process: Process | None = None, nonce: Callable[[], str] | None = None
+        self, folder: Folder, job: str, process: ProcessId | None = None, nonce: Callable[[], str] | None = None
     ) -> None:
         self.held: list[int] = []
         """The incarnations that this object has claimed: those of one run."""
@@ -132,7 +132,7 @@ class Claims:
         with contextlib.suppress(FileExistsError):
             self._folder.create(closed_mark(incarnation), b"closed\n")
 
-    def _me(self) -> Process:
+    def _me(self) -> ProcessId:
         if self._process is None:
             self._process = this_process()
         return self._process

@@ -28,7 +28,7 @@ from tailrace.state.codecs import Codec, immutable, pickled_key
 from tailrace.state.comingback import comes_back
 from tailrace.state.generations import Generation
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.tables import MISSING, Base, Entry, Portion, Table
+from tailrace.state.tables import MISSING, Base, Entry, Portion, StateTable
 
 TOP_ENTRIES = 100_000
 """Entries of a table that are kept as Python objects between two checkpoints, at most."""
@@ -292,7 +292,7 @@ class DiskBackend(LayeredBackend):
             if isinstance(table.base, DiskBase) and (table.top or table.deleted or table.frozen is not None):
                 self._relieve(table, table.base)
 
-    def _relieve(self, table: Table, base: DiskBase) -> None:
+    def _relieve(self, table: StateTable, base: DiskBase) -> None:
         limit = self._limit(table)
         over = len(table.top) - limit
         if over < _GENTLY <= over + limit // _ROOM:
@@ -321,7 +321,7 @@ class DiskBackend(LayeredBackend):
         base.commit()
         table.layered = True
 
-    def _limit(self, table: Table) -> int:
+    def _limit(self, table: StateTable) -> int:
         """How many entries the top layer may have. Looks again at some whenever there are twice as many."""
         entries = len(table.top)
         looked, limit = self._limits.get(table.name, (0, self.top_entries))

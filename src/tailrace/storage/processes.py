@@ -30,7 +30,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessId:
     """A process, as its owner text names it."""
 
     host: str
@@ -42,9 +42,9 @@ class Process:
         return owner.host == self.host and started(owner.pid) == owner.started
 
 
-def this_process() -> Process:
+def this_process() -> ProcessId:
     """The one that asks."""
-    return Process(socket.gethostname(), os.getpid(), started(os.getpid()) or "")
+    return ProcessId(socket.gethostname(), os.getpid(), started(os.getpid()) or "")
 
 
 def started(pid: int) -> str | None:

@@ -56,7 +56,7 @@ from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
-from tailrace.storage.processes import Owner, Process
+from tailrace.storage.processes import Owner, ProcessId
 from tailrace.storage.pruning import Surplus, dead_in, runs_in, surplus_in
 from tailrace.storage.slots import (
     POINTER,
@@ -96,7 +96,7 @@ class Store:
         storage_options: Mapping[str, Any] | None = None,
         *,
         folder: Folder | None = None,
-        process: Process | None = None,
+        process: ProcessId | None = None,
         nonce: Callable[[], str] | None = None,
     ) -> None:
         self.job = job

@@ -45,7 +45,7 @@ def pauses_within(seconds: float) -> tuple[float, ...]:
     raise AssertionError
 
 
-class Part:
+class SpillFile:
     """What becomes one file, or is one."""
 
     __slots__ = ("checksum", "data", "end", "live", "made", "name")
@@ -62,8 +62,8 @@ class Part:
         self.checksum = 0
 
 
-class Ref(NamedTuple):
-    part: Part
+class StoredRef(NamedTuple):
+    part: SpillFile
     offset: int
     length: int
 
@@ -88,9 +88,9 @@ class StoredSpill:
         self._folder, self._prefix, self._what = folder, prefix, what
         self._part_bytes, self._pauses = part_bytes, pauses
         self._numbers = 0
-        self._current: Part | None = None
-        self._full: set[Part] = set()
-        self._last: tuple[Part, bytes] | None = None
+        self._current: SpillFile | None = None
+        self._full: set[SpillFile] = set()
+        self._last: tuple[SpillFile, bytes] | None = None
         """The part that was read last, and what is in it: frames are wanted mostly in order."""
         self._error: str | None = None
         """Why a file could not be made."""
@@ -99,15 +99,15 @@ class StoredSpill:
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def append(self, data: bytes) -> Ref:
+    def append(self, data: bytes) -> StoredRef:
         """Stores bytes. Raises `TailraceError` where the storage has refused earlier ones for too long."""
         part = self._current
         if part is None:
             self._numbers += 1
-            part = self._current = Part(kept_file(self._prefix, self._numbers))
+            part = self._current = SpillFile(kept_file(self._prefix, self._numbers))
         assert isinstance(part.data, bytearray)
         part.data += data
-        ref = Ref(part, part.end, len(data))
+        ref = StoredRef(part, part.end, len(data))
         part.end += len(data)
         part.live += 1
         self.held += len(data)
@@ -122,7 +122,7 @@ class StoredSpill:
             raise TailraceError(self._error)
         return ref
 
-    def read(self, ref: Ref) -> bytes:
+    def read(self, ref: StoredRef) -> bytes:
         """The stored bytes. Raises `TailraceError` where the storage does not give them."""
         part, offset, length = ref
         data = part.data
@@ -132,7 +132,7 @@ class StoredSpill:
             data = self._last[1]
         return bytes(memoryview(data)[offset : offset + length])
 
-    def release(self, ref: Ref) -> None:
+    def release(self, ref: StoredRef) -> None:
         """The bytes are not needed any more."""
         part = ref.part
         part.live -= 1
@@ -159,7 +159,7 @@ class StoredSpill:
         if self._thread is not None:
             self._thread.join()
 
-    def _forget(self, part: Part) -> None:
+    def _forget(self, part: SpillFile) -> None:
         self._full.discard(part)
         if self._last is not None and self._last[0] is part:
             self._last = None
@@ -171,7 +171,7 @@ class StoredSpill:
             self._thread.start()
         self._todo.put(work)
 
-    def _read(self, part: Part) -> bytes:
+    def _read(self, part: SpillFile) -> bytes:
         try:
             data = self._tried(lambda: self._folder.read(part.name))
         except Exception as error:
@@ -198,7 +198,7 @@ class StoredSpill:
         while (work := self._todo.get()) is not None:
             work()
 
-    def _make(self, part: Part) -> None:
+    def _make(self, part: SpillFile) -> None:
         data = part.data
         assert isinstance(data, bytes)
         try:
@@ -215,11 +215,11 @@ class StoredSpill:
         finally:
             self._room.release()
 
-    def _create(self, part: Part, data: bytes) -> None:
+    def _create(self, part: SpillFile, data: bytes) -> None:
         with contextlib.suppress(FileExistsError):  # by a try that seemed to have failed: nobody else has such names
             self._folder.create(part.name, data)
 
-    def _delete(self, part: Part) -> None:
+    def _delete(self, part: SpillFile) -> None:
         if part.made:
             with contextlib.suppress(Exception):  # out of reach: the next sweep finds it
                 self._folder.delete([part.name])

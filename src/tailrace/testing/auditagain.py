@@ -12,7 +12,7 @@ from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.contract.recorded_answers import Replayed
+from tailrace.task.contract.recorded_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import decode
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.auditing import Differs, Heard, Listening, fault_in
@@ -23,7 +23,7 @@ from tailrace.testing.recording import job_of
 
 def again(recording: Heard) -> Differs | None:
     """Feeds a fresh worker with what is recorded. The first operator that emits something else, or None."""
-    outside, listening = Replayed(), Listening()
+    outside, listening = ReplayedAnswers(), Listening()
     setting, checkpointing = recording.setting, recording.checkpointing
     worker = setting.worker(recording.slot, lambda: _without_sinks(recording), checkpointing, Counter(), outside)
     heard = zip(recording.story, recording.said, recording.faults, strict=True)

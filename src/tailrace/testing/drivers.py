@@ -22,7 +22,6 @@ from tailrace.coordinator.actions import (
     NotReplaced,
     OutOfReach,
     Replacing,
-    Replayed,
     Restarting,
     SavepointEnded,
     Send,
@@ -31,11 +30,12 @@ from tailrace.coordinator.actions import (
     StatusChanged,
     StopEnded,
     WasPublished,
+    WorkerReplaced,
 )
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import Pace
+from tailrace.coordinator.loops.loops import WavePace
 from tailrace.coordinator.machine import Coordinator
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
@@ -68,7 +68,7 @@ class Job:
     restarts: Callable[[], Strategy] | None
     origin: From | None
     allow_dropped_state: bool | tuple[str, ...]
-    pace: Pace | None = None
+    pace: WavePace | None = None
     standbys: int | None = None
     """How many worker processes stand by; None: lost workers are not replaced alone."""
     depth: int = 0
@@ -255,7 +255,7 @@ class Drivers:
             case NotReplaced():
                 self._cluster.count("lost a worker that is not replaced")
                 self._cluster.note(f"worker {action.slot} is not replaced: {action.reason}")
-            case Replayed():
+            case WorkerReplaced():
                 self._cluster.count("replaced a worker")
             case StandbyLost():
                 self._cluster.count("lost a standby")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
 from tailrace.storage.filesystem import Entry, Folder, Writer
-from tailrace.storage.processes import Owner, Process
+from tailrace.storage.processes import Owner, ProcessId
 from tailrace.storage.store import Store
 
 _T = TypeVar("_T")
@@ -174,7 +174,7 @@ class MemoryStore(Store):
         return str(self.memory.claims)
 
 
-class _Unseen(Process):
+class _Unseen(ProcessId):
     """A process that sees no other one."""
 
     def lives(self, owner: Owner) -> bool:

@@ -9,7 +9,7 @@ from tailrace.api.launch import launcher
 from tailrace.task.contract.events import Event
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.recorded_answers import Recorder
-from tailrace.task.worker.eventlog import Entry, action_bytes, encode
+from tailrace.task.worker.eventlog import LogEntry, action_bytes, encode
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.setting import Setting
 
@@ -63,7 +63,7 @@ class LiveRecording:
             raised = False
             return answer
         finally:
-            entry = encode(Entry(event, self.outside.taken()))
+            entry = encode(LogEntry(event, self.outside.taken()))
             actions = tuple(action_bytes(action) for action in machine.actions[before:])
             self._story.append(Happened(entry, actions, raised))
 

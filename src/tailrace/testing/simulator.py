@@ -20,7 +20,7 @@ from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import Pace
+from tailrace.coordinator.loops.loops import WavePace
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import InternalError, TailraceError
 from tailrace.graph.plan import Plan
@@ -74,7 +74,7 @@ class Simulation:
         faults: Sequence[Fault] = (),
         run_id: str = "run",
         tuning: Tuning | None = None,
-        pace: Pace | None = None,
+        pace: WavePace | None = None,
         small: int | None = None,
         disk: str | None = None,
         recordings: Recordings | None = None,

@@ -33,7 +33,7 @@ from tailrace.task.contract.events import (
     Step,
 )
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.worker.rendezvous import Answer, Meeting
+from tailrace.task.worker.rendezvous import Acceptance, Meeting
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
 from tailrace.testing.setting import Setting
@@ -229,12 +229,12 @@ class Workers:
         if other.meeting.hello != hello:
             return  # it has hung up, and has called again
         match process.meeting.called(hello):
-            case Answer.LATER:
+            case Acceptance.LATER:
                 process.early.append((hello, caller))
-            case Answer.OUT:
+            case Acceptance.OUT:
                 self._cluster.count("refused a peer")
                 self._cluster.lose_peer(other, process.slot, process.party, "refused")
-            case Answer.IN:
+            case Acceptance.IN:
                 process.peers[hello.slot] = caller
                 process.cut.discard(caller)
                 self._maybe_back(process, hello.slot)

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.coordinator.actions import CheckpointEnded
 from tailrace.coordinator.durability.checkpoints import HISTORY, Checkpoints, CheckpointSettings
-from tailrace.coordinator.output.published_marks import Marks
+from tailrace.coordinator.output.published_marks import PublishedMarks
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck, Transaction
 from tailrace.state.format import TableInfo
@@ -25,7 +25,7 @@ class Books:
     def __init__(self, slots: int = 2, **settings: Any) -> None:
         self.books = Checkpoints(CheckpointSettings(**settings), "job", "run", slots, 128)
         self.books.clock_offset = 5
-        self.marks = Marks()
+        self.marks = PublishedMarks()
         self.slots = slots
 
     def trigger(self, now: int = 0, final: bool = False) -> int:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from nests import TWO_HEADS, Kind, Play, Shape, explore, head, replaced
 
 from tailrace.coordinator.loops.loops import (
-    Step,
+    WaveResult,
     decide,
 )
 from tailrace.elements.timestamps import LAST_TIME
 from tailrace.protocol.termination import (
-    Facts,
+    WaveFacts,
 )
 
 pytestmark = pytest.mark.search
@@ -180,16 +180,16 @@ def test_who_stops_at_an_empty_queue_ends_before_the_timer() -> None:
     play.follow(0)
     for channel in (0, 1, 2, 3):
         play.read(channel, None)
-    assert decide([replaced(facts, obliged=False) for facts in reports(play)]).step is Step.END
-    assert decide(list(reports(play))).step is Step.NOT_YET and play.alive()
+    assert decide([replaced(facts, obliged=False) for facts in reports(play)]).step is WaveResult.END
+    assert decide(list(reports(play))).step is WaveResult.NOT_YET and play.alive()
 
 
-def reports(play: Play) -> list[Facts]:
+def reports(play: Play) -> list[WaveFacts]:
     """What each worker has to report of the wave under way."""
     found = []
     for slot in range(play.shape.slots):
         noted = [play.tasks[n].facts for n in play._here(slot)]
-        found.append(Facts(
+        found.append(WaveFacts(
             obliged=any(one[0] for one in noted), ended=True, watermark=LAST_TIME, rested_min=1, rested_max=1,
         ))  # fmt: skip
     return found

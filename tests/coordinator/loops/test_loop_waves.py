@@ -15,7 +15,7 @@ from tailrace.coordinator.loops.loops import (
     PAUSE,
     Decision,
     NestSpec,
-    Step,
+    WaveResult,
     decide,
     left_behind,
 )
@@ -27,13 +27,13 @@ from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EndLoop,
-    Facts,
-    Moved,
+    EventTimeMoved,
     Quiet,
     Release,
     RoundReport,
     ScopeFacts,
     StartWave,
+    WaveFacts,
     WaveReport,
 )
 
@@ -43,33 +43,33 @@ from tailrace.protocol.termination import (
 @pytest.mark.parametrize(
     ("facts", "step"),
     [
-        ([REST, REST], Decision(Step.END)),
-        ([REST, Facts(recorded=1, ended=True)], Decision(Step.NOT_YET)),
-        ([Facts(obliged=True, ended=True), REST], Decision(Step.NOT_YET)),
-        ([REST, Facts(ended=False)], Decision(Step.NOT_YET)),
-        ([REST, Facts(ended=True, watermark=5)], Decision(Step.ADVANCE)),
-        ([Facts(ended=True, watermark=MIN_TIME)], Decision(Step.ADVANCE)),
-        ([Facts(ended=True, watermark=LAST_TIME)], Decision(Step.FINISH, 1)),
-        ([Facts(ended=True, rested_min=0, rested_max=0), REST], Decision(Step.FINISH, 1)),
-        ([Facts(ended=True, rested_min=1, rested_max=2), REST], Decision(Step.FINISH, 2)),
-        ([Facts(ended=True, rested_min=2, rested_max=2, fed=True)], Decision(Step.FINISH, 3)),
-        ([Facts(ended=True, rested_min=MAX_TIME), REST], Decision(Step.END)),
+        ([REST, REST], Decision(WaveResult.END)),
+        ([REST, WaveFacts(recorded=1, ended=True)], Decision(WaveResult.NOT_YET)),
+        ([WaveFacts(obliged=True, ended=True), REST], Decision(WaveResult.NOT_YET)),
+        ([REST, WaveFacts(ended=False)], Decision(WaveResult.NOT_YET)),
+        ([REST, WaveFacts(ended=True, watermark=5)], Decision(WaveResult.ADVANCE)),
+        ([WaveFacts(ended=True, watermark=MIN_TIME)], Decision(WaveResult.ADVANCE)),
+        ([WaveFacts(ended=True, watermark=LAST_TIME)], Decision(WaveResult.FINISH, 1)),
+        ([WaveFacts(ended=True, rested_min=0, rested_max=0), REST], Decision(WaveResult.FINISH, 1)),
+        ([WaveFacts(ended=True, rested_min=1, rested_max=2), REST], Decision(WaveResult.FINISH, 2)),
+        ([WaveFacts(ended=True, rested_min=2, rested_max=2, fed=True)], Decision(WaveResult.FINISH, 3)),
+        ([WaveFacts(ended=True, rested_min=MAX_TIME), REST], Decision(WaveResult.END)),
     ],
 )
-def test_what_follows_from_a_wave(facts: list[Facts], step: Decision) -> None:
+def test_what_follows_from_a_wave(facts: list[WaveFacts], step: Decision) -> None:
     assert decide(facts) == step
 
 
 def test_nobody_finishes_before_event_time_has_come_everywhere() -> None:
-    inside = Facts(ended=True, watermark=LAST_TIME, reached=7)
-    assert decide([REST, inside]) == Decision(Step.NOT_YET)
+    inside = WaveFacts(ended=True, watermark=LAST_TIME, reached=7)
+    assert decide([REST, inside]) == Decision(WaveResult.NOT_YET)
 
 
 def test_event_time_does_not_come_to_its_end_while_any_is_on_its_way() -> None:
     """What it fires on its way may still go around, and the end would not wait for it."""
-    moving = Facts(ended=True, watermark=5, moving=True)
-    assert decide([REST, moving]) == Decision(Step.NOT_YET)
-    assert decide([REST, replaced(moving, moving=False)]) == Decision(Step.ADVANCE)
+    moving = WaveFacts(ended=True, watermark=5, moving=True)
+    assert decide([REST, moving]) == Decision(WaveResult.NOT_YET)
+    assert decide([REST, replaced(moving, moving=False)]) == Decision(WaveResult.ADVANCE)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_nor_while_a_leave_inside_holds_any_back(
     reached: int, content: int, released: int | None, idle: bool, held: bool
 ) -> None:
     """What was in the channels counts, and so does that a loop with nothing to say is to be idle."""
-    here = Facts(ended=True, watermark=9, scopes=[ScopeFacts("0.0", reached, content, released, idle)])
-    there = Facts(ended=True, watermark=9, scopes=[ScopeFacts("0", 5), ScopeFacts("0.0", MAX_TIME)])
-    assert decide([here, there]) == Decision(Step.NOT_YET if held else Step.ADVANCE)
+    here = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts("0.0", reached, content, released, idle)])
+    there = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts("0", 5), ScopeFacts("0.0", MAX_TIME)])
+    assert decide([here, there]) == Decision(WaveResult.NOT_YET if held else WaveResult.ADVANCE)
 
 
 def test_event_time_goes_on_as_far_as_nothing_is_left_behind() -> None:
-    one = Facts(scopes=[ScopeFacts("0", 45, 41), ScopeFacts("0.0", 45)])
-    two = Facts(scopes=[ScopeFacts("0", 60, 30), ScopeFacts("0.10", 70, 30)])
+    one = WaveFacts(scopes=[ScopeFacts("0", 45, 41), ScopeFacts("0.0", 45)])
+    two = WaveFacts(scopes=[ScopeFacts("0", 60, 30), ScopeFacts("0.10", 70, 30)])
     assert left_behind([one, two]) == {"0": 29, "0.0": 45, "0.10": 29}
 
 
@@ -106,11 +106,11 @@ def test_from_rest_to_the_end() -> None:
     desk = Desk()
     desk.quiet()
     assert desk.said() == [StartWave(0, 1)]
-    desk.report(1, Facts(ended=True, watermark=5), Facts(ended=True, watermark=9))
+    desk.report(1, WaveFacts(ended=True, watermark=5), WaveFacts(ended=True, watermark=9))
     assert desk.said() == [Advance(0)]
     desk.quiet(actions=1)
     assert desk.said() == [StartWave(0, 2)]
-    desk.report(2, Facts(ended=True), Facts(ended=True))
+    desk.report(2, WaveFacts(ended=True), WaveFacts(ended=True))
     assert desk.said() == [CallFinish(0, 1)]
     desk.quiet(actions=2)
     desk.report(3, replaced(REST, fed=True), REST)
@@ -120,7 +120,7 @@ def test_from_rest_to_the_end() -> None:
     assert desk.said() == [StartWave(0, 4), EndLoop(0)]
     assert desk.nests.ended(0) and desk.nests.waves(0) == 4
     desk.quiet(actions=3)
-    desk.say(0, Moved(0, 7))
+    desk.say(0, EventTimeMoved(0, 7))
     desk.wait(10 * LONGEST_PAUSE)
     assert desk.said() == [] and desk.nests.next_tick() is None
 
@@ -139,7 +139,7 @@ def test_a_wave_waits_for_counts_that_fit() -> None:
 def test_a_worker_that_has_not_followed_is_waited_for() -> None:
     desk = Desk()
     desk.quiet()
-    desk.report(1, Facts(ended=True, watermark=5), Facts(ended=True))
+    desk.report(1, WaveFacts(ended=True, watermark=5), WaveFacts(ended=True))
     desk.said()
     desk.say(0, Quiet(0, [0, 0], 0, 1))
     desk.say(1, Quiet(0, [0, 0], 0, 0))
@@ -151,7 +151,7 @@ def test_a_worker_that_has_not_followed_is_waited_for() -> None:
 def test_after_a_wave_that_decided_nothing_somebody_must_have_something_new_to_say() -> None:
     desk = Desk()
     desk.quiet()
-    desk.report(1, Facts(ended=True, recorded=1), REST)
+    desk.report(1, WaveFacts(ended=True, recorded=1), REST)
     assert desk.said() == [StartWave(0, 1)]
     desk.say(0, Quiet(0, [0, 0], 0))
     assert desk.said() == [StartWave(0, 2)]
@@ -162,7 +162,7 @@ def test_or_the_clock_asks_again_ever_more_rarely() -> None:
     desk.quiet()
     gaps = []
     for wave in range(1, 12):
-        desk.report(wave, Facts(ended=True, obliged=True), REST)
+        desk.report(wave, WaveFacts(ended=True, obliged=True), REST)
         due = desk.nests.next_tick()
         assert due is not None
         gaps.append(due - desk.now)
@@ -177,19 +177,19 @@ def test_what_is_new_during_a_wave_counts_for_the_next() -> None:
     desk = Desk()
     desk.quiet()
     desk.say(0, Quiet(0, [0, 0], 0))
-    desk.report(1, Facts(ended=True, recorded=1), REST)
+    desk.report(1, WaveFacts(ended=True, recorded=1), REST)
     assert desk.said() == [StartWave(0, 1), StartWave(0, 2)]
 
 
-def times(entry: int, content: int = MAX_TIME, **more: Any) -> Facts:
-    return Facts(watermark=entry, reached=entry, scopes=[ScopeFacts("0", entry, content)], **more)
+def times(entry: int, content: int = MAX_TIME, **more: Any) -> WaveFacts:
+    return WaveFacts(watermark=entry, reached=entry, scopes=[ScopeFacts("0", entry, content)], **more)
 
 
 def test_event_time_is_let_go_by_a_wave_and_waves_keep_their_distance() -> None:
     desk = Desk()
     desk.now = 1_000
-    desk.say(0, Moved(0, 50))
-    desk.say(1, Moved(0, 60))
+    desk.say(0, EventTimeMoved(0, 50))
+    desk.say(1, EventTimeMoved(0, 60))
     assert desk.said() == [StartWave(0, 1)]
     desk.report(1, times(50), times(60, 31))
     assert desk.said() == [Release(0, 1, [("0", 30)])]
@@ -198,7 +198,7 @@ def test_event_time_is_let_go_by_a_wave_and_waves_keep_their_distance() -> None:
     desk.report(2, times(50), times(60))
     assert desk.said() == [StartWave(0, 2), Release(0, 2, [("0", 50)])]
     assert desk.nests.next_tick() is None
-    desk.say(1, Moved(0, 70))
+    desk.say(1, EventTimeMoved(0, 70))
     desk.wait(PAUSE)
     desk.report(3, times(50), times(70))
     assert desk.said() == [StartWave(0, 3)], "what has not grown is not said"
@@ -209,7 +209,7 @@ def test_waves_go_on_as_long_as_event_time_is_held_back() -> None:
     ever more rarely where nothing is new."""
     desk = Desk()
     for slot in range(2):
-        desk.say(slot, Moved(0, 50))
+        desk.say(slot, EventTimeMoved(0, 50))
     desk.report(1, times(MIN_TIME), times(50))
     desk.wait(PAUSE)
     desk.report(2, times(MIN_TIME), times(50))
@@ -224,13 +224,13 @@ def test_waves_go_on_as_long_as_event_time_is_held_back() -> None:
 def test_an_input_that_has_ended_goes_with_the_others() -> None:
     """A wave tells how far event time has come where the input goes on."""
     desk = Desk()
-    desk.say(0, Moved(0, 5, None))
-    desk.say(1, Moved(0, 50, 60))
+    desk.say(0, EventTimeMoved(0, 5, None))
+    desk.say(1, EventTimeMoved(0, 50, 60))
     desk.report(1, times(5), times(50))
     desk.wait(PAUSE)
     assert [one for one in desk.said() if isinstance(one, StartWave)] == [StartWave(0, 1), StartWave(0, 2, 60)]
     desk.report(2, times(5), times(60))
-    desk.say(1, Moved(0, MAX_TIME, MAX_TIME))
+    desk.say(1, EventTimeMoved(0, MAX_TIME, MAX_TIME))
     desk.wait(PAUSE)
     assert desk.said() == [StartWave(0, 3, MAX_TIME)], "the others are idle"
 
@@ -239,12 +239,12 @@ def test_nothing_follows_from_a_wave_that_a_head_has_cut_for_before_it_went_with
     """The marker came around the loop to the second head before the word of the wave did: the timers that fire when it goes
     with event time are behind its cut."""
 
-    def ended(time: int) -> Facts:
-        return Facts(ended=True, watermark=time, reached=time, live=60)
+    def ended(time: int) -> WaveFacts:
+        return WaveFacts(ended=True, watermark=time, reached=time, live=60)
 
     desk = Desk()
     for slot in range(2):
-        desk.say(slot, Moved(0, 60, 60))
+        desk.say(slot, EventTimeMoved(0, 60, 60))
     desk.report(1, ended(60), ended(5))
     desk.wait(PAUSE)
     desk.report(2, ended(60), ended(5))
@@ -257,15 +257,15 @@ def test_nothing_follows_from_a_wave_that_a_head_has_cut_for_before_it_went_with
 
 def test_a_scope_where_nobody_has_anything_to_say_is_idle() -> None:
     desk = Desk()
-    desk.say(1, Moved(0, MAX_TIME))
+    desk.say(1, EventTimeMoved(0, MAX_TIME))
     desk.report(1, times(MIN_TIME), times(MAX_TIME))
-    desk.say(0, Moved(0, 50))
+    desk.say(0, EventTimeMoved(0, 50))
     desk.wait(PAUSE)
     desk.report(2, times(50), times(MAX_TIME))
-    desk.say(0, Moved(0, MAX_TIME))
+    desk.say(0, EventTimeMoved(0, MAX_TIME))
     desk.wait(PAUSE)
     desk.report(3, times(MAX_TIME), times(MAX_TIME))
-    desk.say(0, Moved(0, 60))
+    desk.say(0, EventTimeMoved(0, 60))
     desk.wait(2 * PAUSE)
     desk.report(4, times(60), times(MAX_TIME))
     told = [one.times[0][1] for one in desk.said() if isinstance(one, Release)]
@@ -273,9 +273,9 @@ def test_a_scope_where_nobody_has_anything_to_say_is_idle() -> None:
 
 
 def test_at_the_end_event_time_goes_on_loop_by_loop_without_a_pause() -> None:
-    def inner(outer: int, released: int) -> Facts:
+    def inner(outer: int, released: int) -> WaveFacts:
         scopes = [ScopeFacts("0", outer), ScopeFacts("0.0", LAST_TIME, released=released)]
-        return Facts(ended=True, watermark=LAST_TIME, reached=outer, scopes=scopes)
+        return WaveFacts(ended=True, watermark=LAST_TIME, reached=outer, scopes=scopes)
 
     desk = Desk()
     desk.quiet()
@@ -333,10 +333,10 @@ def test_the_coordinator_starts_waves_and_ends_the_loop() -> None:
 
 def test_the_clock_of_the_coordinator_starts_a_wave() -> None:
     job = running()
-    job.says(0, Moved(0, 5))
+    job.says(0, EventTimeMoved(0, 5))
     for slot in range(2):
         job.says(slot, WaveReport(0, 1, times(5)))
-    job.says(0, Moved(0, 6))
+    job.says(0, EventTimeMoved(0, 6))
     job.sent()
     assert job.machine.next_tick(job.now) == job.now + PAUSE
     job.now += PAUSE

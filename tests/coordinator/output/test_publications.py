@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.coordinator.actions import Delete, MarkPublished
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
-from tailrace.coordinator.output.origin import NOTHING, Origin
+from tailrace.coordinator.output.origin import NOTHING, RestoredOrigin
 from tailrace.coordinator.output.publications import PART_BYTES, Publications
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Publish, Published, Settled
@@ -71,7 +71,7 @@ class Store:
 
     def __init__(self) -> None:
         checkpoints = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
-        self.books = Durability("job", "run", 1, checkpoints, Origin("job", "run", "", NOTHING))
+        self.books = Durability("job", "run", 1, checkpoints, RestoredOrigin("job", "run", "", NOTHING))
         self.deleted: list[str] = []
         self.marks: list[str] = []
         """What was to be marked."""

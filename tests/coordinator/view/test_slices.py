@@ -5,8 +5,8 @@ from __future__ import annotations
 from tailrace.coordinator.view.slice_views import slices_of
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus, standby_figures
 from tailrace.protocol.deployment import Deploy, Progress
-from tailrace.protocol.replay import Gained, Known, Replayed, Restored, Resume
-from tailrace.protocol.standby import Held
+from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Restored, Resume
+from tailrace.protocol.standby import StateHeld
 from tests.coordinator.driving import SECOND, Job, S
 from tests.coordinator.workers.test_standbys import Standing, standing
 
@@ -31,7 +31,7 @@ def replaced(job: Standing, slot: int = 1, place: int = 2) -> Resume:
     after(job, 300)
     job.says(slot, Restored())
     after(job, 70)
-    job.says(slot, Replayed(0))
+    job.says(slot, ReplayDone(0))
     assert job.status is S.RUNNING
     assert isinstance(resume, Resume)
     return resume
@@ -57,14 +57,14 @@ def test_a_standby_is_behind_until_it_has_read_the_newest_checkpoint() -> None:
     assert [one.standbys for one in shown(job).all] == [(), ()], "there is nothing to hold"
     first = job.complete()
     assert shown(job).all[0].standbys == (SliceStandby(2, "h2", None, 12, False),)
-    job.says(2, Held(first, [0]))
+    job.says(2, StateHeld(first, [0]))
     assert shown(job).all[0].standbys == (SliceStandby(2, "h2", None, 12, True, first, 0, 0.0),)
     after(job, 1500)
     second = job.complete()
     after(job, 500)
     job.complete()
     assert shown(job).all[0].standbys == (SliceStandby(2, "h2", None, 12, True, first, 2, 2.0),)
-    job.says(2, Held(second, [0]))
+    job.says(2, StateHeld(second, [0]))
     assert shown(job).all[0].standbys == (SliceStandby(2, "h2", None, 12, True, second, 1, 0.5),)
     assert [len(one.standbys) for one in shown(job).all] == [1, 1], "the other one holds the other slice"
     job.lose(2)
@@ -100,7 +100,7 @@ def test_survivors_that_speak_before_the_process_is_there_have_taken_no_time() -
     after(job, 40)
     job.comes(2, slot=1)
     job.says(1, Restored())
-    job.says(1, Replayed(0))
+    job.says(1, ReplayDone(0))
     assert shown(job).all[1].last_failover == Failover(1_100.0, 45.0, 0.0, 0.0, 0.0, 45.0)
 
 
@@ -148,7 +148,7 @@ def test_when_all_have_started_again_all_are_in_one_attempt() -> None:
 def test_what_survivors_say_of_somebody_who_is_not_being_replaced_counts_for_nothing() -> None:
     job = standing()
     before = shown(job)
-    job.says(0, Known(1, Gained(0, []), []))
+    job.says(0, KnownHistory(1, Gained(0, []), []))
     job.says(0, Restored())
     assert shown(job) == before
 
@@ -161,7 +161,7 @@ def test_a_progress_report_has_a_few_figures_of_all() -> None:
         "ready": 2, "wanted": 2, "slicesHeld": 0, "behind": None, "logBytes": 0, "keptBytes": 0, "replaced": 0,
         "lastFailoverMs": None,
     }  # fmt: skip
-    job.says(2, Held(first, [0]))
+    job.says(2, StateHeld(first, [0]))
     job.complete()
     job.says(0, Progress([], 1, {}, 4, 100, 1_000))
     job.says(1, Progress([], 1, {}, 4, 11, 0))
@@ -179,9 +179,9 @@ def test_the_slice_whose_state_is_oldest_is_the_one_that_is_told() -> None:
     job.stands_by(2)
     job.stands_by(3)
     first = job.complete()
-    job.says(2, Held(first, [0, 1]))
+    job.says(2, StateHeld(first, [0, 1]))
     job.complete()
     last = job.complete()
-    job.says(3, Held(last, [0]))
+    job.says(3, StateHeld(last, [0]))
     figures = standby_figures(shown(job))
     assert figures is not None and (figures["slicesHeld"], figures["behind"]) == (2, 2), "of slice 1; one holds slice 0"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.coordinator.actions import CloseLink, Kill, Launch, NotReplaced, Replayed, StandbyLost
+from tailrace.coordinator.actions import CloseLink, Kill, Launch, NotReplaced, StandbyLost, WorkerReplaced
 from tailrace.protocol.deployment import Deploy, Deployed, Failed, FailureKind, Hello, Leave, Welcome
-from tailrace.protocol.replay import Gained, Known, Replaced, Resume
-from tailrace.protocol.replay import Replayed as SaidReplayed
-from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
+from tailrace.protocol.replay import Gained, KnownHistory, Replaced, Resume
+from tailrace.protocol.replay import ReplayDone as SaidReplayed
+from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.state.manifest import decode_manifest
 from tests.coordinator.driving import SECOND, Job, S
 
@@ -44,7 +44,7 @@ class Standing(Job):
         self.says(place, StandsBy())
 
     def survivor_knows(self, lost: int) -> None:
-        self.says(1 - lost, Known(lost, Gained(0, []), [], self.machine.takeovers.turn))
+        self.says(1 - lost, KnownHistory(lost, Gained(0, []), [], self.machine.takeovers.turn))
 
 
 def standing() -> Standing:
@@ -108,7 +108,7 @@ def test_no_standby_is_started_while_another_worker_is_replaced() -> None:
     job.actions()
     job.wait(2)
     assert job.actions(Launch) == []
-    job.says(1, Known(0, Gained(0, []), [], job.machine.takeovers.turn))
+    job.says(1, KnownHistory(0, Gained(0, []), [], job.machine.takeovers.turn))
     job.comes(3, slot=0)
     job.says(0, SaidReplayed(0))
     job.wait(5)
@@ -204,7 +204,7 @@ def test_who_comes_later_gets_what_nobody_holds_and_others_are_not_told_again() 
     job.stands_by(2)
     first = job.complete()
     assert held(job) == {2: [0]}, "its memory is not to grow because the other one is late"
-    job.says(2, Held(first, [0]))
+    job.says(2, StateHeld(first, [0]))
     job.stands_by(3)
     assert held(job) == {3: [1]}
     job.complete()
@@ -219,7 +219,7 @@ def test_who_says_late_that_it_holds_what_it_is_to_drop_does_not_hold_it() -> No
     assert held(job) == {2: [0, 1], 3: [0, 1]}
     job.stands_by(4, host="b")
     assert held(job) == {2: [1], 3: [0], 4: [0, 1]}, "a second replica is in another executor, now that there is one"
-    job.says(3, Held(first, [0, 1]))
+    job.says(3, StateHeld(first, [0, 1]))
     assert job.machine.roster.standbys.all[1].holding == [0]
 
 
@@ -255,7 +255,7 @@ def test_the_one_that_holds_the_newest_of_a_slice_takes_it() -> None:
     job.stands_by(2)
     job.stands_by(3)
     number = job.complete()
-    job.says(3, Held(number, [0]))
+    job.says(3, StateHeld(number, [0]))
     job.actions()
     job.lose(0)
     assert job.sent(TakeSlot) == [(3, TakeSlot(0))]
@@ -263,10 +263,10 @@ def test_the_one_that_holds_the_newest_of_a_slice_takes_it() -> None:
     job.stands_by(2)
     job.stands_by(3)
     first = job.complete()
-    job.says(2, Held(first, [0, 1]))
-    job.says(3, Held(first, [0, 1]))
+    job.says(2, StateHeld(first, [0, 1]))
+    job.says(3, StateHeld(first, [0, 1]))
     second = job.complete()
-    job.says(3, Held(second, [0, 1]))
+    job.says(3, StateHeld(second, [0, 1]))
     job.actions()
     job.lose(1)
     assert job.sent(TakeSlot) == [(3, TakeSlot(1))]
@@ -369,7 +369,7 @@ def test_who_is_replaced_is_told_by_its_slot() -> None:
     job.comes(2, slot=1)
     assert [(slot, message.peer.slot) for slot, message in job.sent(Replaced)] == [(0, 1)]
     job.says(1, SaidReplayed(0))
-    assert [one.slot for one in job.actions(Replayed)] == [1]
+    assert [one.slot for one in job.actions(WorkerReplaced)] == [1]
 
 
 def test_at_the_end_standbys_leave_and_those_that_wait_for_spark_are_not_wanted_any_more() -> None:

@@ -10,9 +10,9 @@ from tailrace.coordinator.actions import (
     Launch,
     NotReplaced,
     Replacing,
-    Replayed,
     Restarting,
     StopEnded,
+    WorkerReplaced,
 )
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.elements.cuts import CutKind
@@ -25,8 +25,8 @@ from tailrace.protocol.deployment import (
     SubtaskReport,
     SubtasksFinished,
 )
-from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Resume, Severed
-from tailrace.protocol.replay import Replayed as SaidReplayed
+from tailrace.protocol.replay import Gained, KnownHistory, Replaced, Resume, Severed, WorkerLost
+from tailrace.protocol.replay import ReplayDone as SaidReplayed
 from tailrace.protocol.snapshot import Abort, Ack, Trigger
 from tailrace.state.manifest import decode_manifest
 from tests.coordinator.driving import SECOND, Job, S
@@ -43,7 +43,7 @@ def resumed(job: Job, slot: int) -> Resume:
     turn = job.machine.takeovers.turn
     for survivor in {0, 1, 2} - {slot}:
         job.says(
-            survivor, Known(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)], turn)
+            survivor, KnownHistory(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)], turn)
         )
     job.hello(slot)
     (resume,) = job.said(Resume)
@@ -57,8 +57,8 @@ def test_survivors_are_asked_and_another_worker_is_started_for_the_lost_one_alon
     assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 2)]
     assert [one.slot for one in actions if isinstance(one, Replacing)] == [1]
     assert [(one.slot, one.message) for one in actions if hasattr(one, "message")] == [
-        (0, Lost(1, 0, 1)),
-        (2, Lost(1, 0, 1)),
+        (0, WorkerLost(1, 0, 1)),
+        (2, WorkerLost(1, 0, 1)),
     ]
     assert job.status is S.RUNNING and job.machine.attempts.restarts == 0
 
@@ -71,7 +71,7 @@ def test_the_one_that_takes_its_place_gets_the_longest_history_and_what_others_h
     assert sorted(resume.came) == [(0, 1, 0, 0, 7), (0, 1, 2, 2, 7)]
     assert resume.checkpoint == 0 and resume.deploy.attempt == 1
     job.says(1, SaidReplayed(0))
-    assert [one.slot for one in job.actions(Replayed)] == [1]
+    assert [one.slot for one in job.actions(WorkerReplaced)] == [1]
     assert job.machine.takeovers.count == 1 and job.status is S.RUNNING
 
 
@@ -96,7 +96,7 @@ def test_survivors_are_told_who_has_taken_its_place() -> None:
     job = running()
     job.lose(1)
     for survivor in (0, 2):
-        job.says(survivor, Known(1, Gained(0, []), [], 1))
+        job.says(survivor, KnownHistory(1, Gained(0, []), [], 1))
     job.actions()
     job.hello(1, port=77)
     told = job.sent(Replaced)
@@ -126,7 +126,7 @@ def test_checkpoints_under_way_are_given_up_and_none_is_taken_until_it_goes_on()
     job.machine.tick(job.now)
     assert job.said(Trigger) == []
     for survivor in (0, 2):
-        job.says(survivor, Known(1, Gained(0, []), [], 1))
+        job.says(survivor, KnownHistory(1, Gained(0, []), [], 1))
     job.hello(1)
     job.says(1, SaidReplayed(2))
     job.actions()
@@ -167,7 +167,7 @@ def test_a_worker_whose_history_had_grown_too_large_is_replaced_again_behind_the
     job.commit(commit)
     job.lose(1)
     job.hello(1)
-    job.says(0, Known(1, Gained(10, [b"cut"], [(commit.checkpoint, 10)], cut_short=True), [], 1))
+    job.says(0, KnownHistory(1, Gained(10, [b"cut"], [(commit.checkpoint, 10)], cut_short=True), [], 1))
     assert [one.history.entries for one in job.said(Resume)] == [[b"cut"]], (
         "who tells it has not heard of the checkpoint"
     )
@@ -181,8 +181,8 @@ def test_where_only_others_know_that_it_had_grown_too_large_all_start_again() ->
     job = running()
     job.says(1, Gained(0, [b"a", b"b"]))
     job.lose(1)
-    job.says(0, Known(1, Gained(9, [b"c"], cut_short=True), [], 1))
-    job.says(2, Known(1, Gained(0, [b"a"]), [], 1))
+    job.says(0, KnownHistory(1, Gained(9, [b"c"], cut_short=True), [], 1))
+    job.says(2, KnownHistory(1, Gained(0, [b"a"]), [], 1))
     job.hello(1)
     (told,) = job.actions(Restarting)
     assert "had grown larger" in told.cause.message
@@ -205,10 +205,10 @@ def test_a_process_that_spark_has_started_again_by_itself_takes_the_place() -> N
         job.hello(1)
         actions = job.actions()
         assert not any(isinstance(one, Launch) for one in actions), "nobody else is wanted"
-        asked = [one.message for one in actions if isinstance(getattr(one, "message", None), Lost)]
-        assert asked == [Lost(1, 0, turn)] * 2
+        asked = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
+        assert asked == [WorkerLost(1, 0, turn)] * 2
         for survivor in (0, 2):
-            job.says(survivor, Known(1, Gained(0, []), [], turn))
+            job.says(survivor, KnownHistory(1, Gained(0, []), [], turn))
         assert [slot for slot, _ in job.sent(Resume)] == [1]
     job.says(1, SaidReplayed(0))
     assert job.status is S.RUNNING and not job.machine.takeovers.active and job.machine.attempts.restarts == 0
@@ -219,10 +219,10 @@ def test_an_answer_to_an_older_question_does_not_count() -> None:
     resumed(job, 1)
     job.lose(1)
     job.hello(1)
-    job.says(0, Known(1, Gained(0, []), [], 1))
-    job.says(2, Known(1, Gained(0, []), [], 2))
+    job.says(0, KnownHistory(1, Gained(0, []), [], 1))
+    job.says(2, KnownHistory(1, Gained(0, []), [], 2))
     assert job.said(Resume) == []
-    job.says(0, Known(1, Gained(0, []), [], 2))
+    job.says(0, KnownHistory(1, Gained(0, []), [], 2))
     assert len(job.said(Resume)) == 1
 
 
@@ -234,7 +234,7 @@ def test_several_that_are_lost_at_once_are_told_together_what_to_do() -> None:
     assert [one.slot for one in job.actions(Replacing)] == [1, 2]
     job.hello(1)
     for lost in (1, 2):
-        job.says(0, Known(lost, Gained(0, [b"of %d" % lost]), [(0, lost, 0, 5, 7)], 2))
+        job.says(0, KnownHistory(lost, Gained(0, [b"of %d" % lost]), [(0, lost, 0, 5, 7)], 2))
     assert job.said(Resume) == []
     job.hello(2)
     found = dict(job.sent(Resume))
@@ -266,8 +266,8 @@ def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() 
     actions = job.actions()
     assert [one.slot for one in actions if isinstance(one, CloseLink)] == [1]
     assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 3), Launch(2, 2)]
-    asked = [one.message for one in actions if isinstance(getattr(one, "message", None), Lost)]
-    assert asked == [Lost(1, 0, 2), Lost(2, 0, 2)]
+    asked = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
+    assert asked == [WorkerLost(1, 0, 2), WorkerLost(2, 0, 2)]
 
 
 def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
@@ -275,8 +275,8 @@ def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
     job.says(0, Gained(0, [b"a", b"b"], [], 1))
     job.says(0, Gained(0, []))
     job.lose(1)
-    job.says(0, Known(1, Gained(0, [b"a"]), [], 1))
-    job.says(2, Known(1, Gained(0, []), [], 1))
+    job.says(0, KnownHistory(1, Gained(0, [b"a"]), [], 1))
+    job.says(2, KnownHistory(1, Gained(0, []), [], 1))
     job.hello(1)
     (resume,) = job.said(Resume)
     assert resume.history.entries == [b"a", b"b"]
@@ -289,7 +289,7 @@ def test_what_a_worker_has_told_of_others_before_it_was_lost_does_not_count_with
     job.lose(0)
     job.lose(1)
     for lost, entries in ((0, [b"before that"]), (1, [b"a"])):
-        job.says(2, Known(lost, Gained(0, entries), [], job.machine.takeovers.turn))
+        job.says(2, KnownHistory(lost, Gained(0, entries), [], job.machine.takeovers.turn))
     job.hello(0)
     job.says(0, Gained(0, []))
     job.hello(1)
@@ -393,7 +393,7 @@ def taken(job: Job, slot: int) -> None:
     """Another worker has the place of a lost one, and goes on."""
     turn = job.machine.takeovers.turn
     for survivor in {0, 1, 2} - {slot}:
-        job.says(survivor, Known(slot, Gained(0, []), [], turn))
+        job.says(survivor, KnownHistory(slot, Gained(0, []), [], turn))
     job.hello(slot)
     job.says(slot, SaidReplayed(len(job.machine.takeovers._said[slot].messages)))
 
@@ -476,7 +476,7 @@ def test_records_in_flight_at_the_newest_checkpoint_are_no_reason_to_start_again
     def lost(job: Job) -> Resume:
         job.lose(1)
         assert job.actions(NotReplaced) == [] and job.status is S.RUNNING
-        job.says(0, Known(1, Gained(0, []), [], job.machine.takeovers.turn))
+        job.says(0, KnownHistory(1, Gained(0, []), [], job.machine.takeovers.turn))
         job.hello(1)
         (resume,) = job.said(Resume)
         return resume  # type: ignore[no-any-return]

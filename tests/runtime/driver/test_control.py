@@ -22,7 +22,7 @@ from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import ConfigError
 from tailrace.log import sparing
 from tailrace.runtime.driver.control import ControlDoor, Reply, ask, folders, jobs
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 
 
 def folder() -> str:
@@ -38,7 +38,7 @@ class Served:
     """A door in a loop of its own."""
 
     def __init__(self, handle: Callable[[dict[str, Any], Reply], None]) -> None:
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.door = ControlDoor(self.loop, handle, "routes")
         self.over = False
         self.asked: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     os.makedirs(folder())
     os.chmod(folder(), 0o777)
-    loop = Loop()
+    loop = EventLoop()
     door = ControlDoor(loop, lambda request, reply: None, "routes")
     assert door.paths == [] and list(Path(folder()).iterdir()) == []
     door.close()
@@ -138,7 +138,7 @@ def test_a_job_that_has_no_door_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path / "nowhere"))
-    loop = Loop()
+    loop = EventLoop()
     said = "job 'routes' cannot be asked from another terminal (tailrace list, show, stop, …): "
     ControlDoor(loop, lambda request, reply: None, "routes").close()
     [nowhere] = caplog.messages
@@ -253,7 +253,7 @@ def test_in_a_folder_that_is_not_this_users_own_nothing_is_touched(
         monkeypatch.setattr("tailrace.runtime.driver.control.folders", lambda path=folder(): [path])
         monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     before = sorted(os.listdir(there))
-    loop = Loop()
+    loop = EventLoop()
     door = ControlDoor(loop, lambda request, reply: None, "routes")
     with pytest.raises(ConfigError, match="nothing in it is touched; remove it, or set TAILRACE_CONTROL_DIR"):
         list(jobs())

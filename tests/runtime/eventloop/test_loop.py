@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 
 
 def test_a_wait_of_less_than_a_millisecond_is_one() -> None:
     """epoll waits for whole ones, rounded up: a source was woken a millisecond too late, on average half of one."""
-    loop = Loop()
+    loop = EventLoop()
     took = []
     for _ in range(20):
         begun = time.perf_counter()
@@ -20,7 +20,7 @@ def test_a_wait_of_less_than_a_millisecond_is_one() -> None:
 
 
 def test_a_wait_ends_when_something_is_there() -> None:
-    loop = Loop()
+    loop = EventLoop()
     done: list[int] = []
     loop.call_soon_threadsafe(lambda: done.append(1))
     loop.wake()

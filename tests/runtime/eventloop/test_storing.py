@@ -18,7 +18,7 @@ from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.requests import TakeCheckpoint
 from tailrace.runtime.eventloop import storing
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread, WorkerStorage
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
@@ -89,7 +89,7 @@ class Stored:
     """A worker's storage over a store of the test."""
 
     def __init__(self) -> None:
-        self.machine, self.loop, self.store = Machine(), Loop(), FakeStore()
+        self.machine, self.loop, self.store = Machine(), EventLoop(), FakeStore()
         self.opened: list[str | None] = []
         self.storage = WorkerStorage(self.machine, self.loop, self.open, lambda: 77)  # type: ignore[arg-type]
 
@@ -128,7 +128,7 @@ def stored() -> Iterator[Stored]:
 
 
 def test_one_thing_is_done_after_the_other_and_events_come_in_the_loop() -> None:
-    loop = Loop()
+    loop = EventLoop()
     thread = StorageThread(loop, "test")
     seen: list[Any] = []
     for i in range(5):
@@ -141,7 +141,7 @@ def test_one_thing_is_done_after_the_other_and_events_come_in_the_loop() -> None
 
 
 def test_its_end_does_not_wait_for_ever() -> None:
-    loop, release = Loop(), threading.Event()
+    loop, release = EventLoop(), threading.Event()
     thread = StorageThread(loop, "test")
     thread.do(release.wait)
     start = time.monotonic()
@@ -156,7 +156,7 @@ def test_its_end_waits_longer_for_what_it_is_to_do_at_the_end_than_for_what_does
     monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     monkeypatch.setattr(storing, "STUCK_SECONDS", 0.05)
-    loop, release, done = Loop(), threading.Event(), threading.Event()
+    loop, release, done = EventLoop(), threading.Event(), threading.Event()
     thread = StorageThread(loop, "test")
     begun = threading.Event()
     thread.do(lambda: (begun.set(), hangs and release.wait()))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import ANY_PORT, Binding, ports_of
 from tailrace.runtime.network.listener import Listener
 from tailrace.spark.cluster.classic import Classic
@@ -21,8 +21,8 @@ TOKEN = bytes(range(32))
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    found = Loop()
+def loop() -> Iterator[EventLoop]:
+    found = EventLoop()
     yield found
     found.close()
 
@@ -49,7 +49,7 @@ def test_a_port_is_free_again_as_soon_as_its_listener_is_closed() -> None:
     at.listen().close()
 
 
-def test_what_is_bound_and_what_is_dialed_are_told_apart(loop: Loop) -> None:
+def test_what_is_bound_and_what_is_dialed_are_told_apart(loop: EventLoop) -> None:
     """A container listens at its own addresses, and workers dial that of the machine it runs on."""
     for bound in ("127.0.0.1", "0.0.0.0"):
         listener = Listener(TOKEN, Binding(bound, "spark.example.org"), loop, lambda link: None)

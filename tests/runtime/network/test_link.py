@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network import link as link_module
 from tailrace.runtime.network.link import (
     CONTROL,
@@ -41,8 +41,8 @@ def no_fd_leaks() -> Iterator[None]:
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[EventLoop]:
+    loop = EventLoop()
     yield loop
     loop.close()
 
@@ -66,7 +66,7 @@ def pair(raw: tuple[socket.socket, socket.socket]) -> Iterator[tuple[Link, Link]
     right.close()
 
 
-def run(loop: Loop, until: Callable[[], object], seconds: float = 30) -> None:
+def run(loop: EventLoop, until: Callable[[], object], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not until():
         left = deadline - time.monotonic()
@@ -74,14 +74,14 @@ def run(loop: Loop, until: Callable[[], object], seconds: float = 30) -> None:
         loop.poll(left)
 
 
-def collect(loop: Loop, link: Link) -> list[Message]:
+def collect(loop: EventLoop, link: Link) -> list[Message]:
     """A list that fills with the messages that arrive while the loop runs."""
     messages: list[Message] = []
     loop.register(link, selectors.EVENT_READ, lambda mask: messages.extend(link.readable()))
     return messages
 
 
-def drain(loop: Loop, link: Link) -> None:
+def drain(loop: EventLoop, link: Link) -> None:
     """Let the loop flush the link for as long as it has something to send."""
 
     def writable(mask: int) -> None:
@@ -99,7 +99,7 @@ def wire(*messages: Message) -> bytes:
 # messages
 
 
-def test_messages_arrive_in_order_and_are_counted(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_messages_arrive_in_order_and_are_counted(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     got = collect(loop, right)
     left.send(CONTROL, b"hello")
@@ -134,7 +134,7 @@ def test_nothing_to_read_is_no_message(pair: tuple[Link, Link]) -> None:
     assert pair[0].flush()
 
 
-def test_buffers_of_any_item_size_are_sent_as_bytes(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_buffers_of_any_item_size_are_sent_as_bytes(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     got = collect(loop, right)
     numbers = memoryview(bytes(range(240))).cast("d", (5, 6))
@@ -144,7 +144,7 @@ def test_buffers_of_any_item_size_are_sent_as_bytes(loop: Loop, pair: tuple[Link
     assert got == [(FRAME, bytes(range(240)) * 11)]
 
 
-def test_a_large_payload_is_queued_without_a_copy_and_released(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_a_large_payload_is_queued_without_a_copy_and_released(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     payload = bytearray(random.Random(1).randbytes(2 * MIB))
     left.send(FRAME, payload)
@@ -157,7 +157,7 @@ def test_a_large_payload_is_queued_without_a_copy_and_released(loop: Loop, pair:
     payload.clear()  # nobody does any more
 
 
-def test_100_mb_arrive_whole(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_100_mb_arrive_whole(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     chance = random.Random(7)
     sizes = [0, 1, 4, 5, 6, 12 * MIB, 40 * MIB]
@@ -189,7 +189,7 @@ def test_100_mb_arrive_whole(loop: Loop, pair: tuple[Link, Link]) -> None:
     assert left.bytes_out == right.bytes_in == total + 5 * len(sizes)
 
 
-def test_tiny_kernel_buffers(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_tiny_kernel_buffers(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     left._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     right._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)  # with less, the kernel waits for its timers
@@ -209,7 +209,7 @@ def test_tiny_kernel_buffers(loop: Loop, pair: tuple[Link, Link]) -> None:
     assert left.bytes_out == right.bytes_in == total
 
 
-def test_more_buffers_than_one_system_call_takes(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_more_buffers_than_one_system_call_takes(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     got = collect(loop, right)
     left.send(FRAME, *[b"12"] * 5000)
@@ -218,7 +218,7 @@ def test_more_buffers_than_one_system_call_takes(loop: Loop, pair: tuple[Link, L
     assert got == [(FRAME, b"12" * 5000)]
 
 
-def test_one_call_does_a_bounded_amount(loop: Loop, pair: tuple[Link, Link]) -> None:
+def test_one_call_does_a_bounded_amount(loop: EventLoop, pair: tuple[Link, Link]) -> None:
     left, right = pair
     frames = 300
     for _ in range(frames):
@@ -315,7 +315,7 @@ def test_any_cut_of_what_is_received(messages: list[tuple[int, list[bytes]]], da
 # violations and ends
 
 
-def expect(loop: Loop, link: Link, error: type[Exception], match: str) -> list[Message]:
+def expect(loop: EventLoop, link: Link, error: type[Exception], match: str) -> list[Message]:
     """Run until the link raises this; the messages that came before."""
     got: list[Message] = []
     raised: list[Exception] = []
@@ -338,7 +338,7 @@ def expect(loop: Loop, link: Link, error: type[Exception], match: str) -> list[M
 
 
 @pytest.mark.parametrize("kind", [0, 3, 255])
-def test_an_unknown_kind_breaks_the_link(loop: Loop, raw: tuple[socket.socket, socket.socket], kind: int) -> None:
+def test_an_unknown_kind_breaks_the_link(loop: EventLoop, raw: tuple[socket.socket, socket.socket], kind: int) -> None:
     link = Link(raw[0])
     raw[1].sendall(wire((kind, b"")))
     assert expect(loop, link, LinkBroken, "unknown kind") == []
@@ -346,7 +346,7 @@ def test_an_unknown_kind_breaks_the_link(loop: Loop, raw: tuple[socket.socket, s
 
 
 @pytest.mark.parametrize("kind", [CONTROL, FRAME])
-def test_an_oversized_length_breaks_the_link(loop: Loop, raw: tuple[socket.socket, socket.socket], kind: int) -> None:
+def test_an_oversized_length_breaks_the_link(loop: EventLoop, raw: tuple[socket.socket, socket.socket], kind: int) -> None:
     link = Link(raw[0])
     raw[1].sendall(struct.pack("<IB", LIMITS[kind] + 1, kind))
     assert expect(loop, link, LinkBroken, "oversized") == []
@@ -366,14 +366,14 @@ def test_a_length_within_the_limit_takes_no_memory_before_its_bytes(raw: tuple[s
     link.close()
 
 
-def test_noise_breaks_the_link(loop: Loop, raw: tuple[socket.socket, socket.socket]) -> None:
+def test_noise_breaks_the_link(loop: EventLoop, raw: tuple[socket.socket, socket.socket]) -> None:
     link = Link(raw[0])
     raw[1].sendall(b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n")
     assert expect(loop, link, LinkBroken, "unknown kind") == []
     link.close()
 
 
-def test_what_came_before_a_violation_is_handed_out(loop: Loop, raw: tuple[socket.socket, socket.socket]) -> None:
+def test_what_came_before_a_violation_is_handed_out(loop: EventLoop, raw: tuple[socket.socket, socket.socket]) -> None:
     link = Link(raw[0])
     before = [(CONTROL, b"last words"), (FRAME, b"x" * 2000)]
     raw[1].sendall(wire(*before, (9, b"?")))
@@ -382,7 +382,7 @@ def test_what_came_before_a_violation_is_handed_out(loop: Loop, raw: tuple[socke
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x05\x00", b"\x05\x00\x00\x00\x02", b"\x05\x00\x00\x00\x02abcd"])
-def test_the_end_of_the_stream(loop: Loop, raw: tuple[socket.socket, socket.socket], rest: bytes) -> None:
+def test_the_end_of_the_stream(loop: EventLoop, raw: tuple[socket.socket, socket.socket], rest: bytes) -> None:
     link = Link(raw[0])
     before = [(CONTROL, b"last words")] * 3
     raw[1].sendall(wire(*before) + rest)
@@ -392,7 +392,7 @@ def test_the_end_of_the_stream(loop: Loop, raw: tuple[socket.socket, socket.sock
     link.close()
 
 
-def test_a_reset_breaks_the_link(loop: Loop, raw: tuple[socket.socket, socket.socket]) -> None:
+def test_a_reset_breaks_the_link(loop: EventLoop, raw: tuple[socket.socket, socket.socket]) -> None:
     link = Link(raw[0])
     raw[1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raw[1].close()
@@ -401,7 +401,7 @@ def test_a_reset_breaks_the_link(loop: Loop, raw: tuple[socket.socket, socket.so
 
 
 def test_after_a_failed_flush_the_last_words_are_still_there(
-    loop: Loop, raw: tuple[socket.socket, socket.socket]
+    loop: EventLoop, raw: tuple[socket.socket, socket.socket]
 ) -> None:
     link = Link(raw[0], "worker 3")
     raw[1].sendall(wire((CONTROL, b"the reason")))

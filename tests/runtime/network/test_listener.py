@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tailrace.protocol.handshake import MAGIC, VERSION, Acceptor, Dialer, Refusal
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, FRAME, Link
 from tailrace.runtime.network.listener import DialFailed, Listener, dial
@@ -34,7 +34,7 @@ class Clock:
 class World:
     """A loop, a listener on it with a clock that stands still, and the links it made."""
 
-    def __init__(self, loop: Loop, **options: int) -> None:
+    def __init__(self, loop: EventLoop, **options: int) -> None:
         self.loop = loop
         self.clock = Clock()
         self.links: list[Link] = []
@@ -87,14 +87,14 @@ def no_fd_leaks() -> Iterator[None]:
 
 
 @pytest.fixture
-def loop(no_fd_leaks: None) -> Iterator[Loop]:
-    loop = Loop()
+def loop(no_fd_leaks: None) -> Iterator[EventLoop]:
+    loop = EventLoop()
     yield loop
     loop.close()
 
 
 @pytest.fixture
-def world(loop: Loop) -> Iterator[World]:
+def world(loop: EventLoop) -> Iterator[World]:
     world = World(loop)
     yield world
     world.close()
@@ -143,7 +143,7 @@ def test_a_peer_with_the_token_gets_in(world: World) -> None:
     assert accepted.bytes_in == accepted.bytes_out == 70_014
 
 
-def test_what_sits_right_behind_the_ok_is_for_the_link_to_read(loop: Loop, server: socket.socket) -> None:
+def test_what_sits_right_behind_the_ok_is_for_the_link_to_read(loop: EventLoop, server: socket.socket) -> None:
     def welcome() -> None:
         sock, _ = server.accept()
         with sock:
@@ -306,7 +306,7 @@ def test_time_in_which_nobody_was_served_is_not_counted(world: World) -> None:
     assert hung_up(late)
 
 
-def test_the_oldest_has_to_go_when_there_are_too_many(loop: Loop) -> None:
+def test_the_oldest_has_to_go_when_there_are_too_many(loop: EventLoop) -> None:
     world = World(loop, max_pending=3)
     strangers = [world.connect() for _ in range(3)]
     strangers += [(world.later(1), world.connect())[1] for _ in range(2)]
@@ -320,7 +320,7 @@ def test_the_oldest_has_to_go_when_there_are_too_many(loop: Loop) -> None:
     world.close()
 
 
-def test_everybody_has_a_moment_however_many_come_behind(loop: Loop) -> None:
+def test_everybody_has_a_moment_however_many_come_behind(loop: EventLoop) -> None:
     """Where thousands came in a second, each of them put out one who had come milliseconds before: also a worker that knew
     the token, eight times in a row."""
     world = World(loop, max_pending=3)
@@ -377,7 +377,7 @@ def test_close_ends_everything_but_the_links(world: World) -> None:
 # addresses and secrets
 
 
-def test_a_listener_has_exactly_one_address(loop: Loop) -> None:
+def test_a_listener_has_exactly_one_address(loop: EventLoop) -> None:
     for host in ("", "0.0.0.0", "::"):
         with pytest.raises(ValueError, match="one address"):
             Listener(TOKEN, Binding(host), loop, lambda link: None)
@@ -501,7 +501,7 @@ def test_dial_tries_every_address_of_a_host(world: World, monkeypatch: pytest.Mo
 # the loop
 
 
-def test_calls_from_other_threads_run_in_the_loop_in_order(loop: Loop) -> None:
+def test_calls_from_other_threads_run_in_the_loop_in_order(loop: EventLoop) -> None:
     ran: list[tuple[int, int]] = []
     here = threading.get_ident()
 
@@ -524,7 +524,7 @@ def test_calls_from_other_threads_run_in_the_loop_in_order(loop: Loop) -> None:
         assert [n for caller, n in ran if caller == who] == list(range(200))
 
 
-def test_wake_ends_a_poll(loop: Loop) -> None:
+def test_wake_ends_a_poll(loop: EventLoop) -> None:
     for _ in range(5):
         loop.wake()
     assert loop.poll(None) == 0  # at once, and nothing was served
@@ -535,7 +535,7 @@ def test_wake_ends_a_poll(loop: Loop) -> None:
     waker.join()
 
 
-def test_a_call_made_by_a_call_runs_in_the_next_poll(loop: Loop) -> None:
+def test_a_call_made_by_a_call_runs_in_the_next_poll(loop: EventLoop) -> None:
     ran: list[str] = []
     loop.call_soon_threadsafe(lambda: (ran.append("a"), loop.call_soon_threadsafe(lambda: ran.append("b"))))
     assert loop.poll(None) == 1
@@ -544,7 +544,7 @@ def test_a_call_made_by_a_call_runs_in_the_next_poll(loop: Loop) -> None:
     assert ran == ["a", "b"]
 
 
-def test_an_error_in_a_call_loses_no_other_call(loop: Loop) -> None:
+def test_an_error_in_a_call_loses_no_other_call(loop: EventLoop) -> None:
     ran: list[str] = []
     loop.call_soon_threadsafe(lambda: 1 // 0)
     loop.call_soon_threadsafe(lambda: ran.append("next"))
@@ -554,7 +554,7 @@ def test_an_error_in_a_call_loses_no_other_call(loop: Loop) -> None:
     assert ran == ["next"]
 
 
-def test_who_was_unregistered_in_a_round_is_not_called_in_it(loop: Loop) -> None:
+def test_who_was_unregistered_in_a_round_is_not_called_in_it(loop: EventLoop) -> None:
     """Also when its file descriptor has been given to somebody else meanwhile."""
     one, two = socket.socketpair(), socket.socketpair()
     called: list[str] = []
@@ -582,7 +582,7 @@ def test_who_was_unregistered_in_a_round_is_not_called_in_it(loop: Loop) -> None
         sock.close()
 
 
-def test_a_changed_interest_counts_in_the_same_round(loop: Loop) -> None:
+def test_a_changed_interest_counts_in_the_same_round(loop: EventLoop) -> None:
     one, two = socket.socketpair(), socket.socketpair()
     called: list[tuple[str, int]] = []
 
@@ -603,7 +603,7 @@ def test_a_changed_interest_counts_in_the_same_round(loop: Loop) -> None:
 
 
 def test_a_closed_loop_takes_no_calls() -> None:
-    loop = Loop()
+    loop = EventLoop()
     assert loop.call_soon_threadsafe(lambda: None)
     loop.close()
     loop.close()

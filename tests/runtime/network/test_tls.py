@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
 from tailrace.protocol.handshake import Refusal
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network import tls
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkClosed, LinkError
@@ -38,7 +38,7 @@ class World:
     """A listener of the job, served by this thread, and who dials it, in others."""
 
     def __init__(self, shown: Tls | None = OURS) -> None:
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.accepted: list[Link] = []
         self.listener = Listener(TOKEN, Binding("127.0.0.1", tls=shown), self.loop, self.accepted.append)
         self.ends: list[Any] = []

@@ -25,11 +25,11 @@ from tailrace.runtime.outpost import hosting
 from tailrace.runtime.outpost.hosting import (
     FETCH_BYTES,
     PIECE_BYTES,
-    Answer,
+    FileRequest,
+    FileResponse,
     FolderHost,
     Host,
     HostedFolder,
-    Request,
     fetch,
     open_hosted,
 )
@@ -65,7 +65,7 @@ def test_a_request_that_comes_again_when_its_file_is_complete_changes_nothing(ho
     writer.append(b"B" * 100)
     writer.close()
     for offset, data in ((0, b""), (0, b"A" * 100)):
-        hosting._ask(host.host, Request("write", "job/out/file", "", offset), data)
+        hosting._ask(host.host, FileRequest("write", "job/out/file", "", offset), data)
     assert (Path(host.path) / "job/out/file").read_bytes() == b"A" * 100 + b"B" * 100 and host.used == 200
 
 
@@ -113,7 +113,7 @@ def test_nobody_reaches_out_of_the_folder(host: FolderHost, name: str) -> None:
         with pytest.raises(ConfigError, match="no name in a folder of the driver"):
             reach(name)
     with pytest.raises(ConfigError, match="no name"):
-        host.answer(Request("read", "/etc/passwd", "", 0, 10), b"")
+        host.answer(FileRequest("read", "/etc/passwd", "", 0, 10), b"")
     assert (Path(host.path).parent / "secret").exists()
 
 
@@ -220,7 +220,7 @@ def test_a_host_that_is_gone_is_told(host: FolderHost, monkeypatch: pytest.Monke
     gone = Host(host.host.address, host.host.token)
     host.close()
     with pytest.raises(OSError, match=r"the driver's folder at .* cannot be reached"):
-        hosting._ask(gone, Request("size", "file"), b"")
+        hosting._ask(gone, FileRequest("size", "file"), b"")
 
 
 def test_a_driver_that_is_stopped_for_a_while_is_waited_for(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,9 +270,9 @@ def test_whole_folders_are_fetched_in_few_requests(host: FolderHost, tmp_path: P
         folder, _, last = name.rpartition("/")
         put(open_hosted(f"{host.host.url}/{folder}"), last, data)
     put(open_hosted(f"{host.host.url}/job/c"), "not wanted", b"c")
-    asked: list[Request] = []
+    asked: list[FileRequest] = []
 
-    def ask(request: Request, data: bytes) -> Any:
+    def ask(request: FileRequest, data: bytes) -> Any:
         asked.append(request)
         return host.answer(request, data)
 
@@ -282,7 +282,7 @@ def test_whole_folders_are_fetched_in_few_requests(host: FolderHost, tmp_path: P
     assert len(asked) == 2
     with pytest.raises(ConfigError, match="is no name"):
         fetch(
-            lambda request, data: (Answer(number=1, entries=[("../out", False, 1)]), b"x"),
+            lambda request, data: (FileResponse(number=1, entries=[("../out", False, 1)]), b"x"),
             ["job"],
             str(tmp_path / "copy"),
         )

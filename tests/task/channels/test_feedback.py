@@ -22,7 +22,7 @@ from tailrace.storage.spill import SpillFiles
 from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.logs import LogFrame, log_frame
-from tailrace.task.channels.spilling import MemorySpill, Spill
+from tailrace.task.channels.spilling import FrameSpill, MemorySpill
 from tailrace.task.contract.facts import Facts
 
 ALL = 1 << 40
@@ -185,7 +185,7 @@ def test_records_much_larger_than_those_before_are_parted_when_it_shows() -> Non
 
 
 def test_the_real_spill_files_serve_as_well(tmp_path: Any) -> None:
-    spill: Spill = SpillFiles(str(tmp_path))
+    spill: FrameSpill = SpillFiles(str(tmp_path))
     queue = FeedbackQueue("relax", 0, lambda: spill, 100, None, False)
     for n in range(50):
         queue.append(rows(n, -n))
@@ -201,7 +201,7 @@ def test_the_real_spill_files_serve_as_well(tmp_path: Any) -> None:
 
 
 def test_a_spill_is_made_only_when_it_is_needed() -> None:
-    def never() -> Spill:
+    def never() -> FrameSpill:
         raise AssertionError("nothing was to be spilled")
 
     queue = FeedbackQueue("relax", 0, never, ALL, None, False)

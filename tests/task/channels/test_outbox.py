@@ -15,7 +15,7 @@ from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMa
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
-from tailrace.task.channels.outbox import FRAME_RECORDS, MAX_AGE, ROUNDS, Outbox, Output, OutputChannel
+from tailrace.task.channels.outbox import FRAME_RECORDS, MAX_AGE, ROUNDS, Outbox, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import RoundRobin, ToAll, ToOne
 from tailrace.task.channels.sent_log import Keeping
 from tailrace.task.channels.spilling import MemorySpill
@@ -29,7 +29,7 @@ class Sending:
 
     def __init__(self, *channels: ChannelId, window: int = 1 << 20, partitioner: Any = None) -> None:
         outputs = [OutputChannel(c, c.source == c.target, window) for c in channels or (LOCAL,)]
-        self.output = Output("giver", partitioner or ToOne(), outputs)
+        self.output = OutputEdge("giver", partitioner or ToOne(), outputs)
         self.box = Outbox([self.output], 1, 0, 0, False)
         self.consumers = {c: Consumer(window) for c in channels or (LOCAL,)}
 

@@ -20,10 +20,10 @@ from tailrace.protocol.flow import Consumer
 from tailrace.state.paths import kept_prefix
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import StoredSpill
-from tailrace.task.channels.outbox import Outbox, Outgoing, Output, OutputChannel
+from tailrace.task.channels.outbox import Outbox, Outgoing, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import ToOne
 from tailrace.task.channels.sent_log import AT_LEAST, AT_ONCE, WHAT, Keeping
-from tailrace.task.channels.spilling import MemorySpill, Spill
+from tailrace.task.channels.spilling import FrameSpill, MemorySpill
 from tailrace.task.slice.machine import Keeps
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.simulator import Simulation
@@ -48,11 +48,11 @@ class Disk(MemorySpill):
 class Sending:
     """A worker with an edge to each of two others, which read what comes when they are asked."""
 
-    def __init__(self, budget: int, window: int = WINDOW, spill: Spill | None = None) -> None:
+    def __init__(self, budget: int, window: int = WINDOW, spill: FrameSpill | None = None) -> None:
         self.disk = Disk()
         self.keeping = Keeping(lambda: spill or self.disk, budget)
         self.window = window
-        self.outputs = {c: Output("giver", ToOne(), [OutputChannel(c, False, window)]) for c in (HERE, THERE)}
+        self.outputs = {c: OutputEdge("giver", ToOne(), [OutputChannel(c, False, window)]) for c in (HERE, THERE)}
         self.box = Outbox(list(self.outputs.values()), 1, 0, 0, False)
         self.box.keep(self.keeping)
         self.readers = {c: Consumer(window) for c in (HERE, THERE)}

@@ -13,12 +13,12 @@ import pytest
 
 from tailrace.elements.batches import Rows
 from tailrace.errors import InternalError
-from tailrace.task.contract.recorded_answers import Gave, Outside, Raised, Recorder, Replayed, Take, Taken
+from tailrace.task.contract.recorded_answers import Gave, Outside, Raised, Recorder, ReplayedAnswers, Take, Taken
 
 
-def again(recorder: Recorder) -> Replayed:
+def again(recorder: Recorder) -> ReplayedAnswers:
     """A replay of what a recorder has kept since it was asked last."""
-    replayed = Replayed()
+    replayed = ReplayedAnswers()
     replayed.give(recorder.taken())
     return replayed
 
@@ -125,7 +125,7 @@ def test_a_reader_is_asked_for_as_many_records_as_it_gave() -> None:
     recorder.read(records, 10)
     answers = recorder.taken()
     assert answers == [Gave(3, 4), Gave(0, 4)]
-    replayed = Replayed()
+    replayed = ReplayedAnswers()
     replayed.give(answers)
     batch, lost = replayed.read(of(1, 2, 3, 4, 5), 10)
     assert isinstance(batch, Rows) and (batch.values, lost) == ([1, 2, 3], 4)
@@ -145,21 +145,21 @@ def test_a_reader_may_give_its_records_in_other_portions_and_pauses() -> None:
     def take(limit: int, later: float = 0.0) -> Taken:
         return Rows(portions.pop(0), split=6), 0
 
-    replayed = Replayed()
+    replayed = ReplayedAnswers()
     replayed.give([Gave(3)])
     batch, _ = replayed.read(take, 100)
     assert isinstance(batch, Rows) and (batch.values, batch.split) == ([1, 2, 3], 6)
 
 
 def test_a_reader_that_does_not_give_what_it_gave_is_told() -> None:
-    replayed = Replayed()
+    replayed = ReplayedAnswers()
     replayed.give([Gave(3)])
     with pytest.raises(InternalError, match="K3: a source gave 2 records where it had given 3 before"):
         replayed.read(of(1, 2), 5)
 
 
 def test_what_had_not_been_asked_before_is_told() -> None:
-    replayed = Replayed()
+    replayed = ReplayedAnswers()
     replayed.give([Gave(1)])
     with pytest.raises(InternalError, match="asks for a value, and the log has a number of records"):
         replayed.ask(never)

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.protocol.deployment import Welcome
-from tailrace.protocol.standby import Held, Hold, StandBy
+from tailrace.protocol.standby import Hold, StandBy, StateHeld
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.contract.actions import ReadState, ToCoordinator
@@ -72,12 +72,12 @@ def test_what_it_is_not_to_hold_any_more_it_drops() -> None:
     one = Standby()
     one.hold(1, 0, 1)
     one.read()
-    assert one.held == [Held(1, [0, 1])] and one.open == [0, 1]
+    assert one.held == [StateHeld(1, [0, 1])] and one.open == [0, 1]
     one.hold(2, 1)
     one.read()
-    assert one.held == [Held(2, [1])] and one.open == [1]
+    assert one.held == [StateHeld(2, [1])] and one.open == [1]
     one.hold(2)
-    assert [a.message for a in one.wanted(ToCoordinator)] == [Held(2, [])] and one.open == []
+    assert [a.message for a in one.wanted(ToCoordinator)] == [StateHeld(2, [])] and one.open == []
 
 
 @pytest.mark.parametrize("answer", [StatePartRead, StateRead])
@@ -90,4 +90,4 @@ def test_an_answer_of_the_storage_for_what_it_has_dropped_is_for_nobody(answer: 
     one.machine.handle(StateRead(asked.number) if answer is StateRead else StatePartRead(asked.number, None))  # type: ignore[arg-type]
     assert one.wanted(object) == [], "it is not held"
     one.machine.handle(StateRead(other.number))
-    assert [a.message for a in one.wanted(ToCoordinator)] == [Held(1, [1])] and one.open == [1]
+    assert [a.message for a in one.wanted(ToCoordinator)] == [StateHeld(1, [1])] and one.open == [1]

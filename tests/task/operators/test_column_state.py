@@ -20,7 +20,7 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.slottables import TextTable
 from tailrace.errors import UserCodeError
 from tailrace.state import layers
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 from tailrace.task.operators.columnstate import ColumnState, Frozen
 
 
@@ -176,7 +176,7 @@ PLANTS: dict[str, Any] = {
     "what is written after the cut is frozen, too": mock.patch.object(Frozen, "keep", lambda self, slots: None),
     "what an aborted checkpoint left is forgotten": mock.patch.object(ColumnState, "take_back", _no_take_back),
     "restored state is not looked for": mock.patch.object(ColumnState, "_fill", _no_look_below),
-    "what is in columns stays there when they end": mock.patch.object(Table, "settle", lambda self: None),
+    "what is in columns stays there when they end": mock.patch.object(StateTable, "settle", lambda self: None),
     "texts are told by their hash, and that is their length": mock.patch.multiple(
         TextTable,
         hashes=lambda self, asked: asked.lengths.view(np.uint64) % np.uint64(2),

@@ -21,7 +21,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state import layers
 from tailrace.task.operators import windowstate
-from tailrace.task.operators.columnstate import Kept
+from tailrace.task.operators.columnstate import AccumulatorSnapshot
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.operators.windowfronts import FrozenWindows, TimerFront, WindowFront
 from tailrace.task.operators.windowstate import WindowState
@@ -325,7 +325,7 @@ def test_a_hundred_thousand_open_windows_are_frozen_without_looking_at_each() ->
 
 
 PLANTS: dict[str, Any] = {
-    "what is written after the cut is frozen, too": mock.patch.object(Kept, "keep", lambda self, slots: None),
+    "what is written after the cut is frozen, too": mock.patch.object(AccumulatorSnapshot, "keep", lambda self, slots: None),
     "windows that an aborted checkpoint left are forgotten": mock.patch.object(
         WindowFront, "take_back", lambda self, columns, taken: None
     ),

@@ -558,7 +558,7 @@ def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_a
     """Who is told so counts as idle, and event time goes on without it: behind a checkpoint from before the first look,
     splits that are found at once would be late."""
     dealer = Dealer(2, everything=True)
-    dealer.restore(said.Known([], 0, over=False), set(), set())
+    dealer.restore(said.EnumeratorState([], 0, over=False), set(), set())
     assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
     dealer.found([b"a", b"b"])
     assert dict(dealer.deal()) == {0: Deal([(0, b"a")]), 1: Deal([(1, b"b")])}
@@ -566,7 +566,7 @@ def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_a
 
 def test_who_has_no_split_is_told_so_once_it_was_looked_for_splits_anew() -> None:
     dealer = Dealer(2, everything=True)
-    dealer.restore(said.Known([(0, b"a")], 1, over=False), {0}, set())
+    dealer.restore(said.EnumeratorState([(0, b"a")], 1, over=False), {0}, set())
     assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
     dealer.found([])
     assert dict(dealer.deal()) == {0: Deal(), 1: Deal()}

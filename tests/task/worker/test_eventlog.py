@@ -13,7 +13,7 @@ from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.task.contract import events
 from tailrace.task.contract.actions import Exit, ToPeer, WriteState
 from tailrace.task.contract.recorded_answers import Gave, Raised, Told
-from tailrace.task.worker.eventlog import Entry, action_bytes, decode, encode
+from tailrace.task.worker.eventlog import LogEntry, action_bytes, decode, encode
 
 TABLE = TableInfo("seen")
 EVENTS: list[Any] = [
@@ -48,7 +48,7 @@ EVENTS: list[Any] = [
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_every_event_is_the_same_behind_its_bytes(event: Any) -> None:
-    entry = Entry(event, [Gave(3, 1), Told(b"x"), Raised(b"", "OSError", "gone")])
+    entry = LogEntry(event, [Gave(3, 1), Told(b"x"), Raised(b"", "OSError", "gone")])
     assert decode(encode(entry)) == entry
 
 
@@ -57,7 +57,7 @@ def test_there_is_an_example_of_each_event() -> None:
 
 
 def test_a_step_takes_some_twenty_bytes() -> None:
-    assert len(encode(Entry(events.Step(3, 1_700_000_000_000_000, 64)))) <= 24
+    assert len(encode(LogEntry(events.Step(3, 1_700_000_000_000_000, 64)))) <= 24
 
 
 def test_equal_actions_have_equal_bytes_and_others_have_not() -> None:

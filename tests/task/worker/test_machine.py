@@ -31,7 +31,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
-from tailrace.protocol.termination import Moved, Quiet
+from tailrace.protocol.termination import EventTimeMoved, Quiet
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.contract.actions import ClosePeers, ConnectPeers, DropState, Exit, ToCoordinator, ToPeer, WriteState
@@ -687,7 +687,7 @@ def test_a_loop_that_rests_is_told_of_though_checkpoints_never_let_its_worker_re
             d.machine.handle(Step(task.id.vertex, 0, 100))
             encoded(d)
     d.machine.handle(StateWritten(1, 100))
-    assert [type(said) for said in d.said()] == [Ack, Moved, Quiet]
+    assert [type(said) for said in d.said()] == [Ack, EventTimeMoved, Quiet]
 
 
 def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it() -> None:

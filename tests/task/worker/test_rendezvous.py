@@ -10,7 +10,7 @@ from itertools import permutations
 import pytest
 
 from tailrace.protocol.deployment import Peer, PeerHello
-from tailrace.task.worker.rendezvous import Answer, Meeting
+from tailrace.task.worker.rendezvous import Acceptance, Meeting
 
 PEERS = [Peer(slot, "h", slot, 10 + slot) for slot in range(3)]
 
@@ -65,23 +65,23 @@ def test_the_lower_slot_calls_the_higher_one() -> None:
 )
 def test_only_the_awaited_workers_of_this_attempt_are_let_in(stranger: PeerHello) -> None:
     meeting = begun()
-    assert meeting.called(stranger) is Answer.OUT
+    assert meeting.called(stranger) is Acceptance.OUT
     assert meeting.refused == 1
-    assert meeting.called(hello()) is Answer.IN
+    assert meeting.called(hello()) is Acceptance.IN
 
 
 def test_a_peer_is_let_in_once() -> None:
     meeting = begun()
-    assert meeting.called(hello()) is Answer.IN
-    assert meeting.called(hello()) is Answer.OUT
+    assert meeting.called(hello()) is Acceptance.IN
+    assert meeting.called(hello()) is Acceptance.OUT
 
 
 def test_before_an_attempt_knows_whom_it_needs_it_cannot_tell() -> None:
     meeting = Meeting(1, "job")
-    assert meeting.called(hello()) is Answer.LATER
-    assert meeting.called(hello(job="another")) is Answer.OUT
+    assert meeting.called(hello()) is Acceptance.LATER
+    assert meeting.called(hello(job="another")) is Acceptance.OUT
     meeting.begin(needed(1), 11, 3)
-    assert meeting.called(hello()) is Answer.IN
+    assert meeting.called(hello()) is Acceptance.IN
 
 
 def test_nothing_of_an_attempt_that_is_over_counts_for_the_next() -> None:
@@ -90,11 +90,11 @@ def test_nothing_of_an_attempt_that_is_over_counts_for_the_next() -> None:
     meeting.called(hello())
     assert meeting.complete() and not meeting.complete(), "told once"
     meeting.over()
-    assert meeting.called(hello(incarnation=4)) is Answer.LATER and not meeting.complete()
+    assert meeting.called(hello(incarnation=4)) is Acceptance.LATER and not meeting.complete()
     meeting.begin(needed(1), 11, 4)
-    assert meeting.called(hello()) is Answer.OUT, "it is of the attempt before"
+    assert meeting.called(hello()) is Acceptance.OUT, "it is of the attempt before"
     assert not meeting.complete()
-    assert meeting.called(hello(incarnation=4)) is Answer.IN
+    assert meeting.called(hello(incarnation=4)) is Acceptance.IN
     meeting.reached(2)
     assert meeting.complete()
 
@@ -130,12 +130,12 @@ class Hall:
 
     def answer(self, slot: int, said: PeerHello) -> None:
         match self.meetings[slot].called(said):
-            case Answer.LATER:
+            case Acceptance.LATER:
                 self.early[slot].append(said)
-            case Answer.IN:
+            case Acceptance.IN:
                 self.links.append((said.slot, slot))
                 self.look(slot)
-            case Answer.OUT:
+            case Acceptance.OUT:
                 raise AssertionError(f"{slot} refuses {said}")
 
     def look(self, slot: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Claims:
+class IncarnationClaims:
     """The bookkeeping of one job; the coordinator asks the storage.
 
     Invariant J4: `incarnation` grows with every attempt that is deployed, and an attempt restores the newest manifest

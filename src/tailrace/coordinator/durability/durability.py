@@ -1,7 +1,8 @@
 """What outlives an attempt: the claim of an incarnation, checkpoints, and the output that goes with them.
 
-`Durability` is the coordinator's side of the conversation with the storage of checkpoints. It keeps the books of `Claims`,
-`Checkpoints` and `Output` in step. A job that takes no checkpoints has no `Checkpoints` here, and speaks with no storage.
+`Durability` is the coordinator's side of the conversation with the storage of checkpoints. It keeps the books of
+`IncarnationClaims`, `Checkpoints` and `JobOutput` in step. A job that takes no checkpoints has no `Checkpoints` here, and
+speaks with no storage.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
 from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint
-from tailrace.coordinator.durability.claims import Claims
+from tailrace.coordinator.durability.claims import IncarnationClaims
 from tailrace.coordinator.durability.outages import SINKS, STORAGE, Outage, what_follows
-from tailrace.coordinator.durability.savepoints import Request, Savepoints
+from tailrace.coordinator.durability.savepoints import SavepointRequest, Savepoints
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.output.origin import Origin
-from tailrace.coordinator.output.output import Output
+from tailrace.coordinator.output.origin import RestoredOrigin
+from tailrace.coordinator.output.output import JobOutput
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind, NotPublished, Published
@@ -42,16 +43,16 @@ class Durability:
         run_id: str,
         incarnation: int,
         checkpoints: Checkpoints | None,
-        origin: Origin,
+        origin: RestoredOrigin,
         abandoned: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> None:
         limits = Limits() if limits is None else limits
         self._job, self._run_id = job, run_id
         self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
-        self.claims = Claims(incarnation)
+        self.claims = IncarnationClaims(incarnation)
         self.checkpoints = checkpoints
-        self.output = Output(run_id, origin, abandoned)
+        self.output = JobOutput(run_id, origin, abandoned)
         self.savepoints = Savepoints()
         self.newest: tuple[int, Manifest] | None = None
         """The newest checkpoint that was complete in this attempt."""
@@ -239,7 +240,7 @@ class Durability:
             return []
         return [CheckpointEnded(0, (who,), None, refused)]
 
-    def request_savepoint(self, request: Request, refused: str | None) -> Decisions:
+    def request_savepoint(self, request: SavepointRequest, refused: str | None) -> Decisions:
         """Somebody wants a savepoint; `refused` says why none is taken any more."""
         if self.checkpoints is None:
             refused = f"{TAKES_NONE} (interval=None takes them on request only)"

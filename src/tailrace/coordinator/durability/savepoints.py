@@ -19,7 +19,7 @@ from tailrace.state.manifest import Manifest, savepoint_of
 
 
 @dataclass(frozen=True)
-class Request:
+class SavepointRequest:
     """A savepoint that somebody wants."""
 
     who: Any
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True)
 class _Complete:
-    request: Request
+    request: SavepointRequest
     manifest: Manifest
     inflight: int
     began: int
@@ -45,9 +45,9 @@ class Savepoints:
     """
 
     def __init__(self) -> None:
-        self.requested: deque[Request] = deque()
+        self.requested: deque[SavepointRequest] = deque()
         """Those whose cut has not begun."""
-        self._cuts: dict[int, tuple[Request, int]] = {}
+        self._cuts: dict[int, tuple[SavepointRequest, int]] = {}
         """By checkpoint: those whose cut is under way, and since when."""
         self._complete: dict[int, _Complete] = {}
         """Those whose checkpoint is complete, and has output that may not be visible."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.coordinator.job.timeouts import Limits
 
 
-class Leaving:
+class Shutdown:
     """How long the job waits for its workers.
 
     Invariant J3: in a final state every slot's Spark jobs have ended, or the limit `gone` has passed.

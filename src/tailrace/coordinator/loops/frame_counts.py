@@ -9,7 +9,7 @@ import numpy as np
 from tailrace.protocol.termination import Quiet
 
 
-class Counts:
+class FrameCounts:
     """The counts of one nest in one attempt. They are asked for behind each word of a worker, so nothing is added up anew:
     of a thousand workers there are a million numbers.
 

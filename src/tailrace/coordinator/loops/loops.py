@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tailrace.coordinator.loops.frame_counts import Counts
+from tailrace.coordinator.loops.frame_counts import FrameCounts
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.termination import (
@@ -17,8 +17,7 @@ from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EndLoop,
-    Facts,
-    Moved,
+    EventTimeMoved,
     Quiet,
     Release,
     RoundReport,
@@ -26,6 +25,7 @@ from tailrace.protocol.termination import (
     StartRound,
     StartWave,
     StopRounds,
+    WaveFacts,
     WaveReport,
 )
 from tailrace.protocol.wire import AnyMessage
@@ -37,7 +37,7 @@ LONGEST_PAUSE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Pace:
+class WavePace:
     """How soon waves follow each other (int64 microseconds)."""
 
     pause: int = PAUSE
@@ -46,14 +46,14 @@ class Pace:
     """Whether waves begin whatever the counts of the workers say: for the searches, where waves alone must find the end."""
 
 
-FromWorker = Quiet | Moved | WaveReport | RoundReport
-FROM_WORKER = (Quiet, Moved, WaveReport, RoundReport)
+FromWorker = Quiet | EventTimeMoved | WaveReport | RoundReport
+FROM_WORKER = (Quiet, EventTimeMoved, WaveReport, RoundReport)
 
 Sent = list[tuple[int, AnyMessage]]
 """What is to be sent: (slot, message)."""
 
 
-class Step(Enum):
+class WaveResult(Enum):
     """What follows from a wave."""
 
     NOT_YET = "not yet"
@@ -66,29 +66,29 @@ class Step(Enum):
 class Decision:
     """What follows from a wave; `number` is that of the rest, with FINISH."""
 
-    step: Step
+    step: WaveResult
     number: int = 0
 
 
-def decide(facts: Sequence[Facts]) -> Decision:
+def decide(facts: Sequence[WaveFacts]) -> Decision:
     """What follows from one wave, of which every slot of the nest has reported."""
     if not all(one.ended for one in facts) or any(one.recorded or one.obliged for one in facts):
-        return Decision(Step.NOT_YET)
+        return Decision(WaveResult.NOT_YET)
     if any(one.moving for one in facts) or _held_back(facts):
-        return Decision(Step.NOT_YET)  # timers that event time has yet to fire may feed records back
+        return Decision(WaveResult.NOT_YET)  # timers that event time has yet to fire may feed records back
     if min(one.watermark for one in facts) < LAST_TIME:
-        return Decision(Step.ADVANCE)
+        return Decision(WaveResult.ADVANCE)
     if min(one.reached for one in facts) < LAST_TIME:
-        return Decision(Step.NOT_YET)
+        return Decision(WaveResult.NOT_YET)
     highest = max(1, *(one.rested_max for one in facts))
     if min(one.rested_min for one in facts) < highest:
-        return Decision(Step.FINISH, highest)
+        return Decision(WaveResult.FINISH, highest)
     if any(one.fed for one in facts):
-        return Decision(Step.FINISH, highest + 1)
-    return Decision(Step.END)
+        return Decision(WaveResult.FINISH, highest + 1)
+    return Decision(WaveResult.END)
 
 
-def left_behind(facts: Sequence[Facts]) -> dict[str, int]:
+def left_behind(facts: Sequence[WaveFacts]) -> dict[str, int]:
     """Up to which time nothing is left in each scope, nor will come out of it: all that it waits for have passed it, and
     what was in their channels is later. What is in a channel may come out with its own time."""
     found: dict[str, int] = {}
@@ -98,7 +98,7 @@ def left_behind(facts: Sequence[Facts]) -> dict[str, int]:
     return found
 
 
-def _held_back(facts: Sequence[Facts]) -> bool:
+def _held_back(facts: Sequence[WaveFacts]) -> bool:
     """Whether leaves of a loop inside hold back event time that they are to let go: then it will go on, and fire timers."""
     behind = left_behind(facts)
     return any(_holds(scope, behind[scope.scope]) for one in facts for scope in one.scopes)
@@ -161,18 +161,18 @@ class _Rounds:
 class _Nest:
     """One nest in one attempt."""
 
-    def __init__(self, number: int, spec: NestSpec, pace: Pace) -> None:
+    def __init__(self, number: int, spec: NestSpec, pace: WavePace) -> None:
         self.number, self.spec, self.pace = number, spec, pace
         self.ended = False
         self.wave = 0
-        self.reports: dict[int, Facts] | None = None
+        self.reports: dict[int, WaveFacts] | None = None
         """Of the wave under way; None: none is."""
         self.actions = 0
         """How many of `Release`, `Advance` and `CallFinish` were sent."""
-        self.counts = Counts(spec.slots)
+        self.counts = FrameCounts(spec.slots)
         self.news = False
         """Somebody came to rest since the last wave began."""
-        self.entered: dict[int, Moved] = {}
+        self.entered: dict[int, EventTimeMoved] = {}
         """How far event time has come where it comes in, by slot."""
         self.moved = False
         """Event time moved since the last wave began."""
@@ -211,7 +211,7 @@ class _Nest:
                 )
             self.counts.said(slot, message)
             self.news, self.pause = True, self.pace.pause
-        elif isinstance(message, Moved):
+        elif isinstance(message, EventTimeMoved):
             self.entered[slot] = message
             self.moved, self.pause = True, self.pace.pause
         elif isinstance(message, RoundReport):
@@ -263,12 +263,12 @@ class _Nest:
         self.reports = None
         return self._decided(list(reports.values()), now)
 
-    def _decided(self, facts: list[Facts], now: int) -> Sent:
-        decision = decide(facts) if self._have_gone(facts) else Decision(Step.NOT_YET)
-        if decision.step is Step.END:
+    def _decided(self, facts: list[WaveFacts], now: int) -> Sent:
+        decision = decide(facts) if self._have_gone(facts) else Decision(WaveResult.NOT_YET)
+        if decision.step is WaveResult.END:
             self.ended = True
             return self._all(EndLoop(self.number))
-        if decision.step is Step.NOT_YET:
+        if decision.step is WaveResult.NOT_YET:
             said = self._release(facts)
             self.lag = self._lags(facts)
             if said:  # at the end each wave releases one level of loops: start the next one now
@@ -278,11 +278,11 @@ class _Nest:
             return said + self.maybe_launch(now)
         self._command()
         self.pause = self.pace.pause
-        if decision.step is Step.ADVANCE:
+        if decision.step is WaveResult.ADVANCE:
             return self._all(Advance(self.number))
         return self._all(CallFinish(self.number, decision.number))
 
-    def _have_gone(self, facts: list[Facts]) -> bool:
+    def _have_gone(self, facts: list[WaveFacts]) -> bool:
         """Whether the heads whose input has ended had gone with event time, as far as it has come, when they cut for a wave.
         They go with it before they cut, but a marker that comes around the loop may be faster than the word of the wave:
         what their timers make then is in no cut of it."""
@@ -291,7 +291,7 @@ class _Nest:
             return False
         return come is None or come == MAX_TIME or min(one.watermark for one in facts) >= come
 
-    def _release(self, facts: list[Facts]) -> Sent:
+    def _release(self, facts: list[WaveFacts]) -> Sent:
         """Says how far event time may go on behind the leaves, where that has grown. At the end of event time only loops
         inside this nest get theirs: what leaves the nest itself gets it from the end of its inputs."""
         ending = all(one.ended for one in facts)
@@ -319,7 +319,7 @@ class _Nest:
         self.actions += 1
         self.counts.commanded(self.actions)
 
-    def _lags(self, facts: list[Facts]) -> bool:
+    def _lags(self, facts: list[WaveFacts]) -> bool:
         """Whether another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
         find nothing new: nobody says when a record was worked off, or a watermark has come through."""
         scope = next((own.scope for one in facts for own in one.scopes if outermost(own.scope)), None)
@@ -391,9 +391,9 @@ class Nests:
     `StopRounds`.
     """
 
-    def __init__(self, specs: Sequence[NestSpec], pace: Pace | None = None) -> None:
+    def __init__(self, specs: Sequence[NestSpec], pace: WavePace | None = None) -> None:
         self.specs = tuple(specs)
-        self._pace = pace if pace is not None else Pace()
+        self._pace = pace if pace is not None else WavePace()
         self._before = [0] * len(self.specs)
         """How many waves there were in earlier attempts."""
         self._nests: list[_Nest] = []

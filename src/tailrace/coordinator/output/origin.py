@@ -32,7 +32,7 @@ NOTHING = StartFrom()
 """The beginning, with no state."""
 
 
-class Origin:
+class RestoredOrigin:
     """The bookkeeping of one run; what follows from it is for `Output` to decide."""
 
     def __init__(self, job: str, run_id: str, own_folder: str, found: StartFrom) -> None:

@@ -1,7 +1,8 @@
 """What becomes of output: what sinks prepared is published, its manifests are marked, and sinks may forget it.
 
-`Output` decides, from three books: `Publications` (what the worker was told), `Marks` (the manifests of this run) and
-`Origin` (the checkpoint of another run that this one started from). One worker publishes, that of slot `PUBLISHER`.
+`JobOutput` decides, from three books: `Publications` (what the worker was told), `PublishedMarks` (the manifests of this
+run) and `RestoredOrigin` (the checkpoint of another run that this one started from). One worker publishes, that of slot
+`PUBLISHER`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Collection, Sequence
 
 from tailrace.coordinator.actions import MarkPublished, MarkSwept
 from tailrace.coordinator.decisions import Decisions, Tell
-from tailrace.coordinator.output.origin import Origin
+from tailrace.coordinator.output.origin import RestoredOrigin
 from tailrace.coordinator.output.publications import Publications
-from tailrace.coordinator.output.published_marks import Marks
+from tailrace.coordinator.output.published_marks import PublishedMarks
 from tailrace.protocol.deployment import NotPublished, Published
 from tailrace.state.manifest import Manifest, Prepared
 
@@ -20,17 +21,17 @@ PUBLISHER = 0
 """The slot whose worker publishes what the sinks of all of them prepared."""
 
 
-class Output:
+class JobOutput:
     """The bookkeeping of one run; its decisions are for the coordinator to carry out.
 
     Invariant J2: what sinks prepared is published only after a manifest with it was committed, or, where there are no
     checkpoints, once and after every slice has finished.
     """
 
-    def __init__(self, run_id: str, origin: Origin, abandoned: Sequence[str] = ()) -> None:
+    def __init__(self, run_id: str, origin: RestoredOrigin, abandoned: Sequence[str] = ()) -> None:
         self.origin = origin
         self._run_id = run_id
-        self._marks = Marks()
+        self._marks = PublishedMarks()
         self._publications = Publications()
         self._abandoned = set(abandoned)
         """Earlier runs whose sinks may have left output under cover which nobody will publish, until it is removed."""

@@ -23,7 +23,7 @@ class _Entry:
     """Whether it is marked as published."""
 
 
-class Marks:
+class PublishedMarks:
     """The bookkeeping of one run; what follows from it is for `Output` to decide."""
 
     def __init__(self) -> None:

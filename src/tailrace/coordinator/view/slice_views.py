@@ -7,7 +7,7 @@ from tailrace.coordinator.durability.outages import Outage
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.stats import Books, PendingStats, Waits
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
-from tailrace.coordinator.workers.failovers import Marks
+from tailrace.coordinator.workers.failovers import ReplacementTimes
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby, Standbys
 from tailrace.coordinator.workers.takeovers import Takeovers
@@ -55,7 +55,7 @@ def _standby(one: Standby, slot: int, standbys: Standbys) -> list[SliceStandby]:
     return [SliceStandby(*where, True, one.held, behind, micros / 1e6)]
 
 
-def _failover(marks: Marks, offset: int) -> Failover:
+def _failover(marks: ReplacementTimes, offset: int) -> Failover:
     parts = marks.parts()
     return Failover((marks.noticed + offset) / 1e6, *(part / 1000 for part in (*parts, sum(parts))))
 

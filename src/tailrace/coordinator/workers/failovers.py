@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 
 @dataclass
-class Marks:
+class ReplacementTimes:
     """When a replacement had come how far (int64 microseconds of the coordinator's clock): the newest process that was to be
     it."""
 
@@ -33,9 +33,9 @@ class Failovers:
     """The bookkeeping of one job. Nothing follows from it but what is shown (`slices`)."""
 
     def __init__(self) -> None:
-        self.under_way: dict[int, Marks] = {}
+        self.under_way: dict[int, ReplacementTimes] = {}
         """The slots whose workers are being replaced."""
-        self.last: dict[int, Marks] = {}
+        self.last: dict[int, ReplacementTimes] = {}
         """The last replacement that came to its end, by slot."""
         self.counts: dict[int, int] = {}
         """How many did, by slot."""
@@ -46,7 +46,7 @@ class Failovers:
 
     def noticed(self, slot: int, now: int) -> None:
         """A worker is lost, and is replaced."""
-        self.under_way[slot] = Marks(now)
+        self.under_way[slot] = ReplacementTimes(now)
 
     def there(self, slot: int, now: int) -> None:
         """A process says hello for a slot."""

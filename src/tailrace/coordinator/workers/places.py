@@ -16,7 +16,7 @@ Start = tuple[int, int]
 
 
 @dataclass
-class Place:
+class WorkerPlace:
     """Who holds a slot, or stands by, and which Spark jobs run for it.
 
     Invariant R1: `epoch` grows with every hello and never decreases: a worker that speaks under an older one is not heard.
@@ -92,7 +92,7 @@ class Place:
         return told
 
 
-class Silence:
+class LongestSilence:
     """Which worker has been silent for longest. It is asked behind each message, and there may be thousands in a second: a
     place is looked at again only where it seemed to be that one and has been heard since.
 
@@ -104,13 +104,13 @@ class Silence:
         """A heap of (when it was heard, which place), as it was when that was looked at last."""
         self._inside: set[int] = set()
 
-    def joined(self, place: Place) -> None:
+    def joined(self, place: WorkerPlace) -> None:
         """A worker holds a place now."""
         if place.index not in self._inside:
             self._inside.add(place.index)
             heappush(self._heard, (place.heard_at, place.index))
 
-    def longest(self, at: Callable[[int], Place]) -> Place | None:
+    def longest(self, at: Callable[[int], WorkerPlace]) -> WorkerPlace | None:
         """The place that is connected and was heard before all others; None where none is."""
         while self._heard:
             heard_at, index = self._heard[0]
@@ -125,7 +125,7 @@ class Silence:
         return None
 
 
-T = TypeVar("T", bound=Place)
+T = TypeVar("T", bound=WorkerPlace)
 
 
 class Each:

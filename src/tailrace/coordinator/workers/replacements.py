@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Replayed, Send
+from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Send, WorkerReplaced
 from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.job.failures import Cause
@@ -159,7 +159,7 @@ class Replacements:
         self._takeovers.failovers.replayed(slot, now)
         self._nests.replaced(slot)
         place = self._roster.slots[slot]
-        decided: Decisions = [Replayed(slot, now - active.began_at)]
+        decided: Decisions = [WorkerReplaced(slot, now - active.began_at)]
         decided += [Send(place.index, place.epoch, message) for message in said]
         if slot == PUBLISHER:
             decided += self._durability.output.publisher_replaced()

@@ -11,7 +11,7 @@ import msgspec
 from tailrace.coordinator.actions import CloseLink, Launch, Stalled
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.job.failures import Cause
-from tailrace.coordinator.workers.places import Each, Place, Silence, Start, executor_of, start_of
+from tailrace.coordinator.workers.places import Each, LongestSilence, Start, WorkerPlace, executor_of, start_of
 from tailrace.coordinator.workers.standby_placement import Executor
 from tailrace.coordinator.workers.standbys import Standby, Standbys
 from tailrace.protocol.deployment import PHASES, FailureKind, Hello, Peer, Progress, SubtaskReport, UnderWay
@@ -20,7 +20,7 @@ from tailrace.state.manifest import Prepared
 
 
 @dataclass
-class Slot(Place):
+class Slot(WorkerPlace):
     """One worker slot."""
 
     deployed: bool = False
@@ -125,7 +125,7 @@ class Roster:
     def __init__(self, count: int, standbys: int = 0, replicas: int = 1) -> None:
         self.slots = [Slot(index) for index in range(count)]
         self.standbys = Standbys(count, standbys, replicas)
-        self._silence = Silence()
+        self._silence = LongestSilence()
         self._started: dict[int, dict[int, None]] = {}
         """The places that processes have held which were started for a place: that one, and slots that standbys took."""
         self._told_to_reset: deque[int] = deque()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Kill, Send, StandbyLost
 from tailrace.coordinator.decisions import Decisions
-from tailrace.coordinator.workers.places import Place, executor_of
+from tailrace.coordinator.workers.places import WorkerPlace, executor_of
 from tailrace.coordinator.workers.standby_placement import Executor, deal
-from tailrace.protocol.standby import Held, Hold, StandBy, TakeSlot
+from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
 
 TRIES = 3
 """How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
@@ -19,7 +19,7 @@ REMEMBERED = 100
 
 
 @dataclass
-class Standby(Place):
+class Standby(WorkerPlace):
     """One of them. `index` counts on behind the slots."""
 
     ready: bool = False
@@ -95,7 +95,7 @@ class Standbys:
         data = manifest() if any(one.slots for one in news) else b""
         return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in news]
 
-    def holds(self, place: Standby, said: Held) -> None:
+    def holds(self, place: Standby, said: StateHeld) -> None:
         """It has read it; perhaps before it has heard that some of these slices are dealt to another one."""
         place.held, place.holding = said.checkpoint, [slot for slot in said.slots if slot in place.slots]
 
@@ -111,7 +111,7 @@ class Standbys:
         here = [one for one in self.all if one.connected]
         return max(here, key=lambda one: (one.ready, slot in one.holding, one.held), default=None)
 
-    def take(self, place: Standby, slot: Place) -> Decisions:
+    def take(self, place: Standby, slot: WorkerPlace) -> Decisions:
         """A standby takes a slot, and will say hello for it."""
         assert place.start is not None
         told = Send(place.index, place.epoch, TakeSlot(slot.index))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tailrace.coordinator.workers.failovers import Failovers
 from tailrace.protocol.deployment import Deploy, EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
-from tailrace.protocol.replay import Copy, Gained, Hearsay, Known, Lost, Resume, longest
+from tailrace.protocol.replay import Copy, Gained, Hearsay, KnownHistory, Resume, WorkerLost, longest
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
 from tailrace.protocol.wire import AnyMessage
@@ -47,7 +47,7 @@ class Takeover:
     """How many workers were to be the replacement."""
     held: list[AnyMessage] = field(default_factory=list)
     """What it is to be told when it goes on, beside what its history counts."""
-    known: dict[int, Known] = field(default_factory=dict)
+    known: dict[int, KnownHistory] = field(default_factory=dict)
     """What survivors have said of the lost one, when they were asked last."""
 
 
@@ -195,16 +195,16 @@ class Takeovers:
         self._severed = {link: told for link, told in self._severed.items() if self.active.keys().isdisjoint(link)}
         return useless
 
-    def ask(self) -> list[Lost]:
+    def ask(self) -> list[WorkerLost]:
         """Survivors are to be asked what they know, of each; once."""
         assert self.checkpoint is not None
         if self.asked:
             return []
         self.asked = True
         self.turn += 1
-        return [Lost(slot, self.checkpoint, self.turn) for slot in self.active]
+        return [WorkerLost(slot, self.checkpoint, self.turn) for slot in self.active]
 
-    def know(self, slot: int, known: Known) -> None:
+    def know(self, slot: int, known: KnownHistory) -> None:
         """A survivor says what it knows. An answer to an older question does not count: it may know more by now."""
         if known.slice in self.active and slot not in self.active and known.turn == self.turn:
             self.active[known.slice].known[slot] = known

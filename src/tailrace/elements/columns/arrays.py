@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from tailrace.elements.columns.encoding import encoded
 from tailrace.elements.columns.exact import EXACT
-from tailrace.elements.columns.fitting import FITTINGS, Unfit
+from tailrace.elements.columns.fitting import FITTINGS, DoesNotFit
 from tailrace.elements.columns.kinds import LISTS, family, plain_type
 from tailrace.elements.columns.misfit import Misfit, refusal
 from tailrace.elements.columns.named import column_lists, names_of
@@ -126,7 +126,7 @@ def _one_by_one(values: Sequence[Any], kind: pa.DataType, path: str, what: str) 
     for value in values:
         try:
             fitted.append(None if value is None else fit(value, kind))
-        except Unfit as error:
+        except DoesNotFit as error:
             raise refusal(value, kind, path, str(error)) from None
     counted = what in ("timestamp", "duration", "time")  # these come as numbers of their units
     try:

@@ -22,7 +22,7 @@ _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
-class Unfit(Exception):
+class DoesNotFit(Exception):
     """Why a value does not fit. Becomes a `Misfit` where column and type are known."""
 
 
@@ -36,14 +36,14 @@ def _number(value: Any) -> Any:
         return float.__pos__(value)
     if isinstance(value, Decimal):
         return value
-    raise Unfit(f"it is of type {type(value).__name__}")
+    raise DoesNotFit(f"it is of type {type(value).__name__}")
 
 
 def _finite(number: Any) -> Any:
     if not isinstance(number, int) and not (
         number.is_finite() if isinstance(number, Decimal) else abs(number) < float("inf")
     ):
-        raise Unfit("it is not finite")
+        raise DoesNotFit("it is not finite")
     return number
 
 
@@ -51,11 +51,11 @@ def fit_integer(value: Any, kind: pa.DataType) -> int:
     number = _finite(_number(value))
     whole = int(number)
     if whole != number:
-        raise Unfit("it has a fraction")
+        raise DoesNotFit("it has a fraction")
     bits = kind.bit_width
     low, high = (0, 1 << bits) if pa.types.is_unsigned_integer(kind) else (-(1 << bits - 1), 1 << bits - 1)
     if not low <= whole < high:
-        raise Unfit(f"it is out of the range of {bits} bits")
+        raise DoesNotFit(f"it is out of the range of {bits} bits")
     return whole
 
 
@@ -66,18 +66,18 @@ def fit_float(value: Any, kind: pa.DataType) -> float:
     """A float is rounded to the nearest one of 32 or 16 bits, as long as there is one; any other number must be equal."""
     number = _number(value)
     if isinstance(number, Decimal) and number.is_nan():
-        raise Unfit("it is not a number")
+        raise DoesNotFit("it is not a number")
     try:
         double = float(number)
     except OverflowError:
-        raise Unfit(f"it is out of the range of {kind}") from None
+        raise DoesNotFit(f"it is out of the range of {kind}") from None
     with np.errstate(all="ignore"):
         held = float(_FLOATS[kind.bit_width](double))
     if isinstance(number, float):
         if (abs(held) == float("inf") and held != number) or (held == 0 and number != 0):
-            raise Unfit(f"it is out of the range of {kind}")
+            raise DoesNotFit(f"it is out of the range of {kind}")
     elif held != number:
-        raise Unfit(f"no {kind} is equal to it")
+        raise DoesNotFit(f"no {kind} is equal to it")
     return double if kind.bit_width == 64 else held
 
 
@@ -86,37 +86,37 @@ def fit_decimal(value: Any, kind: pa.DataType) -> Decimal:
     try:
         held = EXACT.quantize(number, Decimal((0, (1,), -kind.scale)))
     except Inexact:
-        raise Unfit(f"it has more than {kind.scale} digits after the decimal point") from None
+        raise DoesNotFit(f"it has more than {kind.scale} digits after the decimal point") from None
     except ArithmeticError:
-        raise Unfit("it has too many digits") from None
+        raise DoesNotFit("it has too many digits") from None
     if not held.is_zero() and held.adjusted() + 1 > kind.precision - kind.scale:
-        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the decimal point")
+        raise DoesNotFit(f"it has more than {kind.precision - kind.scale} digits before the decimal point")
     return held
 
 
 def fit_boolean(value: Any, kind: pa.DataType) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     return bool(value)
 
 
 def fit_text(value: Any, kind: pa.DataType) -> str:
     if not isinstance(value, str):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     text = str.__str__(value)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unfit("it contains half a surrogate pair") from None
+        raise DoesNotFit("it contains half a surrogate pair") from None
     return text
 
 
 def fit_bytes(value: Any, kind: pa.DataType) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     data = bytes(value)
     if pa.types.is_fixed_size_binary(kind) and len(data) != kind.byte_width:
-        raise Unfit(f"it has {len(data)} bytes, not {kind.byte_width}")
+        raise DoesNotFit(f"it has {len(data)} bytes, not {kind.byte_width}")
     return data
 
 
@@ -124,31 +124,31 @@ def fit_date(value: Any, kind: pa.DataType) -> date:
     if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] == "D":
         value = value.item()
     if not isinstance(value, date) or isinstance(value, datetime):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     return value
 
 
 def _in_units(nanos: int, kind: pa.DataType) -> int:
     units, rest = divmod(nanos, _UNIT_NANOS[kind.unit])
     if rest:
-        raise Unfit(f"it is not a whole number of {_UNIT_NAMES[kind.unit]}")
+        raise DoesNotFit(f"it is not a whole number of {_UNIT_NAMES[kind.unit]}")
     return _in_range(units, kind)
 
 
 def _in_range(units: int, kind: pa.DataType) -> int:
     if not -(1 << 63) < units < 1 << 63:
-        raise Unfit(f"it is out of the range of {kind}")
+        raise DoesNotFit(f"it is out of the range of {kind}")
     return units
 
 
 def _numpy_nanos(value: Any) -> int:
     """A datetime64 or timedelta64 as nanoseconds."""
     if np.isnat(value):
-        raise Unfit("it is not a time (NaT); use None")
+        raise DoesNotFit("it is not a time (NaT); use None")
     unit, step = np.datetime_data(value.dtype)
     nanos = {"W": 604_800 * 10**9, "D": 86_400 * 10**9, "h": 3_600 * 10**9, "m": 60 * 10**9, **_UNIT_NANOS}.get(unit)
     if nanos is None:
-        raise Unfit(f"a {type(value).__name__} in units of {unit} has no fixed length")
+        raise DoesNotFit(f"a {type(value).__name__} in units of {unit} has no fixed length")
     return int(value.astype(np.int64)) * step * nanos
 
 
@@ -157,14 +157,14 @@ def fit_timestamp(value: Any, kind: pa.DataType) -> int:
     if isinstance(value, np.datetime64) and kind.tz is None:
         return _in_units(_numpy_nanos(value), kind)
     if not isinstance(value, datetime):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     if value != value:
-        raise Unfit("it is not a time (NaT); use None")
+        raise DoesNotFit("it is not a time (NaT); use None")
     aware = value.utcoffset() is not None
     if aware and kind.tz is None:
-        raise Unfit("it has a time zone, and the column has none")
+        raise DoesNotFit("it has a time zone, and the column has none")
     if not aware and kind.tz is not None:
-        raise Unfit("it has no time zone, and the column has one; give it one: value.replace(tzinfo=datetime.UTC)")
+        raise DoesNotFit("it has no time zone, and the column has one; give it one: value.replace(tzinfo=datetime.UTC)")
     below = int(getattr(value, "nanosecond", 0))
     if below:
         value = value.to_pydatetime(warn=False)  # type: ignore[attr-defined]
@@ -180,28 +180,28 @@ def fit_duration(value: Any, kind: pa.DataType) -> int:
     if isinstance(value, np.timedelta64):
         return _in_units(_numpy_nanos(value), kind)
     if not isinstance(value, timedelta):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     if value != value:
-        raise Unfit("it is not a time (NaT); use None")
+        raise DoesNotFit("it is not a time (NaT); use None")
     return _in_units(_nanos(value) + int(getattr(value, "nanoseconds", 0)), kind)
 
 
 def fit_time(value: Any, kind: pa.DataType) -> int:
     if not isinstance(value, time):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     if value.tzinfo is not None:
-        raise Unfit("it has a time zone, and the column has none")
+        raise DoesNotFit("it has a time zone, and the column has none")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return _in_units((seconds * 1_000_000 + value.microsecond) * 1_000, kind)
 
 
 def fit_nothing(value: Any, kind: pa.DataType) -> None:
-    raise Unfit("the column can hold only null")
+    raise DoesNotFit("the column can hold only null")
 
 
 def fit_interval(value: Any, kind: pa.DataType) -> Any:
     if not isinstance(value, pa.MonthDayNano):
-        raise Unfit(f"it is of type {type(value).__name__}")
+        raise DoesNotFit(f"it is of type {type(value).__name__}")
     return value
 
 

@@ -17,7 +17,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.driver.control import ControlDoor, Reply
 from tailrace.runtime.driver.requests import Stop, Wish, WishFuture, told, wish_of
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 
 
 class Answered(Protocol):
@@ -108,7 +108,7 @@ class Answering(threading.Thread):
         super().__init__(name=f"tailrace-door-{job.job_name}", daemon=True)
         self._job, self._wish = job, wish
         self._over = False
-        self._loop = Loop()
+        self._loop = EventLoop()
         self._desk = Desk(job, plan, self._ask)
         self._door = ControlDoor(self._loop, self._desk.answer, job.job_name)
 

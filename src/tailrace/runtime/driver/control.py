@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tailrace.errors import ConfigError
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 
 _LONGEST = 64 << 10
 """Bytes of a request."""
@@ -90,7 +90,7 @@ def _short(path: str) -> Iterator[str]:
 class ControlDoor:
     """Serves requests in a loop. `handle(request, reply)` may reply later, from the loop's thread, and replies once."""
 
-    def __init__(self, loop: Loop, handle: Handler, job: str) -> None:
+    def __init__(self, loop: EventLoop, handle: Handler, job: str) -> None:
         self._loop = loop
         self._handle = handle
         self._guests: dict[socket.socket, bytes] = {}

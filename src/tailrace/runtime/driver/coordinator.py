@@ -25,7 +25,6 @@ from tailrace.coordinator.actions import (
     NotReplaced,
     OutOfReach,
     Replacing,
-    Replayed,
     Restarting,
     SavepointEnded,
     Send,
@@ -35,6 +34,7 @@ from tailrace.coordinator.actions import (
     StopEnded,
     Told,
     WasPublished,
+    WorkerReplaced,
 )
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -57,7 +57,7 @@ from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture, put, tol
 from tailrace.runtime.driver.slots import SlotProvider
 from tailrace.runtime.driver.warning import warn
 from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.doors import WorkerDoor
 from tailrace.runtime.network.link import TooLarge
@@ -116,7 +116,7 @@ class JobRunner(threading.Thread):
         self._announcer = Announcer(name, on_published)
         self._provider = provider
         self._token = secrets.token_bytes(32)
-        self._loop = Loop()
+        self._loop = EventLoop()
         at = provider.listen_at()
         self._at = at
         self._workers = WorkerDoor(self._token, at, self._loop, machine, self._placed)
@@ -363,7 +363,7 @@ class JobRunner(threading.Thread):
                 self._ended(action)
             case WasPublished():
                 self._announcer.announce()
-            case Restarting() | Stalled() | Replacing() | NotReplaced() | Replayed() | StandbyLost():
+            case Restarting() | Stalled() | Replacing() | NotReplaced() | WorkerReplaced() | StandbyLost():
                 self._tell(action)
             case CheckpointFailed() | OutOfReach() | InReach():
                 self._tell(action)

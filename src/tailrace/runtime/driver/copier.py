@@ -8,7 +8,7 @@ from tailrace.coordinator.actions import CopySavepoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import TailraceError, error_text
 from tailrace.runtime.eventloop.clock import monotonic_micros
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import SAVEPOINT
@@ -23,7 +23,7 @@ class Copier:
     """The savepoints that are to be copied out of a job's folder. Nothing is started before the first one."""
 
     def __init__(
-        self, store: Store, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+        self, store: Store, loop: EventLoop, name: str, machine: Coordinator, carry_out: Callable[[], None]
     ) -> None:
         self._store, self._loop, self._name, self._machine, self._carry_out = store, loop, name, machine, carry_out
         self._thread: StorageThread | None = None

@@ -48,7 +48,7 @@ class Runner(Protocol):
 
 
 @dataclass(eq=False)
-class Leaving:
+class EndingJob:
     """A job as the end of the process sees it."""
 
     name: str
@@ -80,7 +80,7 @@ class Leaving:
         self.runner.cancel()
 
 
-_watched: list[Leaving] = []
+_watched: list[EndingJob] = []
 _signal: list[int] = []
 """The signal that ends this process, once there was one."""
 _to_stop = threading.Event()
@@ -89,7 +89,7 @@ _stopper: list[threading.Thread] = []
 """Who stops them then: a signal comes in the middle of anything, where no lock may be taken, and no thread started."""
 
 
-def watch(job: Leaving) -> None:
+def watch(job: EndingJob) -> None:
     """From now on the end of this process minds the job."""
     # The others have nothing left to tell.
     _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]
@@ -187,7 +187,7 @@ def _after_program(failed: BaseException | None) -> None:
         running[0].runner.ended.wait()
 
 
-def _cancel_all(but: Sequence[Leaving] = ()) -> None:
+def _cancel_all(but: Sequence[EndingJob] = ()) -> None:
     """Cancels jobs and sees them end. A process that hangs in a job that does not end is of no use to anybody."""
     deadline = time.monotonic() + PATIENCE
     ending = [job for job in _running() if job not in but]
@@ -205,7 +205,7 @@ def _cancel_all(but: Sequence[Leaving] = ()) -> None:
         _leave(lambda: _die_of(number) if number else os._exit(1))
 
 
-def _running() -> list[Leaving]:
+def _running() -> list[EndingJob]:
     return [job for job in _watched if job.is_active]
 
 

@@ -22,7 +22,7 @@ from tailrace.errors import error_text
 from tailrace.log import log
 from tailrace.runtime.driver.copier import Copier
 from tailrace.runtime.eventloop.clock import monotonic_micros
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.ending import Ending
 from tailrace.storage.endings import Awaited, awaited, leave
@@ -38,7 +38,7 @@ class JobStore:
     """The storage of one job's checkpoints, as its coordinator's driver uses it."""
 
     def __init__(
-        self, store: Store, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+        self, store: Store, loop: EventLoop, name: str, machine: Coordinator, carry_out: Callable[[], None]
     ) -> None:
         self._store = store
         self._name = name

@@ -8,11 +8,11 @@ from tailrace.coordinator.actions import (
     NotReplaced,
     OutOfReach,
     Replacing,
-    Replayed,
     Restarting,
     Stalled,
     StandbyLost,
     Told,
+    WorkerReplaced,
 )
 from tailrace.log import PACED, log
 
@@ -31,7 +31,7 @@ def warn(job: str, action: Told) -> None:
             log.warning("job %r: " + what, job, action.slot, action.cause.message)
         case NotReplaced():
             log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
-        case Replayed():
+        case WorkerReplaced():
             what = "worker %d is back, %.1f s after its loss was noticed"
             log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
         case CheckpointFailed() | OutOfReach() | InReach():

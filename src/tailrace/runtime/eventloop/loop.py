@@ -19,7 +19,7 @@ FD_SETSIZE = 1024
 
 
 class Registry(Protocol):
-    """What a part of a worker needs to be served by its loop; a `Loop` and any `selectors` selector have it.
+    """What a part of a worker needs to be served by its loop; a `EventLoop` and any `selectors` selector have it.
 
     The third argument is always a `Callback`.
     """
@@ -31,7 +31,7 @@ class Registry(Protocol):
     def unregister(self, fileobj: Any, /) -> Any: ...
 
 
-class Loop:
+class EventLoop:
     """The one loop of a process. Only `wake` and `call_soon_threadsafe` may be called from other threads.
 
     File objects belong to those who registered them; closing the loop closes none of them. Unregister before closing.

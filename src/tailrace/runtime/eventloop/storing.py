@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from tailrace.errors import CheckpointCorrupt, error_text
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.storage.filesystem import Writer
@@ -40,7 +40,7 @@ STUCK_SECONDS = 3.0
 class StorageThread:
     """Runs one thing after the other."""
 
-    def __init__(self, loop: Loop, name: str) -> None:
+    def __init__(self, loop: EventLoop, name: str) -> None:
         self._loop = loop
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self.closed = False
@@ -78,7 +78,7 @@ class WorkerStorage:
     """The storage as a worker's machine uses it."""
 
     def __init__(
-        self, machine: Worker, loop: Loop, open_store: Callable[[str | None], Store], clock: Callable[[], int]
+        self, machine: Worker, loop: EventLoop, open_store: Callable[[str | None], Store], clock: Callable[[], int]
     ) -> None:
         self._machine = machine
         self._open_store = open_store

@@ -13,7 +13,7 @@ from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.eventloop.clock import monotonic_micros
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, Link, LinkError
 from tailrace.runtime.network.listener import Listener
@@ -26,7 +26,7 @@ class WorkerDoor:
         self,
         token: bytes,
         at: Binding,
-        loop: Loop,
+        loop: EventLoop,
         machine: Coordinator,
         placed: Callable[[int, AnyMessage], AnyMessage] = lambda slot, message: message,
     ) -> None:

@@ -6,14 +6,14 @@ import functools
 import selectors
 from collections.abc import Callable, Iterator
 
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.link import Link, LinkError
 
 
 class Links:
     """Spark uses a worker's process again, so at the end every one of them is closed."""
 
-    def __init__(self, loop: Loop, lost: Callable[[Link, LinkError], None]) -> None:
+    def __init__(self, loop: EventLoop, lost: Callable[[Link, LinkError], None]) -> None:
         self._loop = loop
         self._lost = lost
         """The reaction to a link that is of no more use."""

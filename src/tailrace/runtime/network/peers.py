@@ -16,7 +16,7 @@ from tailrace.runtime.network.listener import DialFailed
 from tailrace.task.contract.actions import ConnectPeers
 from tailrace.task.contract.events import FrameArrived, PeerBack, PeersConnected, PeersUnreachable
 from tailrace.task.worker.machine import Worker
-from tailrace.task.worker.rendezvous import Answer, Meeting
+from tailrace.task.worker.rendezvous import Acceptance, Meeting
 
 OPEN_SECONDS = 3600.0
 """How much longer than this worker another one may take to open the user's functions."""
@@ -127,11 +127,11 @@ class Peers:
 
     def _greeted(self, hello: PeerHello, link: Link) -> None:
         match self._meeting.called(hello):
-            case Answer.LATER:
+            case Acceptance.LATER:
                 self._early.append((hello, link))
-            case Answer.OUT:
+            case Acceptance.OUT:
                 self._links.forget(link)
-            case Answer.IN:
+            case Acceptance.IN:
                 link.peer = f"worker {hello.slot}"
                 self._adopt(hello.slot, link)
                 self._maybe_back(hello.slot)

@@ -37,15 +37,15 @@ from tailrace.runtime.outpost.mailbox import (
     Ended,
     Farewell,
     Granted,
+    JobOutcome,
     KillSlot,
     Letter,
     Made,
     Mailbox,
-    Outcome,
     SlotOver,
     StartSlot,
+    UserRequest,
     View,
-    Wanted,
     Warned,
 )
 
@@ -54,7 +54,7 @@ PREPARING_SECONDS = 60.0
 """Between signs of life before the job is known."""
 
 
-class Lost(TailraceError):
+class CoordinatorLost(TailraceError):
     """The process with the coordinator is gone, or nobody reaches it. The text says why."""
 
     def __init__(self, why: str, cancelled: bool = False) -> None:
@@ -63,11 +63,11 @@ class Lost(TailraceError):
         """Whether somebody has cancelled its Spark job, who wants the job to end."""
 
 
-class Post(Protocol):
+class CoordinatorChannel(Protocol):
     """The way to a coordinator."""
 
     def exchange(self, letter: Letter) -> Letter:
-        """Brings a letter and waits, a second at most, for one with news. Raises `Lost`."""
+        """Brings a letter and waits, a second at most, for one with news. Raises `CoordinatorLost`."""
         ...
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Follower(threading.Thread):
         name: str,
         run_id: str,
         plan: Plan,
-        post: Post,
+        post: CoordinatorChannel,
         provider: SlotProvider,
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
         on_end: Callable[..., None] | None = None,
@@ -103,7 +103,7 @@ class Follower(threading.Thread):
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.crash: str | None = None
         self.cause: Cause | None = None
-        self.again: Callable[[str, int], tuple[Post, Begin]] | None = None
+        self.again: Callable[[str, int], tuple[CoordinatorChannel, Begin]] | None = None
         self.strategy: Strategy | None = None
         """Whether, and when, a job goes on whose coordinator was lost."""
         self._view, self._viewed_at = View(JobStatus.CREATED), monotonic_micros()
@@ -121,7 +121,7 @@ class Follower(threading.Thread):
         self._starts: set[tuple[int, int]] = set()
         """The starts of slots whose Spark jobs run."""
         self._end: Ended | None = None
-        self._outcome: Outcome | None = None
+        self._outcome: JobOutcome | None = None
         self._gone = False
         """Whether nobody is there any more to be told anything."""
         self._abandoned = False
@@ -161,7 +161,7 @@ class Follower(threading.Thread):
             if not over:
                 number = next(self._numbers)
                 self._waiting[number] = wish, future
-                self._box.say(Wanted(number, wish))
+                self._box.say(UserRequest(number, wish))
         if over:
             future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
         return future
@@ -229,7 +229,7 @@ class Follower(threading.Thread):
                 break
             try:
                 answer = self._post.exchange(self._box.letter())
-            except Lost as lost:
+            except CoordinatorLost as lost:
                 self._kill_all()
                 if lost.cancelled:
                     self._cancelled.set()
@@ -268,7 +268,7 @@ class Follower(threading.Thread):
         self._say(begin)
         with self._lock:
             for number, (wish, _) in self._waiting.items():
-                self._box.say(Wanted(number, wish))
+                self._box.say(UserRequest(number, wish))
         if self._cancelled.is_set():
             self._box.say(Cancel())
 
@@ -295,7 +295,7 @@ class Follower(threading.Thread):
                 self._announcer.announce()
             case Granted():
                 self._answer(saying)
-            case Outcome():
+            case JobOutcome():
                 self._outcome = saying
             case Ended():
                 self._end = saying

@@ -32,7 +32,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import ConfigError
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import FRAME, Link, LinkError, endpoint
 from tailrace.runtime.network.listener import DialFailed, Listener, Unreachable, dial
@@ -53,7 +53,7 @@ _HELD_UP_SECONDS = 0.1
 _LENGTH = struct.Struct("<I")
 
 
-class Request(msgspec.Struct, array_like=True):
+class FileRequest(msgspec.Struct, array_like=True):
     """What a client wants. Which fields count depends on the verb."""
 
     verb: str
@@ -64,7 +64,7 @@ class Request(msgspec.Struct, array_like=True):
     names: list[str] = []
 
 
-class Answer(msgspec.Struct, array_like=True):
+class FileResponse(msgspec.Struct, array_like=True):
     """What the host says. `error` is one of `_ERRORS`, or empty."""
 
     error: str = ""
@@ -79,8 +79,8 @@ _ERRORS: dict[str, type[Exception]] = {
     "ConfigError": ConfigError,
     "OSError": OSError,
 }
-_requests, _answers = msgspec.msgpack.Decoder(Request), msgspec.msgpack.Decoder(Answer)
-Ask = Callable[[Request, bytes], tuple[Answer, bytes]]
+_requests, _answers = msgspec.msgpack.Decoder(FileRequest), msgspec.msgpack.Decoder(FileResponse)
+Ask = Callable[[FileRequest, bytes], tuple[FileResponse, bytes]]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class HostedFolder(Folder):
         """A host makes folders as they are needed."""
 
     def create(self, name: str, data: bytes) -> None:
-        self._ask(Request("create", self._full(name)), data)
+        self._ask(FileRequest("create", self._full(name)), data)
 
     def read(self, name: str) -> bytes:
         return self.read_range(name, 0, self.size(name))
@@ -160,7 +160,7 @@ class HostedFolder(Folder):
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         parts = []
         while length > 0:
-            _, data = self._ask(Request("read", self._full(name), "", offset, min(length, PIECE_BYTES)), b"")
+            _, data = self._ask(FileRequest("read", self._full(name), "", offset, min(length, PIECE_BYTES)), b"")
             if not data:
                 break
             parts.append(data)
@@ -169,21 +169,21 @@ class HostedFolder(Folder):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def size(self, name: str) -> int:
-        return self._ask(Request("size", self._full(name)), b"")[0].number
+        return self._ask(FileRequest("size", self._full(name)), b"")[0].number
 
     def entries(self, name: str = "") -> list[Entry]:
-        found, _ = self._ask(Request("entries", self._full(name)), b"")
+        found, _ = self._ask(FileRequest("entries", self._full(name)), b"")
         skip = len(self._path) + 1 if self._path else 0
         return [Entry(one[skip:], folder, size) for one, folder, size in found.entries]
 
     def delete(self, names: Iterable[str]) -> None:
-        self._ask(Request("delete", names=[self._full(name) for name in names]), b"")
+        self._ask(FileRequest("delete", names=[self._full(name) for name in names]), b"")
 
     def writer(self, name: str) -> Writer:
         return _HostedWriter(self, name)
 
     def rename(self, name: str, to: str) -> None:
-        self._ask(Request("rename", self._full(name), self._full(to)), b"")
+        self._ask(FileRequest("rename", self._full(name), self._full(to)), b"")
 
 
 class _HostedWriter:
@@ -197,7 +197,7 @@ class _HostedWriter:
             self._write(bytes(view[at : at + PIECE_BYTES]))
 
     def _write(self, data: bytes) -> None:
-        self._folder._ask(Request("write", self._folder._full(self._name), "", self._at), data)
+        self._folder._ask(FileRequest("write", self._folder._full(self._name), "", self._at), data)
         self._at += len(data)
 
     def close(self) -> None:
@@ -222,44 +222,44 @@ class Served:
         self._going = deque[str]()
         """Folders that are to go."""
 
-    def answer(self, request: Request, data: bytes) -> tuple[Answer, bytes]:
+    def answer(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
         """Does what a request wants. Raises as the contract of folders says."""
         _check_names((request.name, request.to, *request.names))
         with self._lock:
             while self._going:
                 gone = [entry.name for entry in self._folder.walk(self._going.popleft())]
-                self._do(Request("delete", names=gone), b"")
+                self._do(FileRequest("delete", names=gone), b"")
             return self._do(request, data)
 
-    def _do(self, request: Request, data: bytes) -> tuple[Answer, bytes]:
+    def _do(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
         name = request.name
         match request.verb:
             case "write":
                 self._write(name, request.offset, data)
-                return Answer(), b""
+                return FileResponse(), b""
             case "read":
-                return Answer(), self._folder.read_range(name, request.offset, min(request.length, PIECE_BYTES))
+                return FileResponse(), self._folder.read_range(name, request.offset, min(request.length, PIECE_BYTES))
             case "create":
                 self._folder.create(name, data)
-                return Answer(), b""
+                return FileResponse(), b""
             case "size":
-                return Answer(number=self._folder.size(name)), b""
+                return FileResponse(number=self._folder.size(name)), b""
             case "entries":
-                return Answer(entries=[tuple(one) for one in self._folder.entries(name)]), b""  # type: ignore[misc]
+                return FileResponse(entries=[tuple(one) for one in self._folder.entries(name)]), b""  # type: ignore[misc]
             case "delete":
                 self._folder.delete(request.names)
                 for gone in request.names:
                     self.used -= self._sizes.pop(gone, 0)
-                return Answer(), b""
+                return FileResponse(), b""
             case "fetch":
                 return self._fetched(request)
             case "rename":
                 self._folder.rename(name, request.to)
                 self._sizes[request.to] = self._sizes.pop(name, 0)
-                return Answer(), b""
+                return FileResponse(), b""
         raise ConfigError(f"a folder of the driver has no verb {request.verb!r}")
 
-    def _fetched(self, request: Request) -> tuple[Answer, bytes]:
+    def _fetched(self, request: FileRequest) -> tuple[FileResponse, bytes]:
         """Which files are in some folders, and a piece of them, as if they were one file, one behind the other."""
         files = sorted(entry for name in request.names for entry in self._folder.walk(name))
         begin, end, at, parts = request.offset, request.offset + min(request.length, FETCH_BYTES), 0, []
@@ -268,7 +268,7 @@ class Served:
             if first < last:
                 parts.append(self._folder.read_range(file.name, first, last - first))
             at += file.size
-        return Answer(number=at, entries=[tuple(file) for file in files]), b"".join(parts)  # type: ignore[misc]
+        return FileResponse(number=at, entries=[tuple(file) for file in files]), b"".join(parts)  # type: ignore[misc]
 
     def _write(self, name: str, offset: int, data: bytes) -> None:
         before = self._sizes.get(name, 0)
@@ -298,7 +298,7 @@ class FolderHost(Served):
         super().__init__(path, limit)
         self._closing = False
         self._links: set[Link] = set()
-        self._loop = Loop()
+        self._loop = EventLoop()
         token = secrets.token_bytes(32) if token is None else token
         try:
             self.listener = Listener(token, at, self._loop, self._incoming)
@@ -359,7 +359,7 @@ class FolderHost(Served):
             answer, found = self.answer(request, data)
         except Exception as error:  # the client's to raise
             kind = next((name for name, one in _ERRORS.items() if isinstance(error, one)), "OSError")
-            answer, found = Answer(kind, str(error)), b""
+            answer, found = FileResponse(kind, str(error)), b""
         link.send(FRAME, *_framed(answer, found))
 
     def _drop(self, link: Link) -> None:
@@ -379,7 +379,7 @@ def _parts(payload: bytes) -> tuple[bytes, bytes]:
     return payload[_LENGTH.size : _LENGTH.size + length], payload[_LENGTH.size + length :]
 
 
-def _ask(host: Host, request: Request, data: bytes) -> tuple[Answer, bytes]:
+def _ask(host: Host, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
     """A request over a connection of its own. Raises what the host says; `OSError` where it cannot be reached."""
     answer, found = asked(host, request, data, patience=FOLDER_SECONDS)
     check_answer(answer)
@@ -387,8 +387,8 @@ def _ask(host: Host, request: Request, data: bytes) -> tuple[Answer, bytes]:
 
 
 def asked(
-    host: Host, request: Request, data: bytes, tries: int = TRIES, patience: float | None = None
-) -> tuple[Answer, bytes]:
+    host: Host, request: FileRequest, data: bytes, tries: int = TRIES, patience: float | None = None
+) -> tuple[FileResponse, bytes]:
     """The same for who passes the answer on, whatever it is. With `patience` a host that is there has that many seconds."""
     until = time.monotonic() + (patience or float("inf"))
     for attempt in range(1, tries + 1):
@@ -403,7 +403,7 @@ def asked(
     raise AssertionError("unreachable")
 
 
-def check_answer(answer: Answer) -> None:
+def check_answer(answer: FileResponse) -> None:
     """Raises what a host has said, if it was an error."""
     if answer.error:
         raise _ERRORS.get(answer.error, OSError)(answer.text)
@@ -413,7 +413,7 @@ def fetch(ask: Ask, folders: list[str], path: str) -> None:
     """Copies folders of a host, in few requests, into a folder of this machine. Nobody writes them any more."""
     offset = 0
     while True:
-        answer, data = ask(Request("fetch", offset=offset, length=FETCH_BYTES, names=folders), b"")
+        answer, data = ask(FileRequest("fetch", offset=offset, length=FETCH_BYTES, names=folders), b"")
         _keep(path, answer.entries, offset, data)
         offset += len(data)
         if offset >= answer.number:
@@ -464,7 +464,7 @@ def meet(host: Host) -> None:
         pass
 
 
-def _asked(host: Host, request: Request, data: bytes, patience: float | None) -> tuple[Answer, bytes]:
+def _asked(host: Host, request: FileRequest, data: bytes, patience: float | None) -> tuple[FileResponse, bytes]:
     whose = "the driver's folder"
     link = dial(host.address, host.token, DIAL_SECONDS, peer=whose, patience=patience, tls=host.tls)
     try:

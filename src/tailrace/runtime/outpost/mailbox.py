@@ -123,7 +123,7 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class UserRequest:
     """Somebody wants something, and waits for it; the number is theirs."""
 
     number: int
@@ -197,7 +197,7 @@ class Granted:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """How the job ends, once that is decided: no other coordinator is to go on with it."""
 
     status: JobStatus

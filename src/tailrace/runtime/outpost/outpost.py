@@ -30,23 +30,23 @@ from tailrace.runtime.driver.slots import Leaving, SlotEnded
 from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.outpost.hosting import Answer, FolderHost, Request
+from tailrace.runtime.outpost.hosting import FileRequest, FileResponse, FolderHost
 from tailrace.runtime.outpost.mailbox import (
     Begin,
     Cancel,
     Ended,
     Farewell,
     Granted,
+    JobOutcome,
     KillSlot,
     Made,
     Mailbox,
-    Outcome,
     SlotFigures,
     SlotOver,
     StartSlot,
     StoreAt,
+    UserRequest,
     View,
-    Wanted,
     Warned,
 )
 from tailrace.storage.endings import Awaited
@@ -87,7 +87,7 @@ class Outpost(FolderHost):
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
 
-    def answer(self, request: Request, data: bytes) -> tuple[Answer, bytes]:
+    def answer(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
         if self._forsaken:
             raise OSError("the job was cancelled, since its program had said nothing for too long")
         if request.verb != LETTER:
@@ -98,7 +98,7 @@ class Outpost(FolderHost):
         for saying in self._box.receive(pickle.loads(data)):
             self._hear(saying)
         answer = self._box.letter()
-        return Answer(number=len(answer.said) or int(self._over.is_set())), pickle.dumps(answer, 5)
+        return FileResponse(number=len(answer.said) or int(self._over.is_set())), pickle.dumps(answer, 5)
 
     def stay(self) -> str:
         """Serves until the program says farewell, or is silent for too long. Returns which of both it was."""
@@ -131,7 +131,7 @@ class Outpost(FolderHost):
                 runner.slots.over(saying)
             case Cancel():
                 runner.cancel()
-            case Wanted():
+            case UserRequest():
                 runner.wish(saying.wish).add_done_callback(partial(self._granted, saying.number))
 
     def _begin(self, begin: Begin) -> None:
@@ -235,7 +235,7 @@ class FarRunner(JobRunner):
     def _end_storage(self) -> Awaited | None:
         """Once the program knows how the job has ended. Else it would go on after the loss of this process, and where the
         checkpoints are gone by then, from the beginning."""
-        self._box.say(Outcome(JobStatus.FAILED if self.crash is not None else self.machine.status, self.cause))
+        self._box.say(JobOutcome(JobStatus.FAILED if self.crash is not None else self.machine.status, self.cause))
         while not self._box.all_heard and not self.abandoned.wait(_LOOK_SECONDS / 4):
             pass
         if self._box.all_heard or self.store is None:

@@ -23,7 +23,7 @@ from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello, Welcome
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.eventloop.clock import JobClock
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import WorkerStorage
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
@@ -43,7 +43,7 @@ from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.storage.storedspill import StoredSpill, part_bytes, pauses_within
-from tailrace.task.channels.spilling import Spill, SpillPlace
+from tailrace.task.channels.spilling import FrameSpill, SpillPlace
 from tailrace.task.contract.actions import (
     Action,
     ClosePeers,
@@ -95,7 +95,7 @@ class WorkerProcess:
         self._storage: WorkerStorage | None = None
         self._backends = 0
         self.control = reach(config, config.address, "the coordinator")
-        self.loop = Loop()
+        self.loop = EventLoop()
         self._links = Links(self.loop, self._lost)
         self._peers = Peers(config, self.machine, self._links, self._lost)
         self._clock = JobClock()
@@ -272,7 +272,7 @@ class WorkerProcess:
         folder = os.path.join(self.scratch.path, str(self._backends))
         return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
 
-    def _make_spill(self, place: SpillPlace) -> Spill:
+    def _make_spill(self, place: SpillPlace) -> FrameSpill:
         """A place for what has no room in memory."""
         if not place.stored:
             return SpillFiles(place.folder, place.what)

@@ -10,7 +10,7 @@ from types import FrameType
 
 from tailrace.errors import OWN_FOLDER
 from tailrace.protocol.deployment import UnderWay
-from tailrace.runtime.eventloop.loop import Loop
+from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.worker.stepping import Stepper
 from tailrace.task.channels.keys import FieldReader
 from tailrace.task.contract.usercode import FUSED
@@ -29,7 +29,7 @@ STOPPED = 3_000_000_000
 class Watchdog:
     """What the thread that made it is at, as another one sees it."""
 
-    def __init__(self, loop: Loop, stepper: Stepper, started: int) -> None:
+    def __init__(self, loop: EventLoop, stepper: Stepper, started: int) -> None:
         """`started`: when the worker was started, in nanoseconds of the monotonic clock."""
         self._loop, self._stepper, self._started = loop, stepper, started
         self._thread = threading.get_ident()

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tailrace.api.checks import check_declared
 from tailrace.api.connectors import SinkContext, SinkWriter
-from tailrace.connectors.hidden import Folder
+from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.parquetwriter import ParquetWriter
 from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
@@ -29,7 +29,7 @@ from tailrace.errors import ConfigError, GraphError, TailraceError
 from tailrace.runtime.outpost.hosting import forget, host_of
 from tailrace.spark.cluster.application import application
 from tailrace.spark.data import row_files
-from tailrace.spark.data.places import Place
+from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.data.types import check_names, check_types
 from tailrace.spark.shipping.delivery import bringing
@@ -60,7 +60,7 @@ class DataFrameSource(ArrowFiles):
         """The columns of what the source reads, also where that is nothing."""
         return arrow_schema(self.df.schema)
 
-    def materialise(self, place: Place, *, durable: bool = False) -> None:
+    def materialise(self, place: FilePlace, *, durable: bool = False) -> None:
         """Runs the DataFrame's query and writes its rows into a place. Done once, but for a job whose checkpoints refer
         to the files (`durable`): it has files of its own, which live as long as its checkpoints."""
         if self.materialised and not durable and not self.durable and self._is_in(place):
@@ -108,7 +108,7 @@ class DataFrameSource(ArrowFiles):
                 spark, "from_dataframe", lambda parcel: plain.mapInArrow(with_tailrace(work, parcel), told).collect()
             )
 
-    def _is_in(self, place: Place) -> bool:
+    def _is_in(self, place: FilePlace) -> bool:
         """Whether the workers of a job that has its files in this place reach those that there are: not those of a process
         that hosted another job."""
         return place.host is None or not self.paths or host_of(self.paths[0]) == place.host
@@ -167,7 +167,7 @@ def _columns(schema: pa.Schema) -> str:
 class _ResultWriter(ParquetWriter):
     """Writes what Spark can read again."""
 
-    def __init__(self, place: Folder, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
+    def __init__(self, place: SinkFolder, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
         super().__init__(place, ctx, schema)
         self.case_sensitive = case_sensitive
 

@@ -37,7 +37,7 @@ from tailrace.storage.store import Store
 DEFAULT_SPACE = "8g"
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """A folder for files on their way."""
 
     url: str
@@ -52,7 +52,7 @@ class Place(NamedTuple):
     def __repr__(self) -> str:
         return f"Place({self.url!r})"  # its options have secrets
 
-    def at(self, name: str) -> Place:
+    def at(self, name: str) -> FilePlace:
         """A folder in it."""
         return self._replace(url=f"{self.url.rstrip('/')}/{name}")
 
@@ -99,7 +99,7 @@ class Places:
         store: Store | None,
         incarnation: int,
         at: Binding | None,
-        far: Place | None = None,
+        far: FilePlace | None = None,
     ) -> None:
         self._work_dir = None if work_dir is None else absolute(work_dir)
         self._store = store
@@ -110,34 +110,34 @@ class Places:
         """The folder that takes the place of the driver's then."""
         self._app = application(spark)
         self._local = self._app.on_this_machine
-        self._work: Place | None = None
+        self._work: FilePlace | None = None
 
     @property
     def store_options(self) -> Mapping[str, Any] | None:
         """For the filesystem of checkpoints."""
         return None if self._store is None else self._store.storage_options
 
-    def inputs(self) -> tuple[Place, bool]:
+    def inputs(self) -> tuple[FilePlace, bool]:
         """Where DataFrames go, and whether it outlives this run: checkpoints refer to their files then."""
         if self._store is None:
             return self._folder(), False
         return self._stored(inputs_folder(self._incarnation)), True
 
-    def results(self) -> Place:
+    def results(self) -> FilePlace:
         """Where results go."""
         return self._folder()
 
-    def _folder(self) -> Place:
+    def _folder(self) -> FilePlace:
         if self._work is None:
             self._work = self._make()
         return self._work
 
-    def _make(self) -> Place:
+    def _make(self) -> FilePlace:
         name = f"job-{uuid.uuid4().hex}"
         if self._work_dir is not None:
-            return _going(Place(self._work_dir, None, is_local(self._work_dir)).at(name))
+            return _going(FilePlace(self._work_dir, None, is_local(self._work_dir)).at(name))
         if self._local and self._far is None:
-            return Place(self._app.folder()).at(name)
+            return FilePlace(self._app.folder()).at(name)
         if self._store is not None:
             return _going(self._stored(f"results/{name}"))
         if self._far is not None:
@@ -145,19 +145,19 @@ class Places:
         assert self._at is not None
         return hosted(self._app, self._at).at(name)
 
-    def _stored(self, name: str) -> Place:
+    def _stored(self, name: str) -> FilePlace:
         assert self._store is not None
         shared = is_local(self._store.url) and not self._local
-        return Place(self._store.url, self._store.storage_options, shared).at(name)
+        return FilePlace(self._store.url, self._store.storage_options, shared).at(name)
 
 
-def _going(place: Place) -> Place:
+def _going(place: FilePlace) -> FilePlace:
     """A place that goes when the program ends."""
     atexit.register(_remove, place)
     return place
 
 
-def _remove(place: Place) -> None:
+def _remove(place: FilePlace) -> None:
     with contextlib.suppress(Exception):  # a store that is out of reach does not change how the program ended
         place.empty()
 
@@ -166,7 +166,7 @@ _hosts: dict[str, FolderHost] = {}
 """By what they serve."""
 
 
-def hosted(app: Application, at: Binding) -> Place:
+def hosted(app: Application, at: Binding) -> FilePlace:
     """The session's folder, which the driver serves from now on until the session or the program ends. What is asked for
     under TLS is in another folder than what is not."""
     path = os.path.join(app.folder(), "served" if at.tls is None else f"served-{at.tls.source}")
@@ -180,7 +180,7 @@ def hosted(app: Application, at: Binding) -> Place:
             raise at.refused("executors", error) from error
         atexit.register(functools.partial(_close, path))
     host = _hosts[path].host
-    return Place(host.url, host=host)
+    return FilePlace(host.url, host=host)
 
 
 def _close(path: str) -> None:

@@ -13,7 +13,7 @@ from tailrace.connectors.travelling import Unsynced, Writing, check_sign, is_loc
 from tailrace.errors import ConfigError
 from tailrace.runtime.network.listener import Unreachable
 from tailrace.runtime.outpost.hosting import Host, host_of, know, meet
-from tailrace.spark.data.places import Place
+from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.shipping.delivery import brought
 from tailrace.spark.shipping.executors import unreachable, with_tailrace
@@ -22,7 +22,7 @@ _BATCH_ROWS = 8192
 _MOST_PARTITIONS = 200
 
 
-def writer(place: Place, columns: list[str], *, synced: bool) -> Any:
+def writer(place: FilePlace, columns: list[str], *, synced: bool) -> Any:
     """For `mapInArrow`: writes each partition with rows in it into an Arrow file of its own, and tells its name and how many
     rows it has; or why nobody can write there, for if it raised that, Spark would try again. A task that Spark starts twice
     writes two files, of which one is told."""
@@ -105,7 +105,7 @@ def told(name: str, rows: int, refused: str | None = None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, ["name", "rows", "refused"])
 
 
-def begun(place: Place, name: str, *, synced: bool) -> Any:
+def begun(place: FilePlace, name: str, *, synced: bool) -> Any:
     """A new file in a place, to be written by a task of Spark."""
     if place.host is not None:
         meet(place.host)

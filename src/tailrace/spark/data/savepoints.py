@@ -19,11 +19,11 @@ from tailrace.spark.shipping.delivery import bringing
 from tailrace.spark.shipping.executors import with_tailrace
 from tailrace.state.manifest import StateFile
 from tailrace.statedata.columns import GROUPS_AT_ONCE, split_groups
-from tailrace.statedata.newcheckpoint import Plan, check_alone, complete, give_up, new_folder
+from tailrace.statedata.newcheckpoint import CheckpointPlan, check_alone, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import (
     Conversion,
-    Kept,
+    KeptTables,
     NewTable,
     OperatorJob,
     changed_entries,
@@ -56,7 +56,7 @@ def write_savepoint(
         for operator in jobs:
             states = [one for one in writer.new.values() if one.uid == operator.uid]
             written += _written(spark, operator, states, writer)
-        plan = Plan(job, writer.max_parallelism, jobs, base, writer.dropped)
+        plan = CheckpointPlan(job, writer.max_parallelism, jobs, base, writer.dropped)
         return complete(store, plan, written, int(time.time() * 1_000_000), run_id)
     except BaseException:
         give_up(store)
@@ -92,7 +92,7 @@ def _jobs(
             gone = {one.info.name for one in tables} | {state for one, state in writer.dropped_states if one == uid}
             record = base.operator(uid)
             name = record.name
-            kept = Kept(base.url, writer.storage_options, tuple(one for one in record.tables if one.name not in gone))
+            kept = KeptTables(base.url, writer.storage_options, tuple(one for one in record.tables if one.name not in gone))
             weight = sum(base.weights(uid, {one.name for one in record.tables}).values())
         parts = min(writer.max_parallelism, max(slots, weight // GROUPS_AT_ONCE + 1))
         found.append(OperatorJob(folder, options, job, writer.max_parallelism, uid, name, tables, kept, parts, slot))
@@ -142,7 +142,7 @@ def _changed(
 ) -> Any:
     base: StoredCheckpoint = writer.base
     old = base.table(one.uid, one.info.name)
-    source = Kept(base.url, writer.storage_options, (old,))
+    source = KeptTables(base.url, writer.storage_options, (old,))
     ranges = split_groups(base.weights(one.uid, {old.name}), job.parts)
     change = one.change
     assert change is not None

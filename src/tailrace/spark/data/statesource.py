@@ -35,7 +35,7 @@ _OPTIONS = ("path", "what", "uid", "state", "keys", "values", "partitions", "sto
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReadOptions:
     """The options of a reading, checked. They travel to the tasks."""
 
     path: str
@@ -48,7 +48,7 @@ class Wanted:
     storage: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str], folder: str) -> Wanted:
+    def of(cls, options: Mapping[str, str], folder: str) -> ReadOptions:
         """From options; a relative path starts at `folder`. Raises `ConfigError` for an option that there is not, or a value
         that is none."""
         given = {name.lower(): value for name, value in options.items()}
@@ -95,7 +95,7 @@ def _storage(text: str | None) -> Mapping[str, Any] | None:
     return found
 
 
-class Part(InputPartition):
+class StatePartition(InputPartition):
     """Key groups, or files, [first, last) of one checkpoint."""
 
     def __init__(self, checkpoint: str, first: int, last: int) -> None:
@@ -105,7 +105,7 @@ class Part(InputPartition):
 class StateReader(DataSourceReader):
     """Reads what is wanted in these columns, a `StructType`."""
 
-    def __init__(self, wanted: Wanted, schema: Any, carried: bytes) -> None:
+    def __init__(self, wanted: ReadOptions, schema: Any, carried: bytes) -> None:
         self.wanted = wanted
         self.columns = arrow_schema(schema)
         self.carried = carried
@@ -113,7 +113,7 @@ class StateReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """About as many bytes each. One that is empty where there is nothing: Spark would else make one without bounds."""
         view = self.wanted.view()
-        return [Part(view.stored.url, *part) for part in view.parts(self.wanted.partitions) or [(0, 0)]]
+        return [StatePartition(view.stored.url, *part) for part in view.parts(self.wanted.partitions) or [(0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""
@@ -138,13 +138,13 @@ class StateSource(DataSource):
 
     def schema(self) -> Any:
         """The columns, where the user gives none."""
-        wanted = Wanted.of(self.options, self.folder)
+        wanted = ReadOptions.of(self.options, self.folder)
         with as_in_the_program(self.carried):
             return spark_schema(spark_columns(wanted.view().schema(), FORMAT))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """A reader for these columns."""
-        return StateReader(Wanted.of(self.options, self.folder), schema, self.carried)
+        return StateReader(ReadOptions.of(self.options, self.folder), schema, self.carried)
 
 
 def register(spark: Any) -> None:

@@ -12,7 +12,7 @@ from tailrace.runtime.outpost.outpost import Outpost
 
 
 @dataclass(frozen=True)
-class Settings:
+class OutpostSettings:
     """What an outpost is started with."""
 
     token: bytes = field(repr=False)
@@ -21,7 +21,7 @@ class Settings:
     limit: int
 
 
-def opened(settings: Settings, address: str) -> tuple[Outpost | None, str]:
+def opened(settings: OutpostSettings, address: str) -> tuple[Outpost | None, str]:
     """An outpost, and where it is or why it cannot be there. `address` is that of the executor, with Spark's port."""
     host = address.rpartition(":")[0].strip("[]") or address
     at = Binding(host, ports=settings.ports, tls=settings.tls)

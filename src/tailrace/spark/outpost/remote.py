@@ -26,13 +26,22 @@ from pyspark import cloudpickle
 
 from tailrace.errors import ConfigError, SlotsError
 from tailrace.runtime.network.tls import Tls
-from tailrace.runtime.outpost.following import Lost
-from tailrace.runtime.outpost.hosting import Answer, Host, Request, Served, asked, check_answer, fetch, represent
+from tailrace.runtime.outpost.following import CoordinatorLost
+from tailrace.runtime.outpost.hosting import (
+    FileRequest,
+    FileResponse,
+    Host,
+    Served,
+    asked,
+    check_answer,
+    fetch,
+    represent,
+)
 from tailrace.runtime.outpost.mailbox import Letter
 from tailrace.runtime.outpost.outpost import LETTER
 from tailrace.spark.cluster.application import application
-from tailrace.spark.data.places import Place, space
-from tailrace.spark.outpost.host import Settings
+from tailrace.spark.data.places import FilePlace, space
+from tailrace.spark.outpost.host import OutpostSettings
 from tailrace.spark.shipping.arrival import looking
 from tailrace.spark.shipping.delivery import bring, brought
 from tailrace.spark.shipping.executors import columns_of_one, lacks_tailrace, said, unable, with_tailrace
@@ -53,7 +62,7 @@ _met: set[str] = set()
 """The applications that have executors."""
 
 
-def outpost_task(settings: Settings, parcel: Parcel | None) -> Callable[[Any], Any]:
+def outpost_task(settings: OutpostSettings, parcel: Parcel | None) -> Callable[[Any], Any]:
     """The two Spark tasks of an outpost. They travel by value, as that of a worker does."""
     look, column, ours = looking(parcel), columns_of_one(), cloudpickle.dumps(settings)
 
@@ -96,7 +105,7 @@ class FarPost:
         self._spark, self._app, self._name = spark, application(spark), name
         self._tag, self._own_tag = tag, f"{tag}-coordinator-{secrets.token_hex(4)}"
         self._parcel = send(spark) if ship else brought(spark)
-        self._settings = Settings(secrets.token_bytes(32), ports, tls, space())
+        self._settings = OutpostSettings(secrets.token_bytes(32), ports, tls, space())
         self._over: str | None = None
         """Why the outpost's Spark job has ended, once it has."""
         self._ended = threading.Event()
@@ -120,11 +129,11 @@ class FarPost:
         represent(self.host, self.ask)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FilePlace:
         """Its folder."""
-        return Place(self.host.url, host=self.host)
+        return FilePlace(self.host.url, host=self.host)
 
-    def ask(self, request: Request, data: bytes) -> tuple[Answer, bytes]:
+    def ask(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
         """Something of its folder. Raises what it says; `OSError` where it cannot be asked."""
         if self._lost:
             raise OSError(f"the executor with {self.host.url} was lost")
@@ -143,7 +152,7 @@ class FarPost:
         data = pickle.dumps(letter, 5)
         for attempt in range(1, TRIES + 1):
             try:
-                answer, found = self._carried(Request(LETTER), data, WAIT_SECONDS)
+                answer, found = self._carried(FileRequest(LETTER), data, WAIT_SECONDS)
                 check_answer(answer)
                 found_letter: Letter = pickle.loads(found)
                 return found_letter
@@ -151,7 +160,7 @@ class FarPost:
                 gone = self._app.over() or self._over
                 if gone is not None or attempt == TRIES:
                     self._lost = True
-                    raise Lost(gone or str(error), was_cancelled(gone or "")) from error
+                    raise CoordinatorLost(gone or str(error), was_cancelled(gone or "")) from error
             time.sleep(_PAUSE_SECONDS)
         raise AssertionError("unreachable")
 
@@ -207,7 +216,7 @@ class FarPost:
 
     # What is brought to it.
 
-    def _carried(self, request: Request, data: bytes, seconds: float) -> tuple[Answer, bytes]:
+    def _carried(self, request: FileRequest, data: bytes, seconds: float) -> tuple[FileResponse, bytes]:
         """Asks by a Spark task. Raises `OSError`."""
         found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -232,9 +241,9 @@ class FarPost:
             raise OSError(f"no Spark task brings anything to it: {shortened_failure(row)}") from row
         if row.lost is not None:
             raise OSError(row.lost)
-        return msgspec.msgpack.decode(bytes(row.answer), type=Answer), bytes(row.data)
+        return msgspec.msgpack.decode(bytes(row.answer), type=FileResponse), bytes(row.data)
 
-    def _carry(self, request: Request, data: bytes, seconds: float) -> Any:
+    def _carry(self, request: FileRequest, data: bytes, seconds: float) -> Any:
         try:
             return self._carry_with(self._parcel, request, data, seconds)
         except Exception as failure:
@@ -243,13 +252,13 @@ class FarPost:
         self._parcel = bring(self._spark)
         return self._carry_with(self._parcel, request, data, seconds)
 
-    def _carry_with(self, parcel: Parcel | None, request: Request, data: bytes, seconds: float) -> Any:
+    def _carry_with(self, parcel: Parcel | None, request: FileRequest, data: bytes, seconds: float) -> Any:
         work = with_tailrace(carrier(self.host, request, data, seconds), parcel)
         [row] = self._spark.range(0, 1, 1, 1).mapInArrow(work, "answer binary, data binary, lost string").collect()
         return row
 
 
-def carrier(host: Host, request: Request, data: bytes, seconds: float) -> Callable[[Any], Any]:
+def carrier(host: Host, request: FileRequest, data: bytes, seconds: float) -> Callable[[Any], Any]:
     """The Spark task that brings a request to an outpost, and the answer back. A letter that has no answer worth the way is
     brought again for so many seconds."""
     column = columns_of_one()
@@ -257,7 +266,7 @@ def carrier(host: Host, request: Request, data: bytes, seconds: float) -> Callab
     def work(batches: Any) -> Any:
         for _ in batches:
             pass
-        answer, found, lost = Answer(), b"", None
+        answer, found, lost = FileResponse(), b"", None
         deadline = time.monotonic() + seconds
         try:
             answer, found = asked(host, request, data, DIALS)

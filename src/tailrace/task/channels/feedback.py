@@ -15,7 +15,7 @@ from tailrace.elements.markers import WaveMark
 from tailrace.errors import InternalError
 from tailrace.task.channels.combining import Combined, Combiner
 from tailrace.task.channels.logs import LogFrame, Recording, joinable_as_one
-from tailrace.task.channels.spilling import Item, Shelf, Spill
+from tailrace.task.channels.spilling import FrameSpill, Item, Shelf
 from tailrace.task.contract.facts import Facts
 
 
@@ -35,7 +35,7 @@ class FeedbackQueue:
         self,
         who: str,
         subtask: int,
-        make_spill: Callable[[], Spill],
+        make_spill: Callable[[], FrameSpill],
         memory_bytes: int,
         combine: Combiner | None,
         in_rounds: bool,

@@ -21,7 +21,7 @@ from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
 from tailrace.task.channels.copies import copied, unpicklable
 from tailrace.task.channels.partition import Partitioner
-from tailrace.task.channels.sent_log import Keeping, Kept
+from tailrace.task.channels.sent_log import Keeping, SentLog
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.facts import Facts
 
@@ -75,7 +75,7 @@ class OutputChannel:
         self.idle_due = False
         self.idle_said = False
         """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
-        self.kept: Kept | None = None
+        self.kept: SentLog | None = None
         """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
         restored from."""
 
@@ -91,7 +91,7 @@ class OutputChannel:
         return self.queue[0][0] if self.queue else self.seq
 
 
-class Output:
+class OutputEdge:
     """One edge out of one operator of the task, `who`."""
 
     def __init__(self, who: str, partitioner: Partitioner, channels: list[OutputChannel]) -> None:
@@ -109,7 +109,7 @@ class Outbox:
 
     def __init__(
         self,
-        outputs: list[Output],
+        outputs: list[OutputEdge],
         incarnation: int,
         attempt: int,
         subtask: int,
@@ -143,7 +143,7 @@ class Outbox:
 
     # What operators do.
 
-    def emit(self, output: Output, batch: Batch) -> None:
+    def emit(self, output: OutputEdge, batch: Batch) -> None:
         """Takes a batch of an operator for one edge."""
         if not len(batch):
             return
@@ -162,7 +162,7 @@ class Outbox:
             elif self.oldest is None:
                 self.oldest = self.now
 
-    def watermark(self, output: Output, time: int) -> None:
+    def watermark(self, output: OutputEdge, time: int) -> None:
         """The operator's watermark reached `time`. The maximum goes with the end of input and is not sent itself."""
         if time == MAX_TIME:
             return
@@ -173,12 +173,12 @@ class Outbox:
                 if self.oldest is None:
                     self.oldest = self.now
 
-    def idle(self, output: Output) -> None:
+    def idle(self, output: OutputEdge) -> None:
         """The operator has nothing to say for now. Saying it again is saying it once."""
         self.still_idle(output)
         self.flush()
 
-    def still_idle(self, output: Output) -> None:
+    def still_idle(self, output: OutputEdge) -> None:
         """The operator has nothing to say but what it has said by itself: it is idle again behind that."""
         for channel in output.channels:
             waits = bool(channel.buffer) or channel.watermark_due > channel.watermark_sent
@@ -194,7 +194,7 @@ class Outbox:
         for channel in self.channels.values():
             channel.idle_due = False
 
-    def awake(self, output: Output) -> None:
+    def awake(self, output: OutputEdge) -> None:
         """The operator is not idle any more, at the watermark where it was."""
         for channel in output.channels:
             channel.idle_due = False
@@ -292,7 +292,7 @@ class Outbox:
 
     # Sealing and sending.
 
-    def _seal(self, output: Output, channel: OutputChannel) -> None:
+    def _seal(self, output: OutputEdge, channel: OutputChannel) -> None:
         if channel.buffer:
             batch = concat(channel.buffer)
             channel.buffer = []
@@ -318,7 +318,7 @@ class Outbox:
             return [batch]
         return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
 
-    def _enqueue(self, output: Output, channel: OutputChannel, batch: Batch) -> None:
+    def _enqueue(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> None:
         payload: Payload
         channel.sealed += 1
         channel.awake_due = channel.idle_said = False
@@ -341,7 +341,7 @@ class Outbox:
             return batch
         return copied(batch)
 
-    def _encoded(self, output: Output, channel: OutputChannel, batch: Batch) -> bytes:
+    def _encoded(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> bytes:
         try:
             return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
         except Exception as error:
@@ -385,7 +385,7 @@ class Outbox:
         self._keeping = keeping
         for channel in self.channels.values():
             if not channel.local:
-                channel.kept = Kept(keeping)
+                channel.kept = SentLog(keeping)
 
     def frame(self, item: Item) -> bytes:
         """A frame that waits to go once more."""

@@ -14,7 +14,7 @@ from tailrace.elements.digests import Digest
 from tailrace.elements.frames import decode, encode_marker, parted
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError
-from tailrace.task.channels.spilling import NOWHERE, Item, Shelf, Spill
+from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
 
 WHAT = "what is kept for workers that are replaced, by StandbyConfig(spill=...),"
 """What the spill is for, in words, for errors."""
@@ -30,11 +30,11 @@ class Keeping:
     Invariant O4: at most `budget` bytes of it are in memory; every frame is on one channel, kept or about to go once more.
     """
 
-    def __init__(self, make_spill: Callable[[], Spill], budget: int) -> None:
+    def __init__(self, make_spill: Callable[[], FrameSpill], budget: int) -> None:
         self._shelf = Shelf("", 0, make_spill, budget)
         self._in_memory: deque[Item] = deque()
         """The oldest first; some of them are not wanted any more."""
-        self.channels: list[Kept] = []
+        self.channels: list[SentLog] = []
 
     @property
     def memory(self) -> int:
@@ -86,7 +86,7 @@ class Keeping:
             )
 
 
-class Kept:
+class SentLog:
     """What went on one channel, in order, barriers too."""
 
     def __init__(self, keeping: Keeping) -> None:

@@ -15,7 +15,7 @@ from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.keys import FieldReader
 from tailrace.task.channels.sent_log import WHAT, Keeping
-from tailrace.task.channels.spilling import MakeSpill, MemorySpill, Spill, SpillPlace
+from tailrace.task.channels.spilling import FrameSpill, MakeSpill, MemorySpill, SpillPlace
 from tailrace.task.channels.written_records import WrittenRecords
 from tailrace.task.contract.facts import Facts
 from tailrace.task.contract.recorded_answers import Outside
@@ -126,7 +126,7 @@ class Services:
         """Bytes that the histories of all workers may take; 0: any."""
         return self.history_bytes if self.tuning.history is None else self.tuning.history
 
-    def _spill(self, place: SpillPlace) -> Callable[[], Spill]:
+    def _spill(self, place: SpillPlace) -> Callable[[], FrameSpill]:
         make = self.make_spill
         return MemorySpill if make is None else lambda: make(place)
 

@@ -29,7 +29,7 @@ def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
         raise unpicklable(batch.to_rows().values, error, who, subtask, why) from error
 
 
-class Spill(Protocol):
+class FrameSpill(Protocol):
     """Where frames go that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
     keeps (`task.channels.sent_log`). What a reference is only the spill knows that gave it."""
 
@@ -57,7 +57,7 @@ class SpillPlace(NamedTuple):
     """Whether it is in the storage of checkpoints instead."""
 
 
-MakeSpill = Callable[[SpillPlace], Spill]
+MakeSpill = Callable[[SpillPlace], FrameSpill]
 
 
 class MemorySpill:
@@ -120,7 +120,7 @@ class Shelf:
     Invariant Q9: `memory` is at most `budget`, but for what `keep` was given and `relieve` has not spilled yet.
     """
 
-    def __init__(self, who: str, subtask: int, make_spill: Callable[[], Spill], budget: int) -> None:
+    def __init__(self, who: str, subtask: int, make_spill: Callable[[], FrameSpill], budget: int) -> None:
         self.who = who
         self.subtask = subtask
         self.budget = budget
@@ -131,7 +131,7 @@ class Shelf:
         self.on_inexact: Callable[[], None] | None = None
         """Called where records that wait do not come back from their frame as they are, if that matters."""
         self._make_spill = make_spill
-        self._spill: Spill | None = None
+        self._spill: FrameSpill | None = None
         self._excess: deque[Item] = deque()
         """What was kept whatever the budget, oldest first."""
         self._record_bytes = 0.0
@@ -239,7 +239,7 @@ class Shelf:
             self._spill.close()
             self._spill = None
 
-    def _disk(self) -> Spill:
+    def _disk(self) -> FrameSpill:
         if self._spill is None:
             self._spill = self._make_spill()
         return self._spill

@@ -87,7 +87,7 @@ class Recorder(Outside):
 
     def __init__(self) -> None:
         self._answers: list[Answer] = []
-        self.again: Replayed | None = None
+        self.again: ReplayedAnswers | None = None
         """While something is done again: what the world had answered is answered once more, and not kept."""
 
     def taken(self) -> list[Answer]:
@@ -126,7 +126,7 @@ class Recorder(Outside):
             raise
 
 
-class Replayed(Outside):
+class ReplayedAnswers(Outside):
     """Has the answers from a log, event by event."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.contract.facts import Facts
-from tailrace.task.contract.recorded_answers import Recorder, Replayed
+from tailrace.task.contract.recorded_answers import Recorder, ReplayedAnswers
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.parallel_replay import Lanes, meets_in_channels
 from tailrace.task.journal.divergence import as_before, differs
@@ -55,7 +55,7 @@ class Again:
         self._entries = deque(history)
         self._checkpoint = checkpoint
         self._recorder = services.outside
-        self._outside = self._recorder.again = Replayed()
+        self._outside = self._recorder.again = ReplayedAnswers()
         self._before: set[int] = set(slice.by_vertex) if checkpoint else set()
         """Vertices whose cut for the restored checkpoint is still to come."""
         for task in slice.tasks:

@@ -9,7 +9,7 @@ import msgspec
 
 from tailrace.errors import GraphError
 from tailrace.protocol.deployment import Deploy
-from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.state.backend import Backend
 from tailrace.state.manifest import decode_manifest, encode_manifest
 from tailrace.task.channels.services import Services
@@ -87,7 +87,7 @@ class Standing:
                 held = {uid: dict(chains) for uid, chains in mirror.chains.items()}  # read in another thread
                 return [ReadState(number, manifest, "", mirror.groups, held, False)]
         self._wanted = None
-        return [ToCoordinator(Held(wanted.checkpoint, [one for one in wanted.slots if self._mirrors[one]]))]
+        return [ToCoordinator(StateHeld(wanted.checkpoint, [one for one in wanted.slots if self._mirrors[one]]))]
 
     def _mirror(self, slot: int) -> Mirror | None:
         spec = self.spec

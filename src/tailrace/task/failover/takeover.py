@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
-from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
+from tailrace.protocol.replay import Came, Copy, Gained, KnownHistory, ReplayDone, Resume, WorkerLost, encode_gained
 from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.replay import Again, account_for_local
@@ -51,7 +51,7 @@ def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
     return ToPeer(slot, encode_history(slice.slot, slot, slice.incarnation, slice.attempt, encode_gained(gained)))
 
 
-def known(slice: Slice, lost: Lost) -> Known:
+def known(slice: Slice, lost: WorkerLost) -> KnownHistory:
     """What a survivor knows of a worker that is lost. From here on nothing comes from that one."""
     slice.gone.add(lost.slice)
     slice.hearsay.forget(lost.slice)
@@ -61,7 +61,7 @@ def known(slice: Slice, lost: Lost) -> Known:
         for ident, channel in task.gate.channels.items()
         if ident.source == lost.slice and ident.source != slice.slot
     ]
-    return Known(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
+    return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
 
 
 def peer_replaced(slice: Slice, slot: int) -> list[Action]:
@@ -147,7 +147,7 @@ class Resumed:
             slice.route(task)
             wanted += self._events(task.id.vertex)
         slice.together = frozenset()
-        return [*slice.actions, *wanted, ToCoordinator(Replayed(self.again.heard))]
+        return [*slice.actions, *wanted, ToCoordinator(ReplayDone(self.again.heard))]
 
     def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:
         """What others have of the lost one must be what was made again, as far as a digest tells: else their state follows

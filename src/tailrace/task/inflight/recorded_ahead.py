@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tailrace.elements.frames import ChannelId
 from tailrace.task.channels.logs import LogFrame
-from tailrace.task.inflight.recording import InFlight
+from tailrace.task.inflight.recording import InFlightRecording
 
 
 class Ahead:
@@ -21,7 +21,7 @@ class Ahead:
     nothing else.
     """
 
-    def __init__(self, inflight: InFlight) -> None:
+    def __init__(self, inflight: InFlightRecording) -> None:
         self._inflight = inflight
         self._recording = inflight.recording_of_its_own()
         self._seen: dict[ChannelId, int] = {}

@@ -59,7 +59,7 @@ def leads_to_one_that_waits(plan: Plan, vertex: int) -> bool:
     return not reached.isdisjoint(waits)
 
 
-class InFlight:
+class InFlightRecording:
     """The recordings of one task's channels.
 
     Invariant X1: what a checkpoint's logs hold of one channel, the reader's half and then the sender's, is what was sent on

@@ -1,6 +1,7 @@
 """The accumulators of built-in aggregates in arrays, by slot: the same values as in rows, exactly.
 
-What an array cannot hold exactly raises `Unfit`, before anything is changed: the operator then goes on as without arrays.
+What an array cannot hold exactly raises `NotInArrays`, before anything is changed: the operator then goes on as without
+arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WHOLE = 1 << 53
 """Up to here each integer is a double."""
 
 
-class Unfit(Exception):
+class NotInArrays(Exception):
     """Arrays cannot hold this."""
 
 
@@ -50,11 +51,11 @@ class Accumulators:
             array[slots] = new
 
     def merged(self, slots: Slots, answers: Answers) -> list[Array]:
-        """What is in some slots, with the partial accumulators of a batch. Raises `Unfit`."""
+        """What is in some slots, with the partial accumulators of a batch. Raises `NotInArrays`."""
         raise NotImplementedError
 
     def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
-        """The results of accumulators, in a column of this type. Raises `Unfit`."""
+        """The results of accumulators, in a column of this type. Raises `NotInArrays`."""
         raise NotImplementedError
 
     def values(self, made: list[Array]) -> list[Any]:
@@ -62,11 +63,11 @@ class Accumulators:
         raise NotImplementedError
 
     def arrays_of(self, values: list[Any]) -> list[Array]:
-        """Accumulators of the state as arrays. Raises `Unfit`."""
+        """Accumulators of the state as arrays. Raises `NotInArrays`."""
         raise NotImplementedError
 
 
-class Counts(Accumulators):
+class CountAccumulators(Accumulators):
     """Of `Count`."""
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class WholeSums(Accumulators):
         after = before + more  # in 64 bits, where it may wrap around
         wrong = (before ^ after) & (more ^ after) < 0 if self.kind is np.int64 else after < before
         if wrong.any():
-            raise Unfit
+            raise NotInArrays
         return [after]
 
     def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
@@ -137,7 +138,7 @@ class FloatSums(Accumulators):
     def arrays_of(self, values: list[Any]) -> list[Array]:
         real = np.array([type(value) is float for value in values], np.bool_)
         if not all(type(v) is float or (type(v) is int and -_WHOLE <= v <= _WHOLE) for v in values):
-            raise Unfit
+            raise NotInArrays
         return [np.array(values, np.float64), real]
 
 
@@ -170,7 +171,7 @@ class Means(Accumulators):
 
     def arrays_of(self, values: list[Any]) -> list[Array]:
         if not all(type(value) is tuple and len(value) == 2 for value in values):
-            raise Unfit
+            raise NotInArrays
         counts, totals = [value[0] for value in values], [value[1] for value in values]
         return [_integers(counts, np.int64), *self.sums.arrays_of(totals)]
 
@@ -186,7 +187,7 @@ class Extremes(Accumulators):
     def merged(self, slots: Slots, answers: Answers) -> list[Array]:
         [answer] = answers
         if answer.type != self.kind or not _in_calendar(answer):
-            raise Unfit
+            raise NotInArrays
         old, known = self.at(slots)
         new, valid = words_of(answer).view(self.number), _valid(answer)
         better = new > old if self.largest else new < old
@@ -208,10 +209,10 @@ class Extremes(Accumulators):
         try:
             column = column_of_values(values, pa.field("state", self.kind))
         except (Misfit, *REFUSALS) as error:
-            raise Unfit from error
+            raise NotInArrays from error
         expected = {type(one) for one in plain_values(column)}
         if not {type(one) for one in values} <= expected:  # a number of another type, which it equals
-            raise Unfit
+            raise NotInArrays
         return [words_of(column).view(self.number), _valid(column)]
 
 
@@ -219,7 +220,7 @@ def accumulators_of(aggregate: Any, of: pa.DataType | None) -> Accumulators | No
     """Arrays for the accumulators of a built-in aggregate over a column of this type. None where there are none."""
     kind = type(aggregate)
     if kind is Count:
-        return Counts()
+        return CountAccumulators()
     assert of is not None
     if kind in (Min, Max):
         return Extremes(of, kind is Max) if is_word(of) and not pa.types.is_boolean(of) else None
@@ -241,10 +242,10 @@ def _numbers(answer: pa.Array, kind: Any) -> Array:
         try:
             answer = answer.cast(pa.from_numpy_dtype(kind))
         except pa.ArrowInvalid as error:
-            raise Unfit from error
+            raise NotInArrays from error
     found: Array = answer.to_numpy(zero_copy_only=False)
     if found.dtype != kind:
-        raise Unfit
+        raise NotInArrays
     return found
 
 
@@ -260,11 +261,11 @@ def _valid(column: pa.Array) -> Array:
 
 def _integers(values: list[Any], kind: Any) -> Array:
     if set(map(type, values)) - {int}:
-        raise Unfit
+        raise NotInArrays
     try:
         return np.array(values, kind)
     except OverflowError as error:
-        raise Unfit from error
+        raise NotInArrays from error
 
 
 _DAYS = (-719_162, 2_932_896)

@@ -35,7 +35,7 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_reader, settled, settled_keys
-from tailrace.task.operators.accumulators import Unfit
+from tailrace.task.operators.accumulators import NotInArrays
 from tailrace.task.operators.aggregateloops import RowsLoop, compiled_merge
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
@@ -317,12 +317,12 @@ class AggregateTask(StatefulTask):
             return None
         try:
             return self._state_for(grouped).merge(grouped, slots)
-        except Unfit:
+        except NotInArrays:
             self._leave_columns()
             return None
 
     def _state_for(self, grouped: GroupedBatch) -> ColumnState:
-        """State in columns for a batch: a new one where it comes in other types than before. Raises `Unfit`."""
+        """State in columns for a batch: a new one where it comes in other types than before. Raises `NotInArrays`."""
         state = self._state
         if state is not None and not state.takes(grouped):
             self.table.settle()
@@ -331,7 +331,7 @@ class AggregateTask(StatefulTask):
         elif state is None:
             state = new_state(self.table, grouped, False)
         if state is None:
-            raise Unfit
+            raise NotInArrays
         self._state = self.table.front = state
         return state
 

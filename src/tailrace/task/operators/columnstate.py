@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grown
 from tailrace.state.fronts import FrozenColumns
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.arrow import GroupedBatch
@@ -28,7 +28,7 @@ class ColumnState:
     table says is `dirty`.
     """
 
-    def __init__(self, table: Table, keys: KeySlots, kinds: list[Any], accumulators: list[Accumulators]) -> None:
+    def __init__(self, table: StateTable, keys: KeySlots, kinds: list[Any], accumulators: list[Accumulators]) -> None:
         self.table = table
         self.keys = keys
         self.kinds = kinds
@@ -131,7 +131,7 @@ class ColumnState:
         return self.table.base.count + frozen.columns.new(len(frozen.entries))
 
 
-class Kept:
+class AccumulatorSnapshot:
     """The accumulators in some slots as they are now, without a copy: what is written before it was taken is kept.
 
     Invariant B7: what is taken is what was in the slot at the cut.
@@ -173,7 +173,7 @@ class Frozen:
         self, keys: KeySlots, accumulators: list[Accumulators], written: Array, unknown: Array, new: int
     ) -> None:
         self._keys = keys
-        self._kept = Kept(accumulators, written)
+        self._kept = AccumulatorSnapshot(accumulators, written)
         self._unknown = unknown
         """By slot, whether its key was nowhere below at the cut."""
         self._left = int(np.count_nonzero(written))
@@ -218,7 +218,7 @@ class Frozen:
         return slots, self._unknown[slots]
 
 
-def new_state(table: Table, batch: GroupedBatch, nulls: bool) -> ColumnState | None:
+def new_state(table: StateTable, batch: GroupedBatch, nulls: bool) -> ColumnState | None:
     """State in columns for batches like this one; None where their types have none. `nulls`: whether keys are known to be
     null now and then."""
     keys = key_slots(batch.key_columns, batch.key_names, nulls, batch.tupled)

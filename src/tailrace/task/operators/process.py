@@ -21,7 +21,7 @@ from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
-from tailrace.state.tables import Table
+from tailrace.state.tables import StateTable
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.contract.usercode import raised_text
@@ -203,7 +203,7 @@ class TimedTask(FunctionTask):
         self.event_timers = ctx.event_timers = timers_of(self.backend, "event", _key_of)
         self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of)
         self.keyed = True
-        self.touched: Table | None = None
+        self.touched: StateTable | None = None
         """In rounds: the keys that had a record in the round at hand, with the order of their first ones, where the function
         wants to know of its end."""
         self._touches = 0

@@ -39,9 +39,9 @@ from tailrace.task.operators.splits import (
     Cuts,
     Deal,
     Dealer,
-    Held,
-    Post,
+    HeldSplit,
     SourceState,
+    SplitMessage,
     classes_of,
     deal_again,
     decode_state,
@@ -57,7 +57,7 @@ ENUMERATOR = 0
 
 @dataclass
 class _OpenSplit:
-    held: Held
+    held: HeldSplit
     reader: Reader | None = None
     """None until it is this split's turn to be opened."""
     ready_at: int = 0
@@ -111,7 +111,7 @@ class SourceTask(OperatorTask):
         """Splits that have ended, and that the enumerator is still to be told of."""
         self._opened = False
         self._cuts = Cuts()
-        self._inbox: list[tuple[int, Post]] = []
+        self._inbox: list[tuple[int, SplitMessage]] = []
         """What came before we were open, or was sent behind a cut that is still to be made here."""
         self._ended: set[int] = set()
         """Splits that ended here and that the enumerator has not forgotten."""
@@ -195,7 +195,7 @@ class SourceTask(OperatorTask):
 
     def _settle(self) -> None:
         """Looks at what came, but for what has to wait."""
-        waiting: list[tuple[int, Post]] = []
+        waiting: list[tuple[int, SplitMessage]] = []
         held_back: set[int] = set()
         for source, post in self._inbox:
             if not self._opened or source in held_back or self._cuts.behind(post):
@@ -216,7 +216,7 @@ class SourceTask(OperatorTask):
             self._answer(self._dealer.ask(source, message))
             return
         for index, split in message.splits if not self._left else ():
-            self._add(Held(index, split))
+            self._add(HeldSplit(index, split))
             self.opened_splits.append(index)
         if (message.splits or message.last or self._everything) and not message.more:
             self._asking = False
@@ -237,7 +237,7 @@ class SourceTask(OperatorTask):
             lambda: close_all([split.reader for split in left if split.reader is not None]), what="closing a split"
         )
 
-    def _add(self, held: Held) -> None:
+    def _add(self, held: HeldSplit) -> None:
         split = _OpenSplit(held)
         self.splits.append(split)
         self._unopened.append(split)
@@ -442,7 +442,7 @@ class SourceTask(OperatorTask):
     # Checkpoints.
 
     def snapshot(self, checkpoint: int) -> bytes | None:
-        held = [Held(s.index, s.held.split, self._position(s)) for s in self.splits]
+        held = [HeldSplit(s.index, s.held.split, self._position(s)) for s in self.splits]
         known = None
         if self._dealer is not None:
             if self._finds:

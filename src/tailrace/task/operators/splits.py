@@ -5,7 +5,7 @@ go over the coordinator, which does not look inside; each link keeps their order
 
 **Why no split is lost or read twice.** A source subtask cuts when it is triggered, each at its own moment, and messages
 may be under way meanwhile. The rule is that of a barrier: what was sent behind the sender's cut is not looked at before
-the receiver's cut (`Post.cuts`). So in any complete checkpoint a split is in exactly one place:
+the receiver's cut (`SplitMessage.cuts`). So in any complete checkpoint a split is in exactly one place:
 
 - *held* or *ended* in the snapshot of one reader: it got the split before its cut, so the enumerator knew it before its
   own (a split is forgotten there only after its reader has said that it ended, and that message obeys the rule too);
@@ -66,14 +66,14 @@ def in_messages(message: Ask | Deal) -> list[Ask | Deal]:
     return [*[Deal(part, more=True) for part in parts[:-1]], whole]
 
 
-class Post(msgspec.Struct, frozen=True, omit_defaults=True):
+class SplitMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message with the cuts that its sender had made and did not know to be over."""
 
     message: Ask | Deal
     cuts: list[int] = []
 
 
-_posts = msgspec.msgpack.Decoder(Post)
+_posts = msgspec.msgpack.Decoder(SplitMessage)
 
 
 class Cuts:
@@ -99,16 +99,16 @@ class Cuts:
             self._aborted.add(cut)
         self.open = [one for one in self.open if one != cut]
 
-    def behind(self, post: Post) -> bool:
+    def behind(self, post: SplitMessage) -> bool:
         """Whether a message was sent behind a cut that is still to be made here."""
         return any(cut > self.newest and cut not in self._aborted for cut in post.cuts)
 
     def stamp(self, message: Ask | Deal) -> bytes:
         """A message as bytes, with the cuts that it is behind of."""
-        return msgspec.msgpack.encode(Post(message, self.open))
+        return msgspec.msgpack.encode(SplitMessage(message, self.open))
 
 
-def read_post(payload: bytes) -> Post:
+def read_post(payload: bytes) -> SplitMessage:
     """A message from its bytes. Raises `InternalError` for what is none: only we write them."""
     try:
         return _posts.decode(payload)
@@ -116,7 +116,7 @@ def read_post(payload: bytes) -> Post:
         raise InternalError(f"no message between subtasks of a source: {error}") from error
 
 
-class Held(msgspec.Struct, omit_defaults=True):
+class HeldSplit(msgspec.Struct, omit_defaults=True):
     """A split that a reader has: its number, the split and the reader's position, both pickled. Without a position
     reading starts at its beginning."""
 
@@ -125,7 +125,7 @@ class Held(msgspec.Struct, omit_defaults=True):
     position: bytes | None = None
 
 
-class Known(msgspec.Struct, omit_defaults=True):
+class EnumeratorState(msgspec.Struct, omit_defaults=True):
     """What the enumerator knows."""
 
     splits: list[tuple[int, bytes]]
@@ -141,9 +141,9 @@ class Known(msgspec.Struct, omit_defaults=True):
 class SourceState(msgspec.Struct, omit_defaults=True):
     """What one subtask of a source has at a cut. Reading it unpickles nothing."""
 
-    held: list[Held] = []
+    held: list[HeldSplit] = []
     ended: list[int] = []
-    known: Known | None = None
+    known: EnumeratorState | None = None
     """In subtask 0."""
     version: int = 1
 
@@ -207,7 +207,7 @@ class Dealer:
             self.known[self.next] = self.unassigned[self.next] = split
             self.next += 1
 
-    def restore(self, known: Known, held: set[int], ended: set[int]) -> None:
+    def restore(self, known: EnumeratorState, held: set[int], ended: set[int]) -> None:
         """Goes on from a checkpoint. Nothing is kept for anybody: who holds a split does not ask at once."""
         self.known = {index: split for index, split in known.splits if index not in ended}
         self.unassigned = {index: split for index, split in self.known.items() if index not in held}
@@ -215,9 +215,9 @@ class Dealer:
         self._asked.update(range(self.parallelism))
         self._looked = known.over  # else nobody is told that there is none before it was looked anew
 
-    def state(self, position: bytes | None) -> Known:
+    def state(self, position: bytes | None) -> EnumeratorState:
         """What a checkpoint holds of it."""
-        return Known(list(self.known.items()), self.next, self.over, position)
+        return EnumeratorState(list(self.known.items()), self.next, self.over, position)
 
     def ask(self, reader: int, ask: Ask) -> list[tuple[int, Deal]]:
         """A reader asks: the answers, and to whom they go."""
@@ -265,7 +265,7 @@ class Dealer:
         return [index] if (index := next(free, None)) is not None else []
 
 
-def deal_again(states: list[tuple[int, int, SourceState]], subtask: int, parallelism: int) -> list[Held]:
+def deal_again(states: list[tuple[int, int, SourceState]], subtask: int, parallelism: int) -> list[HeldSplit]:
     """The splits that a subtask holds after a restore, of what all old ones, (subtask, parallelism, state), held. At the
     same parallelism each keeps its own; else they are dealt out in turn."""
     if all(was == parallelism for _, was, _ in states):
@@ -274,7 +274,7 @@ def deal_again(states: list[tuple[int, int, SourceState]], subtask: int, paralle
     return everything[subtask::parallelism]
 
 
-def joined(states: list[tuple[int, int, SourceState]]) -> tuple[Known | None, set[int], set[int]]:
+def joined(states: list[tuple[int, int, SourceState]]) -> tuple[EnumeratorState | None, set[int], set[int]]:
     """What all old subtasks together say: (what the enumerator knew, what is held, what has ended)."""
     known = next((state.known for _, _, state in states if state.known is not None), None)
     held = {held.index for _, _, state in states for held in state.held}

@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.elements.keys import canonical_bytes
 from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
-from tailrace.state.tables import MISSING, MemoryBase, Table
+from tailrace.state.tables import MISSING, MemoryBase, StateTable
 
 _SLACK = 64
 
@@ -28,9 +28,9 @@ class Timers:
 
     __slots__ = ("_count", "_heap", "_top", "order", "table")
 
-    def __init__(self, table: Table | None = None) -> None:
+    def __init__(self, table: StateTable | None = None) -> None:
         if table is None:
-            table = Table(0, TableInfo("timers", "timers", times_up=True), object, pickle_codec(), MemoryBase(), None)
+            table = StateTable(0, TableInfo("timers", "timers", times_up=True), object, pickle_codec(), MemoryBase(), None)
         self._heap: list[tuple[int, int, Keyed]] = []
         self.table = table
         self._top = table.top

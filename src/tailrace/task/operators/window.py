@@ -31,7 +31,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window, key_columns
 from tailrace.task.channels.keys import FieldReader, KeyReader, column_of, settled_keys
 from tailrace.task.contract.usercode import raised_text
-from tailrace.task.operators.accumulators import Unfit
+from tailrace.task.operators.accumulators import NotInArrays
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fitted
@@ -240,7 +240,7 @@ class WindowTask(StatefulTask):
             starts = starts[good]
             try:
                 slots += self._merged(part, starts)
-            except Unfit:
+            except NotInArrays:
                 updated |= dict.fromkeys(self._leave_columns(slots))
                 slots = []
                 updated |= dict.fromkeys(self._merged_one_by_one(part, starts))
@@ -268,10 +268,10 @@ class WindowTask(StatefulTask):
     # Windows in arrays.
 
     def _merged(self, part: Columns, starts: Times) -> list[Slots]:
-        """Adds records to windows in arrays; gives the slots of those that had fired. Raises `Unfit` before anything is
-        changed."""
+        """Adds records to windows in arrays; gives the slots of those that had fired. Raises `NotInArrays` before anything
+        is changed."""
         if not self._in_columns:
-            raise Unfit
+            raise NotInArrays
         found = None
         if self._windows is not None and self._grouping is not None:
             found = self._grouping.group(part, self._windows.keys, Windows(starts, self.spec.slide))
@@ -294,7 +294,7 @@ class WindowTask(StatefulTask):
         return [slots[again][np.argsort(grouped.first[again])]]
 
     def _state_for(self, grouped: GroupedBatch) -> WindowState:
-        """The windows in arrays. Raises `Unfit`."""
+        """The windows in arrays. Raises `NotInArrays`."""
         if self._windows is None:
             spec = self.spec
             self._windows = into_arrays(self.table, self.timers, grouped, self._nulls, spec.size, spec.allowed_lateness)

@@ -14,7 +14,7 @@ import numpy as np
 from tailrace.elements.slottables import Slots
 from tailrace.state.fronts import FrozenColumns
 from tailrace.task.channels.keys import settled_keys
-from tailrace.task.operators.columnstate import Kept
+from tailrace.task.operators.columnstate import AccumulatorSnapshot
 from tailrace.task.operators.windowstate import WindowState
 from tailrace.task.operators.windowtimers import AS_IT_IS, NOWHERE, OTHERWISE
 
@@ -37,10 +37,10 @@ class WindowFront:
         """All keys that have windows, with these."""
         state, live = self.state, self.state.live[: self.state.pairs.count].copy()
         keys = self.entries()
-        return FrozenWindows(state, Kept(state.accumulators, live), np.empty(0, np.int64), keys).take(keys)
+        return FrozenWindows(state, AccumulatorSnapshot(state.accumulators, live), np.empty(0, np.int64), keys).take(keys)
 
     def cut(self) -> FrozenColumns | None:
-        """What was written since the last cut. Copies no accumulators (`Kept`)."""
+        """What was written since the last cut. Copies no accumulators (`AccumulatorSnapshot`)."""
         state = self.state
         count = state.pairs.count
         dirty, there = state.dirty, state.open > 0
@@ -51,7 +51,7 @@ class WindowFront:
         state.dirty = np.zeros_like(dirty)
         if not changed and not len(deleted):
             return None
-        state.kept = Kept(state.accumulators, waiting)
+        state.kept = AccumulatorSnapshot(state.accumulators, waiting)
         return FrozenWindows(state, state.kept, deleted, changed)
 
     def take_back(self, columns: FrozenColumns, taken: int) -> None:
@@ -72,7 +72,7 @@ class WindowFront:
 class FrozenWindows:
     """What was written of windows between two cuts. Until an entry is taken it is in the arrays of the state."""
 
-    def __init__(self, state: WindowState, kept: Kept, deleted: Slots, changed: int) -> None:
+    def __init__(self, state: WindowState, kept: AccumulatorSnapshot, deleted: Slots, changed: int) -> None:
         self._keys, self._pairs = state.keys, state.pairs
         self._kept = kept
         self._deleted = deleted

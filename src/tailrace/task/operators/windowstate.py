@@ -17,7 +17,7 @@ import pyarrow as pa
 from tailrace.elements.keyslots import KeySlots
 from tailrace.elements.slottables import Slots, WordTable, grown
 from tailrace.task.operators.accumulators import Accumulators, Answers, accumulators_of
-from tailrace.task.operators.columnstate import Kept
+from tailrace.task.operators.columnstate import AccumulatorSnapshot
 from tailrace.task.operators.windowtimers import NOWHERE, SlotTimers
 
 Array = np.ndarray[Any, Any]
@@ -70,7 +70,7 @@ class WindowState:
         """None where a window is over as soon as it has reached its end."""
         self.order = order
         """How many timers were ever set."""
-        self.kept: Kept | None = None
+        self.kept: AccumulatorSnapshot | None = None
         """What a checkpoint has still to take."""
 
     def _new_accumulators(self) -> list[Accumulators]:

@@ -13,20 +13,20 @@ from tailrace.protocol.termination import (
     NO_ROUNDS,
     Advance,
     CallFinish,
-    Facts,
-    Moved,
+    EventTimeMoved,
     Quiet,
     Release,
     RoundReport,
     ScopeFacts,
     StartWave,
+    WaveFacts,
     WaveReport,
 )
 from tailrace.task.operators.loops import JudgeTask
 from tailrace.task.subtask.looping import Command, TaskLoop
 from tailrace.task.subtask.machine import Task
 
-Said = Quiet | Moved | WaveReport | RoundReport
+Said = Quiet | EventTimeMoved | WaveReport | RoundReport
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Here:
     actions: int = 0
     """How many of `Release`, `Advance` and `CallFinish` came."""
     quiet: Quiet | None = None
-    moved: Moved | None = None
+    moved: EventTimeMoved | None = None
     round: RoundReport | None = None
     judged: list[JudgeTask] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ class WorkerNests:
         """How far event time has come where it comes into a nest, where it has moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
         times = [loop.brought for _, loop in going if loop.brings_time]
-        moved = Moved(here.nest.id, min(times, default=MAX_TIME), _live(here))
+        moved = EventTimeMoved(here.nest.id, min(times, default=MAX_TIME), _live(here))
         if moved == here.moved:
             return []
         here.moved = moved
@@ -139,10 +139,10 @@ class WorkerNests:
     def _completed(self, here: _Here, task: Task, loop: TaskLoop) -> bool:
         return task.finished or (loop.wave.current == here.wave and loop.wave.complete)
 
-    def _facts(self, here: _Here) -> Facts:
+    def _facts(self, here: _Here) -> WaveFacts:
         """What the tasks found in the wave that has come to its end. Those that had finished have nothing any more."""
         took_part = [loop for _, loop in here.tasks if loop.wave.current == here.wave]
-        return Facts(
+        return WaveFacts(
             recorded=sum(loop.wave.recorded for loop in took_part),
             moving=any(loop.wave.moving for loop in took_part),
             obliged=any(loop.obliged for loop in took_part),

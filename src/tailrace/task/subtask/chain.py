@@ -33,7 +33,7 @@ from tailrace.graph.operators import (
 )
 from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.channels.copies import copied, fingerprint, unpicklable
-from tailrace.task.channels.outbox import Outbox, Output
+from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
@@ -81,7 +81,7 @@ class Chain:
     Invariant C2: what goes on from an operator is at most what it has finished with, and never decreases.
     """
 
-    def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[Output]]) -> None:
+    def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[OutputEdge]]) -> None:
         self.operators = operators
         self.feeds = feeds
         """For each operator the ones it feeds, by main or side output: they share its event time."""
@@ -353,7 +353,7 @@ def build_chain(
     attempt: int,
     services: Services,
     outbox: Outbox,
-    outputs: dict[int, Output],
+    outputs: dict[int, OutputEdge],
 ) -> Chain:
     """The operators of a vertex for one subtask; `outputs` are the edges out of it by plan edge id."""
     groups = _fusion_groups(plan, vertex, services)
@@ -367,7 +367,7 @@ def build_chain(
         operators.append(FusedRows(nodes, ctxs) if fused else RUNTIME[type(nodes[0].operator)](nodes[0], ctxs[0]))
         learn_schema(operators[-1], plan.graph)
     feeds: list[list[int]] = [[] for _ in operators]
-    leaving: list[list[Output]] = [[] for _ in operators]
+    leaving: list[list[OutputEdge]] = [[] for _ in operators]
     targets: list[dict[str | None, list[Emit]]] = [{} for _ in operators]
     for link in vertex.links:
         source, target = index_of[link.source], index_of[link.target]
@@ -446,7 +446,7 @@ def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subta
             )
 
 
-def _onto(outbox: Outbox, output: Output) -> Emit:
+def _onto(outbox: Outbox, output: OutputEdge) -> Emit:
     emit = outbox.emit
     return lambda batch: emit(output, batch)
 

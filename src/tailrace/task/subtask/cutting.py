@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId
-from tailrace.protocol.cut import Aligner, Outcome
+from tailrace.protocol.cut import Aligner, CutOutcome
 from tailrace.task.channels.gate import Gate
-from tailrace.task.inflight.recording import InFlight
+from tailrace.task.inflight.recording import InFlightRecording
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class DueCut:
 class TaskCuts:
     """What a task knows of cuts. It follows what its aligner decides: blocks channels of the gate, and releases them."""
 
-    def __init__(self, gate: Gate, inflight: InFlight | None = None) -> None:
+    def __init__(self, gate: Gate, inflight: InFlightRecording | None = None) -> None:
         """`inflight`: where barriers may overtake."""
         self.aligner: Aligner[ChannelId] = Aligner(gate.channels, () if inflight is None else inflight.overtakable)
         self._inflight = inflight
@@ -187,7 +187,7 @@ class TaskCuts:
         known = {*self.aligner.announced, *self.due}
         self._announced_at = {n: at for n, at in self._announced_at.items() if n in known}
 
-    def _follow(self, outcome: Outcome[ChannelId]) -> None:
+    def _follow(self, outcome: CutOutcome[ChannelId]) -> None:
         """Carries out what the aligner decided, but for blocking."""
         self.declined.extend(outcome.given_up)
         self._gate.release(outcome.release)

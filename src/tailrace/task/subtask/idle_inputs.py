@@ -7,7 +7,7 @@ from tailrace.task.subtask.chain import Chain
 from tailrace.task.subtask.looping import TaskLoop
 
 
-class Silence:
+class EmptyInputs:
     """What the operators of a chain that assign timestamps are told of empty inputs. Directly behind a source these are its
     splits, each when it was read and had nothing; else the input of the task, when nothing is left to do but to wait."""
 

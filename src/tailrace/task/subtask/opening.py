@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.errors import InternalError
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.recorded_answers import Answer, Recorder, Replayed
+from tailrace.task.contract.recorded_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
 
 Opening = Callable[[OperatorTask], AbstractContextManager[None]]
@@ -48,7 +48,7 @@ class KeptOpening:
             if answers:
                 self._answers[uid] = answers
             return
-        recorder.again = Replayed()
+        recorder.again = ReplayedAnswers()
         recorder.again.give(self._before.get(uid, ()))
         try:
             yield

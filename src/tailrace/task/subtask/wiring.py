@@ -6,7 +6,7 @@ from tailrace.elements.frames import ChannelId
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel
-from tailrace.task.channels.outbox import Outbox, Output, OutputChannel
+from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import make_partitioner
 from tailrace.task.channels.services import Services
 from tailrace.task.subtask.chain import Chain
@@ -43,9 +43,9 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
 
 def make_outbox(
     plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int
-) -> tuple[Outbox, dict[int, Output]]:
+) -> tuple[Outbox, dict[int, OutputEdge]]:
     """The outputs of a subtask, and those of each edge of the plan."""
-    by_edge: dict[int, Output] = {}
+    by_edge: dict[int, OutputEdge] = {}
     for edge in plan.edges_out_of(vertex.id):
         target_vertex = plan.vertices[edge.target]
         targets = plan.targets(edge, subtask)
@@ -53,7 +53,7 @@ def make_outbox(
         closed = begin_closed(plan, target_vertex, services)
         channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window, closed) for t in targets]
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
-        by_edge[edge.id] = Output(giver, partitioner, channels)
+        by_edge[edge.id] = OutputEdge(giver, partitioner, channels)
     outbox = Outbox(
         list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records, services.sizes
     )

@@ -17,14 +17,14 @@ from tailrace.task.channels.copies import fingerprint
 from tailrace.task.channels.inputs import InputChannel, Taken
 from tailrace.task.channels.merged_reads import Pieces
 from tailrace.task.channels.services import Services
-from tailrace.task.inflight.recording import InFlight
+from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.subtask.chain import build_chain, check_unchanged
 from tailrace.task.subtask.cutting import TaskCuts
-from tailrace.task.subtask.idle_inputs import Silence
+from tailrace.task.subtask.idle_inputs import EmptyInputs
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.looping import FEEDBACK_CHANNEL, MARKERS
 from tailrace.task.subtask.wiring import make_gate, make_loop, make_outbox
@@ -58,7 +58,7 @@ class Work:
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
         self.inflight = (
-            InFlight(
+            InFlightRecording(
                 plan,
                 vertex,
                 subtask,
@@ -73,7 +73,7 @@ class Work:
         )
         """What unaligned cuts overtake, where the job takes such."""
         self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
-        self.silence = Silence(self.chain, self.gate, self.loop)
+        self.silence = EmptyInputs(self.chain, self.gate, self.loop)
         self.head = None if self.loop is None else self.loop.head
         """What decides whose turn it is, where the task is the head of a loop."""
         self.cuts = TaskCuts(self.gate, self.inflight)

@@ -19,7 +19,7 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
-from tailrace.protocol.replay import Lost, Replaced, Restored, Resume
+from tailrace.protocol.replay import Replaced, Restored, Resume, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
@@ -168,9 +168,9 @@ class Attempt:
         """All links to other workers are up."""
         return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
 
-    def told(self, message: Trigger | Abort | Complete | Lost | Replaced) -> list[Action]:
+    def told(self, message: Trigger | Abort | Complete | WorkerLost | Replaced) -> list[Action]:
         """The coordinator says something of a checkpoint, or of another worker."""
-        return self.of_another(message) if isinstance(message, Lost | Replaced) else self.checkpoint(message)
+        return self.of_another(message) if isinstance(message, WorkerLost | Replaced) else self.checkpoint(message)
 
     # Workers that are replaced.
 
@@ -202,9 +202,9 @@ class Attempt:
             wanted += [self._load(task, channel, parked)] if parked else []
         return wanted
 
-    def of_another(self, message: Lost | Replaced) -> list[Action]:
+    def of_another(self, message: WorkerLost | Replaced) -> list[Action]:
         """Another worker is lost, or one has taken its place, and will call."""
-        if isinstance(message, Lost):
+        if isinstance(message, WorkerLost):
             return [ToCoordinator(known(self.slice, message))]
         peer = message.peer
         self._peers[peer.slot] = peer

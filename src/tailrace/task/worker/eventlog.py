@@ -10,7 +10,7 @@ from tailrace.task.contract.events import Event
 from tailrace.task.contract.recorded_answers import Answer
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     """An event, and what the world outside answered to user code while it happened."""
 
     event: Event
@@ -18,15 +18,15 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Entry)
+_decoder = msgspec.msgpack.Decoder(LogEntry)
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: LogEntry) -> bytes:
     """An entry as bytes."""
     return _encoder.encode(entry)
 
 
-def decode(data: bytes) -> Entry:
+def decode(data: bytes) -> LogEntry:
     """An entry from the bytes that `encode` made."""
     return _decoder.decode(data)
 

@@ -27,7 +27,7 @@ from tailrace.protocol.deployment import (
     next_phase,
 )
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Lost, Replaced, Resume, Severed
+from tailrace.protocol.replay import Replaced, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.standby import Hold, StandBy, TakeSlot
 from tailrace.protocol.wire import AnyMessage
@@ -186,7 +186,7 @@ class Worker:
             if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
                 self._guarded(lambda: self._command(attempt, message))
             return
-        if isinstance(message, Trigger | Abort | Complete | Lost | Replaced):
+        if isinstance(message, Trigger | Abort | Complete | WorkerLost | Replaced):
             if attempt is not None:
                 self._guarded(lambda: attempt.told(message))
             return

@@ -13,7 +13,7 @@ from enum import Enum
 from tailrace.protocol.deployment import Peer, PeerHello
 
 
-class Answer(Enum):
+class Acceptance(Enum):
     """What a worker makes of another one that calls."""
 
     IN = "let in"
@@ -81,12 +81,12 @@ class Meeting:
         """A peer that was called has answered."""
         self._up.add(slot)
 
-    def called(self, hello: PeerHello) -> Answer:
+    def called(self, hello: PeerHello) -> Acceptance:
         """Another worker has called, and said this first."""
         if hello.job == self._job and (self._expected is None or self._is_to_come(hello)):
-            return Answer.LATER
-        answer = Answer.IN if self._is_awaited(hello) else Answer.OUT
-        if answer is Answer.IN:
+            return Acceptance.LATER
+        answer = Acceptance.IN if self._is_awaited(hello) else Acceptance.OUT
+        if answer is Acceptance.IN:
             self._up.add(hello.slot)
         else:
             self.refused += 1
