@@ -84,6 +84,20 @@ def test_a_worker_on_a_machine_whose_clock_is_wrong_goes_by_that_of_its_driver(w
     assert abs(worker.now() - driver.now()) < 1_000_000
 
 
+def test_a_worker_whose_clock_is_right_has_that_of_its_driver_however_long_its_welcome_took() -> None:
+    """It was behind by as long as its welcome had taken, and what two workers measured together was wrong by that."""
+    wall, steady = [1_000_000], [500]
+    worker = JobClock(lambda: wall[0], lambda: steady[0])
+    sent = wall[0]
+    for clock in (wall, steady):
+        clock[0] += 17_000
+    worker.follow(sent, late=20_000)
+    assert worker.now() == wall[0]
+    wall[0] += int(HOUR * 1e6)
+    worker.follow(sent + 17_000, late=2_000)
+    assert worker.now() == sent + 18_000, "somebody has set the wall clock: half of the delay is the best guess"
+
+
 @pytest.mark.parametrize("jump", [-3 * HOUR, 3 * HOUR], ids=["back", "forward"])
 def test_a_source_keeps_its_pace(started: Any, wall: Any, tmp_path: Path, jump: int) -> None:
     """Set back, it read nothing for as long as that was; set forward, it read all of the gap at once."""

@@ -32,13 +32,18 @@ class JobClock:
     Invariant K6: each step of a worker goes by the clock of its driver's job, which goes on steadily."""
 
     def __init__(self, wall: Callable[[], int] = unix_micros, steady: Callable[[], int] = boot_micros) -> None:
-        self._steady = steady
+        self._wall, self._steady = wall, steady
         self._offset = wall() - steady()
 
     def now(self) -> int:
         """Microseconds since 1970, as far as the wall clock was right when the job began."""
         return self._steady() + self._offset
 
-    def follow(self, now: int) -> None:
-        """It is this time for the job, by the clock of its driver."""
-        self._offset = now - self._steady()
+    def follow(self, now: int, late: int = 0) -> None:
+        """It was this time for the job, by the clock of its driver, at most `late` microseconds ago.
+
+        A wall clock that fits in between is that of the driver's machine, or is kept right by servers: it knows better than
+        half of the delay. One that somebody has set does not fit.
+        """
+        wall = self._wall()
+        self._offset = (wall if now <= wall <= now + late else now + late // 2) - self._steady()

@@ -22,7 +22,7 @@ from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello, Welcome
 from tailrace.protocol.wire import AnyMessage
-from tailrace.runtime.eventloop.clock import JobClock
+from tailrace.runtime.eventloop.clock import JobClock, boot_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import WorkerStorage
 from tailrace.runtime.network.binding import Binding
@@ -99,6 +99,7 @@ class WorkerProcess:
         self._links = Links(self.loop, self._lost)
         self._peers = Peers(config, self.machine, self._links, self._lost)
         self._clock = JobClock()
+        self._greeted_at = boot_micros()
         self._stepper = Stepper(self.machine, self._clock)
         at = Binding(self.control.local_host(), ports=config.ports, tls=config.tls)
         try:
@@ -134,6 +135,7 @@ class WorkerProcess:
         place = None if slot == config.slot else config.slot
         own = (config.job, config.incarnation, config.launch, place, config.executor)
         hello = Hello(slot, host, port, os.getpid(), *own)
+        self._greeted_at = boot_micros()
         self._send(self.control, CONTROL, wire.encode(hello))
 
     def _guarded_turn(self) -> None:
@@ -313,7 +315,7 @@ class WorkerProcess:
             try:
                 message = wire.decode(payload)
                 if isinstance(message, Welcome) and message.clock:
-                    self._clock.follow(message.clock)
+                    self._clock.follow(message.clock, boot_micros() - self._greeted_at)
                 self.machine.handle(CoordinatorSaid(message))
             except ProtocolViolation as error:
                 self.machine.handle(CoordinatorLost(str(error)))

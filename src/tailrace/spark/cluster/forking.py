@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DAEMON = "spark.python.daemon.module"
-FOLDER = Path(__file__).with_name("daemon")
+FOLDER = Path(__file__).parents[1] / "daemon"
 """It has the module and nothing else. Spark adds its own PYTHONPATH to that of each Python process, whatever a session says
 of theirs."""
 

@@ -18,7 +18,7 @@ from tailrace.spark.cluster.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG4J = Path(__file__).with_name("quiet.properties")
+_LOG4J = Path(__file__).parents[1] / "quiet.properties"
 
 # For every session made here. What the user says in `conf` wins.
 _DEFAULTS = {
