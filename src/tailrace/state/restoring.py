@@ -61,7 +61,7 @@ class Restoring:
             found = unpack(data)
             if not checks_classes(data):
                 self._check_groups(mine, group, found)
-            # Values that must stay as they were stored are not encoded anew. Encoding the others notes their current classes.
+            # Values that must stay as they were stored are not encoded anew. Encoding others notes their current classes.
             same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
             self._load(mine, group, found, decode, same and mine.name not in self.renewed)
         except ChangedKeyClass as error:
