@@ -81,8 +81,8 @@ class Backend(Protocol):
 
     def freeze(self, cut: CutRequest) -> None:
         """Makes the cut: the checkpoint holds the state as it is now, whatever is written from here on. If the cut is to be
-        whole (`cut.kind.whole`), every group that has any entry is written as a whole, whatever earlier checkpoints hold
-        of it: the checkpoint can be restored from its own blocks. It may be confirmed like any other."""
+        whole (`cut.kind.whole`), every group with any state is written as a whole, whatever earlier checkpoints hold of
+        it: the checkpoint can be restored from its own blocks. It may be confirmed like any other."""
         ...
 
     def encode(self, limit: int) -> tuple[list[Block], bool]:

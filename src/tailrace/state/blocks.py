@@ -134,7 +134,7 @@ class Blocks:
         """Adds entries of one group, with the bytes of their values."""
         bucket = self._bucket(table, group)
         count, size = bucket.count + len(keys), bucket.size + sum(map(len, encoded))
-        if count >= BLOCK_ENTRIES or size >= BLOCK_BYTES:  # the block ends among them
+        if count >= BLOCK_ENTRIES or size >= BLOCK_BYTES:  # the block is full before the last of them
             for key, data in zip(keys, encoded, strict=True):
                 self.put(table, group, key, None, data)
             return

@@ -20,11 +20,11 @@ STOPPED = "STOPPED"
 
 
 class OperatorIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The identity of a source, a sink or an operator with state: what distinguishes it in different dataflows."""
+    """The identity of a source, a sink or an operator with state, for the comparison of dataflows."""
 
     uid: str
-    """The uid that the user gave. Empty if it is derived from the shape of the graph: such a uid does not show what the
-    operator does."""
+    """The uid that the user gave. Empty if it is derived from the shape of the graph: a derived uid does not identify the
+    operator."""
     kind: str
     """The kind of the operator, as in manifests (`graph.kinds`)."""
     details: list[str]

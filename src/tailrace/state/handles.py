@@ -172,7 +172,7 @@ class ValueState(State):
         self._top[self._holder.current_key] = new
 
     def _below(self) -> Any:
-        """The value of a key that was not touched since the last freeze, or the default."""
+        """The value of the current key in a layer below `top`, or the default."""
         if self._table.layered:
             found = self._table.find(self._holder.current_key, _MISSING)
             if found is not _MISSING:

@@ -284,7 +284,7 @@ class LayeredBackend:
                 break
             self._whole.add(group)
             rewritten += sum(table.base.alive.get(group, 0) for table in tables)
-        if rewritten:  # of two checkpoints in a row one rewrites a group, so that chains stay short even if little changes
+        if rewritten:  # one of two checkpoints in a row rewrites a group, so that chains stay short
             self._ahead = max(0, rewritten + ahead - changed)
 
     def _is_whole(self, group: int) -> bool:
@@ -378,7 +378,7 @@ class LayeredBackend:
             for table in tables:
                 early = self._early[table.index]
                 for keys, values, encoded in table.base.group(group, _PORTION):
-                    if values is None:  # values in `early` are among them: they were encoded before they went into the base
+                    if values is None:  # as encoded in `early`, before they went into the base
                         self._blocks.put_all(table, group, keys, encoded)
                     else:
                         for key, value in zip(keys, values, strict=True):

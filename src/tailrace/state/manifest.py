@@ -53,7 +53,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: list[str] = []
     """The parts of its description that its state depends on: the aggregates, the windows, the source."""
     own: list[TableInfo] = []
-    """The state that it held besides keyed state."""
+    """Descriptions of the state that it held besides keyed state."""
     keys: list[list[str]] = []
     """By input: the columns that form its key, in their order, if there are several."""
 

@@ -24,7 +24,7 @@ from tailrace.state.tables import StateTable
 
 
 class Restoring:
-    """One operator while its state is restored."""
+    """The restore of the state of one operator."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class Restoring:
 
     @staticmethod
     def _changes(table: TableInfo, mine: StateTable, decode: Decode | None) -> bool:
-        """True if the classes of values have changed, so that their stored bytes differ from what would be encoded now.
-        Bytes of msgspec that were kept would get other defaults in the version after this one."""
+        """True if the classes of values have changed, so that their stored bytes differ from what would be encoded now. If
+        bytes of msgspec were kept, a later version of the class could fill their missing fields with other defaults."""
         if table.encoding == "pickle":
             return decode is not pickle.loads
         return not set(table.classes) <= set(mine.codec.notes.listed)

@@ -54,7 +54,7 @@ def same(a: Any, b: Any) -> bool:
         return bool(a == b and a.tzinfo == b.tzinfo and a.fold == b.fold)
     if kind is Decimal:
         return str(a) == str(b)
-    if isinstance(a, tuple):  # with names
+    if isinstance(a, tuple):  # a named tuple
         return _all_same(a, b)
     names = _fields(kind)
     if names is None:

@@ -1,8 +1,8 @@
 """One state of one operator, in three layers.
 
-`top` holds the entries that were written since the last freeze. It is a plain dictionary, because hot loops read and
-write it directly. `frozen` is the layer of the last freeze on its way into the base. The base is a store below (a
-dictionary, or a database on disk). A newer layer is higher and hides the layers below.
+`top` holds the entries that were written since the last freeze. It is exactly a `dict`, because hot loops read and write
+it directly. `frozen` is the layer of the last freeze on its way into the base. The base is a store below (a dictionary,
+or a database on disk). A newer layer is higher and hides the layers below.
 
 Invariant B1: an entry of the state is found in the first of top, `deleted`, frozen, frozen's `deleted`, base that knows
 its key. While nothing was ever frozen or restored, top is everything.

@@ -196,8 +196,8 @@ def in_samples(weights: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def split_groups(weights: dict[int, int], parts: int) -> list[tuple[int, int]]:
-    """The key groups as at most `parts` ranges [first, last) of about equal weight. Groups without weight at the end of a
-    range are left out."""
+    """The key groups as at most `parts` ranges [first, last) of about equal weight. Groups without weight between two ranges
+    are left out."""
     if parts < 1:
         raise ConfigError(f"state is read in at least one partition, not {parts}")
     found: list[tuple[int, int]] = []

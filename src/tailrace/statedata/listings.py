@@ -55,7 +55,7 @@ class Listing:
         self.how: Shown = checked(how, self.option)
 
     def schema(self) -> pa.Schema:
-        """The columns, with types of Arrow. Raises `NoColumn`."""
+        """The columns, with types of Arrow. Raises `NoColumn` if the values of a column have no common type."""
         return pa.schema([(name, self._type(name, kind)) for name, kind in self.columns])
 
     def _type(self, name: str, kind: pa.DataType) -> pa.DataType:

@@ -75,7 +75,7 @@ class OperatorJob:
     """The state of one operator to be written, and its place. It is sent to the tasks that write."""
 
     folder: str
-    """The folder of the job that starts from the new checkpoint."""
+    """The folder of the new savepoint."""
     options: Mapping[str, Any] | None = field(repr=False)
     job: str
     max_parallelism: int
@@ -258,7 +258,7 @@ def changed_entries(
         key: Any = None
         try:
             for key, value in one.entries.items():
-                strict = not keeps or check(value) is None  # a job may have left values of types that it has not declared
+                strict = not keeps or check(value) is None  # a job may have left values of undeclared types
                 for pair in change(key, value):
                     new, held = pair
                     why = check(held) if strict else None

@@ -127,7 +127,7 @@ class DiskBase:
 
     def _learn(self, key: Any, what: Any) -> None:
         if len(self.cache) >= self._cache_entries:
-            self.cache.clear()  # cheap per key, and those in use come back at once
+            self.cache.clear()  # cheap per key, and keys in use come back at once
         self.cache[key] = what
 
     def forget(self) -> None:
@@ -177,7 +177,7 @@ class DiskBase:
             self._batch = None
 
     def cut(self) -> None:
-        self._cut = self._walker()  # it shows the database as it is now (the iterators of a Snapshot do not)
+        self._cut = self._walker()  # shows the database as it is now (the iterators of a Snapshot do not)
 
     def _walker(self) -> Any:
         return self._db.iter(self._passing)
@@ -214,7 +214,7 @@ class DiskBase:
                 if place is None or not place.startswith(prefix):
                     break
             yield keys, None, encoded
-        at.status()  # raises where it ended because it could not read on
+        at.status()  # raises if the walk ended because of an error
 
     def _entry(self, place: bytes, stored: bytes) -> tuple[Any, bytes]:
         """The key and the encoded value of a record of the database."""

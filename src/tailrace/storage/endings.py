@@ -46,7 +46,7 @@ def awaited(store: Store, run_id: str, kept: Iterable[str]) -> Awaited | None:
         return None
     newest = store.latest()
     stay: list[Manifest] = [store.manifest(path) for path in kept]
-    found: dict[str, dict[bytes, None]] = {}  # the newest one is mostly among those that stay
+    found: dict[str, dict[bytes, None]] = {}  # the newest is usually one of `kept` as well
     for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
         data = one.data if isinstance(one.data, bytes) else read_placed(store, one.data)
         found.setdefault(one.uid, {})[data] = None

@@ -96,7 +96,7 @@ class Folder(ABC):
 
     @abstractmethod
     def size(self, name: str) -> int:
-        """The size of a file."""
+        """The size of a file in bytes."""
 
     @abstractmethod
     def entries(self, name: str = "") -> list[Entry]:
@@ -391,7 +391,7 @@ def _sync_folder(path: str) -> None:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return  # another process has removed it because it was empty: no file of ours was in it
+        return  # another process has removed it because it was empty: none of our files was in it
     try:
         os.fsync(handle)
     except OSError as error:

@@ -22,7 +22,7 @@ class Owner(msgspec.Struct, frozen=True):
     started: str
     """Start time of the process, in the form that its machine reports: with the pid it is unique on that machine."""
     nonce: str = ""
-    """A random text that differs for every attempt to claim."""
+    """A text that is different for every attempt to claim."""
     root: str = ""
     """The folder of the job when this was written. It differs from the folder of the claim if that is a copy."""
     term: int = 0

@@ -62,7 +62,8 @@ class Surplus:
 
 
 def runs_in(folder: Folder) -> list[Run]:
-    """The runs in the folder of a job, the oldest first. An incarnation whose claim cannot be read is a run of its own."""
+    """The runs in the folder of a job, oldest first. An incarnation whose claim cannot be read counts as a run of its
+    own."""
     found: dict[str, list[int]] = {}
     for incarnation in incarnations_in(folder):
         owner = owner_of(folder, incarnation)

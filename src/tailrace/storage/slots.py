@@ -3,8 +3,8 @@
 `store` describes how slots are taken.
 
 Invariant L5: a start from the newest checkpoint goes on from the last one that any run of the job has committed, or from
-nothing: behind the mark of an end (`state.ending`) nothing older is found, and only for the dataflow that has ended a
-start reports that it has finished (`finding`).
+nothing: behind the mark of an end (`state.ending`) nothing older is found, and a start reports that the job has finished
+only if its dataflow is the one that has ended (`finding`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_barren(folder: Folder, incarnation: int) -> bool:
     try:
         first = folder.read(manifest_name(incarnation, 0))
     except FileNotFoundError:
-        return False  # a manifest or pointer that was deleted because a later slot is taken
+        return False  # a manifest or pointer, deleted because a later slot is taken
     to = pointed_to(first)
     return first.startswith(SEAL) if to is None else is_seal(folder, manifest_name(incarnation, to))
 

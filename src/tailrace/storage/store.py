@@ -201,7 +201,7 @@ class Store:
         if following != number:
             taken.append(manifest_name(incarnation, following))
             self._put(taken[-1], POINTER + b"%d\n" % number, name)
-        if self._put(name, data, name):  # else an earlier try made it, and a driver that has claimed since then has found it
+        if self._put(name, data, name):  # else made by an earlier try: a newer driver has found it
             self._check_nobody_newer(incarnation, number, taken)
         return name
 
@@ -333,7 +333,7 @@ class Store:
         return self.folder.read_range(name, offset, length)
 
     def size(self, name: str) -> int:
-        """The size of a file."""
+        """The size of a file in bytes."""
         return self.folder.size(name)
 
     def delete(self, names: Iterable[str]) -> None:

@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 def part_bytes(memory: int) -> int:
-    """The size of a part, in bytes, for a spill behind `memory` bytes. The parts that wait, the part that is gathered and
-    the part that was read last take half of `memory` in addition."""
+    """The size of a part, in bytes, for a spill that is used beyond `memory` bytes. The parts that wait, the part that is
+    gathered and the part that was read last take half of `memory` in addition."""
     return max(LEAST_BYTES, min(PART_BYTES, memory // 8))
 
 
@@ -218,7 +218,7 @@ class StoredSpill:
             self._room.release()
 
     def _create(self, part: SpillFile, data: bytes) -> None:
-        with contextlib.suppress(FileExistsError):  # made by an earlier try that seemed to fail; the name is ours
+        with contextlib.suppress(FileExistsError):  # an earlier try has made it, and seemed to fail
             self._folder.create(part.name, data)
 
     def _delete(self, part: SpillFile) -> None:
