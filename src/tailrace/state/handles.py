@@ -84,8 +84,7 @@ class State:
         codec_for(self.kind, type, encoding, self.kind)
         self.type = type
         self.encoding = encoding
-        """The encoding of values, "pickle" or "msgspec". None chooses by the type: msgspec for a `msgspec.Struct`, else
-        pickle."""
+        """The encoding of values, "pickle" or "msgspec"; None: msgspec for a `msgspec.Struct`, else pickle."""
         self.name = ""
         self._unbind()
 
@@ -373,8 +372,7 @@ class ReducingState(State):
         self.reduce = reduce
 
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
-        """A handle of this declaration on the backend of one subtask. It checks the first value that the function
-        returns."""
+        """A handle of this declaration on the backend of one subtask. Checks the first value of the function."""
         handle = super().bind(backend, holder)
         set_checked(handle, "_merge", self.reduce, f"state {self.name!r}: reduce")
         return handle
@@ -424,8 +422,7 @@ class AggregatingState(State):
         self.aggregate = aggregate
 
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
-        """A handle of this declaration on the backend of one subtask. It checks the first accumulator and the first
-        result."""
+        """A handle of this declaration on the backend of one subtask. Checks the first accumulator and result."""
         handle = super().bind(backend, holder)
         set_checked(handle, "_add", self.aggregate.add, f"state {self.name!r}: add")
         set_checked(handle, "_result", self.aggregate.get_result, f"state {self.name!r}: get_result")
