@@ -1,4 +1,4 @@
-"""A dry run: a check which parts of a checkpoint would fit a dataflow, and which not. Starts nothing.
+"""A dry run: a check which parts of a checkpoint would fit a dataflow, and which would not. Starts nothing.
 
 It makes the checks that a start makes before anything runs (`api.compat`). In addition it restores, as a trial, some
 entries of every state, and the state of operators that is not keyed: workers would refuse these only once they run.

@@ -2,8 +2,8 @@
 request (`tailrace prune`), and at each start of a job with the setting `keep_runs`.
 
 The newest run is never touched. Nor are earlier runs as long as the newest one may go on from them: it has begun, and has
-no checkpoint of its own yet. Of the runs before it the newest ones stay that have left a checkpoint or the mark of their
-end, as many as the user requests. All other runs go, except
+no checkpoint of its own yet. Of the runs before it that have left a checkpoint or the mark of their end, the newest stay,
+as many as the user requests. All other runs are deleted, except
 
 - each file that a manifest names which stays, whichever run has written it, and
 - files of inputs of runs that had a checkpoint: a later run, of any job, may have gone on from it, and still reads them.

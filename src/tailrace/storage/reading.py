@@ -1,5 +1,5 @@
-"""Reads the state of a checkpoint: which files, in which order, and only the parts that a caller requests. Unpickles
-nothing."""
+"""The reading of the state of a checkpoint: which files, in which order, and only the parts that a caller requests.
+Unpickles nothing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def read_state(
     worker: int | None = None,
 ) -> Iterator[Part]:
     """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which a restore
-    applies them. Holds one range of blocks in memory at a time. With `tables`, yields only blocks of these tables and no
+    applies them. Holds one range of blocks in memory at a time. With `tables`, yields no blocks of other tables and no
     records in flight: for a caller that looks at state and restores nothing. `held` names the files that the caller has
     applied already, by uid and key group. If the chain of a group goes on from these files, only the files behind them
     are read; else `AnewOf` is yielded, and then all of the group. Without `logs`, yields no records in flight. With
