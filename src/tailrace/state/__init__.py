@@ -1,1 +1,1 @@
-"""Keyed state: how it is declared, the handles a function works with, and the backends that hold it."""
+"""Keyed state: its declarations, the handles a function works with, and the backends that hold it."""

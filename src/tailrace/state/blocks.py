@@ -1,4 +1,4 @@
-"""How entries of state become blocks of a file."""
+"""The encoding of entries of state into blocks of a file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tailrace.state.codecs import Entries, immutable, pack, pickled_key
 from tailrace.state.tables import StateTable
 
 BLOCK_ENTRIES = 2_048
-"""Entries of a block at most."""
+"""Largest number of entries in a block."""
 BLOCK_BYTES = 256 * 1024
 """Bytes of single values and long texts at which a block is closed."""
 
 
 class _Bucket:
-    """Entries of one table and group that wait for their block."""
+    """Entries of one table and key group that wait for their block."""
 
     __slots__ = ("count", "deleted", "keys", "single_keys", "singles", "size", "values")
 
@@ -32,12 +32,12 @@ class _Bucket:
         self.singles: list[bytes] = []
         self.deleted: list[Any] = []
         self.count = 0
-        """Of all its keys."""
+        """Number of all its keys, deleted ones included."""
         self.size = 0
 
 
 class Encoder:
-    """Values and keys of one operator as bytes; a value that cannot be saved is an error of its user."""
+    """The encoder of values and keys of one operator. A value that cannot be saved is an error of the user."""
 
     def __init__(self, operator: str, subtask: int, groups: KeyGroups) -> None:
         self.operator = operator
@@ -45,14 +45,14 @@ class Encoder:
         self._groups = groups
 
     def group_of(self, table: StateTable, key: Any) -> int:
-        """The key group of an entry. Raises `UserCodeError` where the key is of a kind that has none."""
+        """The key group of an entry. Raises `UserCodeError` for a key of a type that has no key group."""
         try:
             return table.group_of(self._groups, key)
         except UnsupportedKey as error:
             raise self.user_error(str(error)) from error
 
     def value(self, table: StateTable, key: Any, value: Any) -> bytes:
-        """The bytes of a value. Raises `UserCodeError` where it cannot be saved."""
+        """The bytes of a value. Raises `UserCodeError` if it cannot be saved."""
         try:
             return table.codec.encode(value)
         except Exception as error:
@@ -60,7 +60,7 @@ class Encoder:
             raise self.user_error(f"{what} ({error_text(error)}); it is {shortened(value)}; {advice(error)}") from error
 
     def check_key(self, table: StateTable, key: Any) -> None:
-        """Raises `UserCodeError` where the key cannot be saved."""
+        """Raises `UserCodeError` if the key cannot be saved."""
         try:
             pickled_key(key)
         except Exception as error:
@@ -68,23 +68,23 @@ class Encoder:
             raise self.user_error(f"{what} ({error_text(error)}); {advice(error)}") from error
 
     def user_error(self, what: str) -> UserCodeError:
-        """An error of the user's that no restart mends."""
+        """An error of the user that no restart mends."""
         return UserCodeError(what, operator=self.operator, subtask=self.subtask, permanent=True)
 
 
 class Blocks:
-    """The entries of one checkpoint on their way into blocks: gathered by table and key group, and closed when a block is
-    large enough or its group is over."""
+    """The entries of one checkpoint on their way into blocks. They are gathered by table and key group. A block is closed
+    when it is large enough or its group is complete."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._buckets: dict[tuple[int, int], tuple[StateTable, _Bucket]] = {}
         self._ready: list[Block] = []
         self.touched: set[int] = set()
-        """Groups that have got an entry."""
+        """Groups that have received an entry."""
 
     def take(self) -> list[Block]:
-        """The blocks that are closed."""
+        """Takes the blocks that are closed."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -100,7 +100,7 @@ class Blocks:
         return found[1]
 
     def delete(self, table: StateTable, group: int, key: Any) -> None:
-        """The key is gone."""
+        """Adds a deleted key."""
         bucket = self._bucket(table, group)
         bucket.deleted.append(key)
         bucket.count += 1
@@ -108,7 +108,7 @@ class Blocks:
             self._close(table, group, bucket)
 
     def put(self, table: StateTable, group: int, key: Any, value: Any, data: bytes | None) -> None:
-        """An entry, with the bytes of its value where they are known."""
+        """Adds an entry, with the bytes of its value if they are known."""
         bucket = self._bucket(table, group)
         if data is None and (table.codec.name != "pickle" or not immutable(value)):
             data = self._encoder.value(table, key, value)
@@ -131,10 +131,10 @@ class Blocks:
             self._close(table, group, bucket)
 
     def put_all(self, table: StateTable, group: int, keys: list[Any], encoded: list[bytes]) -> None:
-        """Entries of one group, with the bytes of their values."""
+        """Adds entries of one group, with the bytes of their values."""
         bucket = self._bucket(table, group)
         count, size = bucket.count + len(keys), bucket.size + sum(map(len, encoded))
-        if count >= BLOCK_ENTRIES or size >= BLOCK_BYTES:  # the block ends among them
+        if count >= BLOCK_ENTRIES or size >= BLOCK_BYTES:  # the block is full before the last of them
             for key, data in zip(keys, encoded, strict=True):
                 self.put(table, group, key, None, data)
             return
@@ -147,7 +147,7 @@ class Blocks:
         self._ready.append(self._block(table, group, bucket))
 
     def close(self) -> Iterator[int]:
-        """Makes blocks of all gathered entries; yields about how much work each was, in entries."""
+        """Makes blocks of all gathered entries. Yields for each the approximate amount of work, in entries."""
         for place in sorted(self._buckets):
             table, bucket = self._buckets.pop(place)
             self._ready.append(self._block(table, place[1], bucket))

@@ -1,13 +1,13 @@
-"""How a value of state becomes bytes and comes back, and the layout of a block of entries.
+"""The encoding and decoding of values of state, and the layout of a block of entries.
 
-A value is pickled (protocol 5), or encoded by msgspec where its declaration asks for it: by `encoding="msgspec"`, or by
-a declared type that is a `msgspec.Struct`. Keys are always pickled, those of classes in a way of their own
+A value is pickled (protocol 5), or encoded by msgspec if its declaration requests it: by `encoding="msgspec"`, or by a
+declared type that is a `msgspec.Struct`. Keys are always pickled; keys that are objects of classes in a way of their own
 (`elements.keypickling`).
 
-A block: version (u8), 3 zero bytes, length of the head (u32), number of single values (u32), all little-endian; the
-head, a pickle of (keys, values, keys of single values, deleted keys); a u32 length for each single value; the single
-values. Values that cannot change are pickled together in the head, which is fast and stores a text that occurs often
-only once. The others are encoded one by one: objects of two keys must not come back as one object.
+A block: version (u8), 3 zero bytes, length of the head (u32), number of single values (u32), all little-endian; the head,
+a pickle of (keys, values, keys of single values, deleted keys); a u32 length for each single value; the single values.
+Values that cannot change are pickled together in the head, which is fast and stores a text that occurs often only once.
+Other values are encoded one by one: objects of two keys must not come back as one object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tailrace.state.roundtrip import check_came_back
 
 VERSION = 2
 _WITHOUT_CLASSES = 1
-"""The version of blocks without keys of classes. In version 1 of old such keys may be all the same, pickled as any value."""
+"""The version of blocks without keys of classes. Old blocks of this version may hold such keys all the same, pickled like
+any value."""
 _HEAD = struct.Struct("<BxxxII")
 _PLAIN: frozenset[type] = frozenset(
     (type(None), bool, int, float, complex, str, bytes, Decimal, datetime, date, timedelta, UUID)
@@ -43,7 +44,7 @@ Decode = Callable[[Any], Any]
 
 
 def immutable(value: Any) -> bool:
-    """Whether a value certainly cannot be changed in place: a plain one, or a tuple or frozen set of such."""
+    """True if a value certainly cannot be changed in place: a plain one, or a tuple or frozen set of immutable values."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -51,29 +52,28 @@ def immutable(value: Any) -> bool:
 
 
 class Codec(NamedTuple):
-    """How the values of one table are encoded."""
+    """The encoding of the values of one table."""
 
     name: str
     encode: Encode
     decode: Decode
     notes: ClassNotes
-    """The classes of the values that it has encoded."""
+    """The classes of the values that the codec has encoded."""
 
 
 def pickled_key(key: Any) -> bytes:
-    """A key by itself."""
+    """The bytes of a single key."""
     return dump_keys(key)
 
 
 def pickle_codec() -> Codec:
-    """The codec by pickle: each value by itself."""
+    """The codec that pickles each value by itself."""
     notes = ClassNotes()
     return Codec("pickle", notes.dumps, pickle.loads, notes)
 
 
 def codec_for(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
-    """The codec of a declaration. Raises `ConfigError` for an encoding that there is not, or a type that msgspec cannot
-    take."""
+    """The codec of a declaration. Raises `ConfigError` for an unknown encoding, or a type that msgspec does not support."""
     if encoding not in (None, "pickle", "msgspec"):
         raise ConfigError(f'state {name!r}: encoding must be "pickle" or "msgspec", not {encoding!r}')
     structs = [one for one in _parts(type_) if _is_struct(one)]
@@ -83,8 +83,9 @@ def codec_for(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
 
 
 def decoder(encoding: str, kind: str, type_: Any, name: str, classes: Shapes = ()) -> Decode:
-    """How values of a checkpoint, which were encoded so, come back under the declaration of today. `classes`: the shapes of
-    their classes then. Raises `ChangedClass` where these are others now and the values cannot be told from each other."""
+    """The function that decodes values of a checkpoint, which has encoded them as `encoding`, under the current declaration.
+    `classes` are the shapes of their classes at that time. Raises `ChangedClass` if the classes have changed and the
+    values cannot be told apart."""
     if encoding == "pickle":
         return loader(classes)
     check_encoded(classes, type_)
@@ -92,10 +93,10 @@ def decoder(encoding: str, kind: str, type_: Any, name: str, classes: Shapes = (
 
 
 def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
-    """The codec by msgpack of msgspec. Decodes every value that it encodes at once, and compares: msgspec looks at the
-    declared type only when it decodes, which would else be at a restore, from a checkpoint that already holds something
-    else. A declared type alone cannot promise that: under `str` a `Decimal` is taken as well, and comes back as
-    text."""
+    """The codec that uses the msgpack encoding of msgspec. It decodes every value right after encoding it, and compares the
+    two: msgspec checks the declared type only when it decodes. Otherwise a restore would be the first to find that a
+    checkpoint holds another value. A check of the declared type alone does not suffice: under `str` msgspec also encodes
+    a `Decimal`, which comes back as a text."""
     whole: Any = _plain(type_)
     if kind == "list":
         whole = list[whole]
@@ -167,11 +168,11 @@ def _only(wanted: type, found: set[type]) -> None:
 
 
 class Entries(NamedTuple):
-    """What a block holds."""
+    """The content of a block."""
 
     keys: list[Any]
     values: list[Any]
-    """One for each of `keys`; none of them can be changed in place."""
+    """One value for each of `keys`; none of them can be changed in place."""
     single_keys: list[Any]
     singles: list[Any]
     """Encoded values, one for each of `single_keys`."""
@@ -179,7 +180,7 @@ class Entries(NamedTuple):
 
 
 def pack(entries: Entries) -> bytes:
-    """A block."""
+    """The bytes of a block."""
     keys, values, single_keys, singles, deleted = entries
     head = dump_keys((keys, values, single_keys, deleted))
     version = VERSION if has_classes(head) else _WITHOUT_CLASSES
@@ -188,7 +189,7 @@ def pack(entries: Entries) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Entries:
-    """The entries of a block. Raises `CheckpointCorrupt`; errors of unpickling the head come through."""
+    """The entries of a block. Raises `CheckpointCorrupt`; errors of unpickling the head are passed on."""
     view = memoryview(data)
     if len(view) < _HEAD.size:
         raise CheckpointCorrupt(f"a block of state is cut short: it has {len(view)} bytes")
@@ -209,5 +210,5 @@ def unpack(data: bytes | memoryview) -> Entries:
 
 
 def checks_classes(data: bytes | memoryview) -> bool:
-    """Whether the keys of classes in a block that could be read are compared with the classes of today by that."""
+    """True if reading this block compares keys of classes with the current classes."""
     return bool(_HEAD.unpack(memoryview(data)[: _HEAD.size])[0] == VERSION)

@@ -1,6 +1,6 @@
-"""Which values come back from their pickled bytes exactly as they are, so that nobody who goes through one can tell. A set
-does not: where its members lie, and so the order in which it is gone through, follows from all that was ever put into it,
-and pickle writes only what is there.
+"""The check that a value comes back from its pickled bytes exactly as it is, so that a function that iterates over it
+notices no difference. A set does not: the places of its members, and so the order of iteration, follow from all that was
+ever put into it, and pickle writes only the present members.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 _DEEPEST = 12
-"""What is nested deeper counts as not coming back: it may hold itself."""
+"""Deepest nesting that is checked. A value nested deeper counts as not coming back: it may contain itself."""
 _PLAIN, _ITEMS, _PAIRS, _FIELDS, _ARRAY, _UNKNOWN = range(6)
 _ATOMS = (
     type(None), bool, int, float, complex, str, bytes, bytearray, Decimal, Fraction, datetime, date, time, timedelta, UUID
@@ -34,18 +34,18 @@ _KINDS: dict[type, int] = {
     **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _PAIRS),
     np.ndarray: _ARRAY,
 }
-"""What is known of classes: each is looked at once."""
+"""Class -> the kind of its values. Each class is looked at once."""
 _FIELDS_OF: dict[type, tuple[str, ...]] = {}
-"""The fields of objects that are not in a dictionary of theirs."""
+"""Class -> the fields of its objects that are not in their `__dict__`."""
 _OWN = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__new__")
-"""What a class has of its own where pickle does not take its fields as they are."""
+"""Methods by which a class makes pickle store something other than its fields as they are."""
 _HEAP = 1 << 9
 """The flag of a class that was written in Python."""
 
 
 def comes_back(value: Any, deepest: int = _DEEPEST) -> bool:
-    """Whether a value is made of plain ones, and of lists, tuples, dictionaries and objects that hold such in fields, nested
-    at most so deep."""
+    """True if a value is plain, or consists of plain values in lists, tuples, dictionaries and fields of objects, nested at
+    most `deepest` levels deep."""
     kind = type(value)
     if kind in _PLAIN_TYPES:
         return True
@@ -62,7 +62,8 @@ def comes_back(value: Any, deepest: int = _DEEPEST) -> bool:
 
 
 def _level_by_level(value: Any, deepest: int) -> bool:
-    """The same, where all of one depth are looked at together: there may be very many of a few types."""
+    """True if a value comes back, as `comes_back` defines it. Looks at all parts of one depth together: there may be very
+    many parts of a few types."""
     level: list[Any] = [value]
     for _ in range(deepest):
         kinds = {_kind(one) for one in set(map(type, level))}
@@ -77,7 +78,7 @@ def _level_by_level(value: Any, deepest: int) -> bool:
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    """What a value is made of."""
+    """The parts of a value."""
     kind = _KINDS[type(value)]
     if kind == _ITEMS:
         return value  # type: ignore[no-any-return]
@@ -87,16 +88,16 @@ def _inside(value: Any) -> Iterable[Any]:
         named = [getattr(value, name, None) for name in _FIELDS_OF[type(value)]]
         return chain(named, vars(value).values()) if hasattr(value, "__dict__") else named
     if kind == _ARRAY and (value.dtype.hasobject or not (value.flags.c_contiguous or value.flags.f_contiguous)):
-        return (_NOT_AS_IT_IS,)  # what is between its items does not come back, and numpy adds in another order then
+        return (_NOT_AS_IT_IS,)  # the gaps between its items do not come back, and numpy then adds in another order
     return ()
 
 
 _NOT_AS_IT_IS: Any = object()
-"""Of a class of which nothing is known."""
+"""An object of a class that counts as unknown."""
 
 
 def _kind(of: type) -> int:
-    """What the values of a class are."""
+    """The kind of the values of a class."""
     kind = _KINDS.get(of)
     if kind is None:
         kind = _KINDS[of] = _found(of)
@@ -124,11 +125,11 @@ def _found(of: type) -> int:
     if own or not all(one.__flags__ & _HEAP for one in of.__mro__ if one is not object):
         return _UNKNOWN
     if any(name.startswith("__") and name not in ("__dict__", "__weakref__") for name in fields):
-        return _UNKNOWN  # under a name that Python has made
+        return _UNKNOWN  # Python has mangled the name of the field
     _FIELDS_OF[of] = tuple(name for name in fields if name not in ("__dict__", "__weakref__"))
     return _FIELDS
 
 
 def _names(of: type, base: type) -> set[str]:
-    """The names that a class has beside those of a base of it."""
+    """The names that a class has in addition to the names of one of its bases."""
     return {name for one in of.__mro__ if one not in base.__mro__ for name in vars(one)}

@@ -1,7 +1,8 @@
-"""The mark of the end of a run: what outlives its checkpoints, so that nobody goes on from an older one by mistake.
+"""The mark of the end of a run. It outlives the checkpoints of the run, so that no start goes on from an older one by
+mistake.
 
-A run that has come to its end leaves one, and so does a run that has had checkpoints and keeps none of them. A run whose
-newest checkpoint stays, to go on from it, leaves none: that checkpoint says all.
+A run that has finished leaves a mark, and so does a run that has had checkpoints and keeps none of them. A run whose
+newest checkpoint stays, to go on from it, leaves none: that checkpoint shows where to go on.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ STOPPED = "STOPPED"
 
 
 class OperatorIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A source, a sink or an operator with state, as far as it tells one dataflow from another."""
+    """The identity of a source, a sink or an operator with state, for the comparison of dataflows."""
 
     uid: str
-    """As the user gave it; empty where it is derived from the shape of the graph, and says nothing of what it does."""
+    """The uid that the user gave. Empty if it is derived from the shape of the graph: a derived uid does not identify the
+    operator."""
     kind: str
-    """As manifests have it (`graph.kinds`)."""
+    """The kind of the operator, as in manifests (`graph.kinds`)."""
     details: list[str]
-    """The class of a source or a sink, and the place that it writes to; of another operator what its state is made of."""
+    """For a source or a sink: its class and the place that it writes to. For another operator: the description of its
+    state."""
     name: str
-    """For people."""
+    """The name of the operator, for people."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal keys mean one and the same operator. A uid that was given says so whatever else has changed."""
+        """A key that is equal for two records of one operator. A uid that the user gave identifies the operator, whatever
+        else has changed."""
         return ("uid", self.uid, self.kind) if self.uid else ("derived", self.kind, *self.details)
 
     def __str__(self) -> str:
@@ -40,11 +44,11 @@ class OperatorIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Dataflow = Sequence[OperatorIdentity]
-"""What identifies a dataflow. Operators without state are no part of it: one may be added, or go."""
+"""The operators that identify a dataflow. Operators without state are not among them: a user may add or remove one."""
 
 
 def not_in(one: Dataflow, other: Dataflow) -> list[OperatorIdentity]:
-    """The operators of one dataflow that another one does not have."""
+    """The operators of the dataflow `one` that `other` does not have."""
     there = Counter(operator.key for operator in other)
     found = []
     for operator in one:
@@ -55,27 +59,27 @@ def not_in(one: Dataflow, other: Dataflow) -> list[OperatorIdentity]:
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run has ended. Written when all of its output is published, or will never be."""
+    """The end of a run. Written when all of its output is published, or will never be."""
 
     job: str
     run_id: str
     status: str
-    """FINISHED: the job has come to its end, by itself or drained. STOPPED: somebody has stopped it before, and it keeps no
-    checkpoint. CANCELLED and FAILED: likewise."""
+    """FINISHED: the job has finished, by itself or drained. STOPPED: a user has stopped it before, and it keeps no
+    checkpoint. CANCELLED and FAILED: it ended in that way, and keeps no checkpoint."""
     timestamp: int
-    """When it ended, int64 microseconds since 1970."""
+    """Time of the end, int64 microseconds since 1970."""
     number: int = 0
-    """The last checkpoint of the run."""
+    """Number of the last checkpoint of the run."""
     checkpoint: str = ""
-    """Its manifest, relative to the folder of the job, where it stays; else empty."""
+    """The manifest of that checkpoint, relative to the folder of the job, if it stays; else empty."""
     savepoint: str = ""
-    """The folder of the savepoint with which the run was stopped; empty where there is none."""
+    """The folder of the savepoint with which the run was stopped; empty if there is none."""
     dataflow: list[OperatorIdentity] = []
-    """What it ran; empty in older marks."""
+    """The dataflow that the run ran; empty in older marks."""
 
     @property
     def finished(self) -> bool:
-        """Whether the job has come to its end: there is nothing left to do."""
+        """True if the job has finished: there is nothing left to do."""
         return self.status == FINISHED
 
     def __str__(self) -> str:
@@ -86,12 +90,12 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_ending(ending: Ending) -> bytes:
-    """An ending as the bytes of its file."""
+    """The bytes of the file of an ending."""
     return msgspec.json.encode(ending) + b"\n"
 
 
 def decode_ending(data: bytes, name: str) -> Ending:
-    """An ending from the bytes of its file. Raises `CheckpointCorrupt`."""
+    """The ending from the bytes of its file. Raises `CheckpointCorrupt`."""
     try:
         return msgspec.json.decode(data, type=Ending)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""The base in memory of a table where another worker may go on from a checkpoint as this one does."""
+"""The base in memory of a table from whose checkpoints another worker may go on exactly as this one does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Stored:
 
 
 class ExactBase(MemoryBase):
-    """A base of Python objects. Of those that do not come back from their bytes as they are it holds the bytes (B8)."""
+    """A base of Python objects. It holds values that do not come back from their bytes as they are in the form of these
+    bytes (B8)."""
 
     def __init__(self, codec: Codec) -> None:
         super().__init__()

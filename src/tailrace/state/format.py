@@ -1,17 +1,17 @@
-"""The file of one worker and checkpoint: blocks of encoded state, then an index that says what they are.
+"""The file of one worker and checkpoint: blocks of encoded state, then an index that describes them.
 
-Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, and frames of records in
-flight, bytes as their encoders made them. Then the index (msgpack of `Index`). Then the footer: offset of the index
-(u64), its length (u64), its XXH64 (u64), magic `TRSE`. All integers little-endian. Each block and each frame carries its own
-XXH64 in the index. A reader that finds another version refuses the file; nothing in this module unpickles anything.
+Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, and frames of records in flight,
+bytes as their encoders made them. Then the index (msgpack of `Index`). Then the footer: offset of the index (u64), its
+length (u64), its XXH64 (u64), magic `TRSE`. All integers little-endian. The index holds the XXH64 of each block and each
+frame. A reader that finds another version refuses the file; nothing in this module unpickles anything.
 
-State is laid out by key group. What a checkpoint knows of one key group of one operator is the *chain* of that group: an
-ordered list of files, the oldest first, of which the first holds the whole group (a *full* write) and the later ones
-what changed since. The index of a checkpoint's file holds the chain of every group of its subtasks, so a reader starts
+State is laid out by key group. The state of one key group of one operator in a checkpoint is the *chain* of that group:
+an ordered list of files, oldest first. The first file holds the whole group (a *full* write), and the later files hold
+the changes since. The index of a checkpoint's file holds the chain of every group of its subtasks, so a reader starts
 from it and opens the older files it names.
 
-Records in flight at the cut are laid out by channel: a *log* is a sequence of pieces, each of which is one frame or a part
-of one, in this file or in that of an earlier checkpoint.
+Records in flight at the cut are laid out by channel: a *log* is a sequence of pieces. Each piece is one frame or a part
+of one, in this file or in a file of an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import CheckpointCorrupt
 
 VERSION = 3
-"""The version of a file that may hold logs of any channel: a reader that does not know them must refuse it, or it would lose
+"""The version of a file that may hold logs of any channel. A reader that does not know them must refuse it, or it would lose
 records."""
 WITH_FEEDBACK = 2
-"""The version of a file that may hold logs of feedback, and no others."""
+"""The version of a file that may hold logs of feedback, and no other logs."""
 WITHOUT_LOGS = 1
 """The version of any other file, which an older tailrace can read."""
 _FEEDBACK_PORT = 1
@@ -48,30 +48,32 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str = "value"
-    """"value", "list", "map", "reducing", "aggregating", "timers", "rounds" or "aggregate"; of what is not keyed "operator"
-    (an `OperatorState`), "splits" or "round"."""
+    """The kind of state: "value", "list", "map", "reducing", "aggregating", "timers", "rounds" or "aggregate"; for state
+    that is not keyed "operator" (an `OperatorState`), "splits" or "round"."""
     encoding: str = "pickle"
-    """"pickle" or "msgspec"."""
+    """The encoding of values, "pickle" or "msgspec"."""
     type: str = ""
     """The declared type."""
     classes: tuple[ClassShape, ...] = ()
-    """The classes of its values, as they were.
+    """The classes of its values, as they were at that time.
 
-    Invariant Z1: in a file, each class of which a value in a block of the table has an object is among them; in a manifest,
-    each of which a value has one in any block that a restore reads."""
+    Invariant Z1: in a file, each class of which a value in a block of the table has an object is among them; in a
+    manifest, each of which a value has one in any block that a restore reads.
+    """
     empty: bool = False
-    """Whether there is certainly nothing in it."""
+    """True if the table is certainly empty."""
     listed: bool = False
-    """Of an `OperatorState`: whether it is a list, which can be dealt out anew."""
+    """For an `OperatorState`: True if it is a list, which can be dealt out anew."""
     aggregate: str = ""
-    """Of an `AggregatingState`: whose accumulators they are, an aggregate of ours with its field, or "custom"."""
+    """For an `AggregatingState`: the aggregate that its accumulators belong to, a builtin one with its field, or
+    "custom"."""
     times_up: bool = False
-    """Of timers: whether their times were rounded up to microseconds. Older versions rounded to the nearest one, and so it
-    stays false where state comes from a checkpoint of theirs."""
+    """For timers: True if their times were rounded up to microseconds. Older versions rounded to the nearest one, so it
+    stays False for state that comes from a checkpoint of theirs."""
 
 
 class BlockRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where a block is in this file: entries of one table and one key group."""
+    """The place of a block in this file: entries of one table and one key group."""
 
     table: int
     group: int
@@ -79,52 +81,53 @@ class BlockRef(msgspec.Struct, frozen=True, array_like=True):
     length: int
     checksum: int
     count: int
-    """How many entries it holds, deletions included."""
+    """Number of entries in the block, deletions included."""
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
     """The place, in a state file, of prepared bytes of a sink that are too many for the manifest."""
 
     file: str
-    """Relative to the checkpoint folder of the job."""
+    """Name of the file, relative to the checkpoint folder of the job."""
     offset: int
     length: int
     checksum: int
 
 
 class LogPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Some records of a log, in order: one frame (`elements.frames`) of whole records, each with its key group where it has
-    one, or a part of it."""
+    """Some records of a log, in order. A piece is one frame (`elements.frames`) of whole records, with their key groups if
+    they have any, or a part of a frame."""
 
     offset: int
     length: int
     checksum: int
-    """Of the whole frame."""
+    """Checksum of the whole frame."""
     count: int
-    """How many records of it belong to the log."""
+    """Number of records of the piece that belong to the log."""
     file: int = -1
-    """Where the frame is, as a position in `Index.files`; -1: in this file."""
+    """The file of the frame, as a position in `Index.files`; -1: this file."""
     start: int = 0
-    """How many records at its beginning do not belong to the log: they had been read."""
+    """Number of records at the beginning of the frame that do not belong to the log, because they had been read."""
     groups: tuple[int, int] | None = None
-    """Of the others only those of these key groups [first, last) do; None: all."""
+    """Key groups [first, last) of the remaining records that belong to the log; None: all."""
     round: int = 0
-    """The round that they wait for, in a loop in rounds; 0: none."""
+    """The round that the records wait for, in a loop in rounds; 0: none."""
     stop: int = -1
-    """The number of the first record behind them that does not belong to the log; -1: all do."""
+    """Number, in the frame, of the first record behind the piece, which does not belong to the log; -1: all up to the end
+    belong to it."""
 
 
 class LogKind(IntEnum):
-    """Which part of the records in flight in a channel a log holds. The numbers are in files."""
+    """The part of the records in flight in a channel that a log holds. The numbers are in files."""
 
     FEEDBACK = 0
-    """What was on its way around a loop."""
+    """Records that were on their way around a loop."""
     RECEIVED = 1
-    """What had come to the reader, and came before the barrier, and was not read: the reader's half."""
+    """Records that had reached the reader before the barrier, and were not read: the reader's half."""
     SENT = 2
-    """What the barrier overtook at the sender: the sender's half. It comes behind the reader's."""
+    """Records that the barrier overtook at the sender: the sender's half. They come behind the reader's half."""
     RETURNED = 3
-    """What the reader had got from an earlier checkpoint, and not read. It comes before all else."""
+    """Records that the reader had received from an earlier checkpoint, and not read. They come before all others."""
 
 
 class ChannelLog(msgspec.Struct, omit_defaults=True):
@@ -132,50 +135,50 @@ class ChannelLog(msgspec.Struct, omit_defaults=True):
 
     channel: ChannelName
     parallelism: int
-    """That of the operator that receives."""
+    """Parallelism of the operator that receives."""
     pieces: list[LogPiece] = []
     kind: LogKind = LogKind.FEEDBACK
     age: int = 0
-    """Of what was returned: how often. Older records are read first."""
+    """For returned records: the number of times that they were returned. Older records are read first."""
     turn: int = 0
-    """Of what was returned: tells several logs of one name apart."""
+    """For returned records: a number that distinguishes several logs of one name."""
     shape: list[int] = []
-    """Where a lost worker may be replaced: what was on the channel (`task.channels.shapes`), one element after the other.
-    Pieces may have the records in other frames, and have no markers of waves."""
+    """If a lost worker may be replaced: the sequence of elements that were on the channel (`task.channels.shapes`). Pieces
+    may have the records in other frames, and have no markers of waves."""
 
     @property
     def overtaken(self) -> bool:
-        """Whether it is of a channel that barriers overtake."""
+        """True if the log is of a channel on which barriers overtake records."""
         return self.kind is not LogKind.FEEDBACK
 
 
 class OperatorPart(msgspec.Struct, omit_defaults=True):
-    """What one operator in one subtask has in this file."""
+    """The part of one operator in one subtask in this file."""
 
     uid: str
     name: str
     subtask: int
     parallelism: int
     finished: bool = False
-    """Whether its input had ended and it had finished: it emits nothing any more."""
+    """True if its input had ended and it had finished: it emits nothing any more."""
     meta: bytes | None = None
-    """Its state that is not keyed (positions, watermarks, `OperatorState`), as the operator encoded it."""
+    """The state of the subtask that is not keyed (positions, watermarks, `OperatorState`), as the operator encoded it."""
     tables: list[TableInfo] = []
     blocks: list[BlockRef] = []
-    """In the order in which they are to be applied."""
+    """The blocks, in the order in which they are to be applied."""
     full: list[int] = []
     """Key groups that this file holds as a whole: older files do not count for them any more."""
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     kind: str = ""
-    """What kind of operator it was (`graph.kinds`); empty in older files."""
+    """The kind of the operator (`graph.kinds`); empty in older files."""
     feedback: list[BlockRef] = []
-    """In files of version 1 only: the feedback in flight to the head of a loop. `read_index` makes a log of it. `table` is
+    """The feedback in flight to the head of a loop, in files of version 1 only. `read_index` makes a log of it. `table` is
     0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""
 
 
 class Index(msgspec.Struct, omit_defaults=True):
-    """What a file holds."""
+    """The content of a file."""
 
     job: str
     incarnation: int
@@ -183,11 +186,11 @@ class Index(msgspec.Struct, omit_defaults=True):
     slot: int
     max_parallelism: int
     files: list[str] = []
-    """Names of files, relative to the checkpoint folder of the job; the chains refer to them. This file's own name is
-    among them where a chain needs it."""
+    """Names of files, relative to the checkpoint folder of the job; the chains refer to them. The name of this file is among
+    them if a chain needs it."""
     operators: list[OperatorPart] = []
     logs: list[ChannelLog] = []
-    """Those of the channels that this worker reads, in the order in which they are to be restored."""
+    """The logs of the channels that this worker reads, in the order in which they are to be restored."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -200,19 +203,20 @@ def checksum(data: bytes | memoryview) -> int:
 
 
 def header(logs: bool = False, overtaken: bool = False) -> bytes:
-    """How a file starts: with the oldest version that has what it may hold. `logs`: some; `overtaken`: some of channels that
-    barriers overtake."""
+    """The header of a file, with the oldest version that allows its content. `logs`: the file may hold logs. `overtaken`: it
+    may hold logs of channels on which barriers overtake records."""
     return _HEADER.pack(_MAGIC, VERSION if overtaken else WITH_FEEDBACK if logs else WITHOUT_LOGS)
 
 
 def tail(index: Index, offset: int) -> bytes:
-    """How every file ends: the index, which starts at `offset`, and the footer."""
+    """The end of a file: the index, which starts at `offset`, and the footer."""
     data = _encoder.encode(index)
     return data + _FOOTER.pack(offset, len(data), checksum(data), _END_MAGIC)
 
 
 def check_header(data: bytes, name: str) -> None:
-    """Raises `CheckpointCorrupt` for a file that does not start as ours do, or is of a version we cannot read."""
+    """Raises `CheckpointCorrupt` for data that is not the header of a state file, or of a version that this tailrace cannot
+    read."""
     if len(data) < HEADER_SIZE or data[:4] != _MAGIC:
         raise CheckpointCorrupt(f"{name} is not a state file of tailrace: it starts with {data[:4]!r}")
     version = _HEADER.unpack(data[:HEADER_SIZE])[1]
@@ -223,7 +227,7 @@ def check_header(data: bytes, name: str) -> None:
 
 
 def index_place(footer: bytes, size: int, name: str) -> tuple[int, int, int]:
-    """From the last `FOOTER_SIZE` bytes of a file of `size` bytes: (offset, length, checksum) of its index. Raises
+    """The (offset, length, checksum) of the index, from the last `FOOTER_SIZE` bytes of a file of `size` bytes. Raises
     `CheckpointCorrupt`."""
     if len(footer) != FOOTER_SIZE or footer[-4:] != _END_MAGIC:
         raise CheckpointCorrupt(f"{name} is cut short or damaged: it does not end as a state file does")
@@ -248,7 +252,8 @@ def read_index(data: bytes | memoryview, expected: int, name: str) -> Index:
 
 
 def _feedback_of_version_1(part: OperatorPart) -> ChannelLog:
-    """Version 1 does not name the tail; it was the one in the same subtask."""
+    """The log of the feedback in a part of version 1. Version 1 does not name the tail of the loop, which was always in the
+    same subtask."""
     pieces = [LogPiece(one.offset, one.length, one.checksum, one.count, round=one.group) for one in part.feedback]
     channel = ChannelName("", None, part.uid, _FEEDBACK_PORT, 0, part.subtask, part.subtask)
     part.feedback = []
@@ -256,7 +261,7 @@ def _feedback_of_version_1(part: OperatorPart) -> ChannelLog:
 
 
 def check_block(data: bytes | memoryview, block: BlockRef | LogPiece, name: str) -> None:
-    """Raises `CheckpointCorrupt` for bytes that are not the block's."""
+    """Raises `CheckpointCorrupt` for data that does not match the length and the checksum of the block."""
     if len(data) != block.length or checksum(data) != block.checksum:
         raise CheckpointCorrupt(
             f"{name} is damaged: {block.length} bytes at {block.offset} do not match their checksum"

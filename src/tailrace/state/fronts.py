@@ -1,4 +1,4 @@
-"""What an operator keeps of a table in columns: above its layers (`state.tables`), and frozen in one of them."""
+"""Columns that an operator keeps for a table: above its layers (`state.tables`), and frozen in one of them."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ class FrozenColumns(Protocol):
     """Entries of a frozen layer that are still in columns."""
 
     def take(self, limit: int) -> dict[Any, Any]:
-        """The next entries; nothing when there are no more."""
+        """Takes the next entries; empty when there are no more."""
         ...
 
     def drop(self, limit: int) -> set[Any]:
-        """The next keys that were deleted; nothing when there are no more."""
+        """Takes the next keys that were deleted; empty when there are no more."""
         ...
 
     @property
     def drops(self) -> int:
-        """How many deleted keys are left."""
+        """Number of deleted keys that are left."""
         ...
 
     def __len__(self) -> int:
-        """How many entries and deleted keys are left."""
+        """Number of entries and deleted keys that are left."""
         ...
 
 
 class Front(Protocol):
-    """What an operator keeps of a table in columns, above `top`."""
+    """Columns that an operator keeps for a table, above `top`."""
 
     def entries(self) -> int:
-        """How many entries the table has."""
+        """Number of entries of the table."""
         ...
 
     def about(self) -> int:
-        """The same, without looking at each."""
+        """Approximate number of entries of the table, without looking at each."""
         ...
 
     def everything(self) -> dict[Any, Any] | None:
-        """All entries of the table, where it holds all of them: to look at them changes nothing. Else None."""
+        """All entries of the table, if the columns hold all of them; else None. Reading them changes nothing."""
         ...
 
     def cut(self) -> FrozenColumns | None:
-        """What was written since the last cut, as it is now."""
+        """The entries that were written since the last cut, as they are now."""
         ...
 
     def take_back(self, columns: FrozenColumns, taken: int) -> None:
-        """What is left of such columns, and the `taken` last entries that were taken, counts as written again. So do all
-        deleted keys: to delete one twice does no harm."""
+        """Counts as written again what is left of such columns, the last `taken` entries that were taken from them, and all
+        deleted keys: deleting a key twice does no harm."""
         ...
 
     def written(self) -> tuple[dict[Any, Any], set[Any]]:
-        """What was written since the last cut, as entries, and the keys that were deleted; they do not count any more."""
+        """Takes the entries that were written since the last cut, and the keys that were deleted. They do not count as
+        written any more."""
         ...

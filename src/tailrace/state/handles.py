@@ -1,9 +1,9 @@
-"""State as a function declares and uses it.
+"""Declarations of state in functions, and the handles that functions use.
 
-A declaration (`best = ValueState(float, default=None)`) stands on the class. When a subtask opens the function, every
-declaration, inherited ones too, is bound on the *instance*: the attribute then is a handle that reaches the value of
-the key at hand. Outside a keyed call a handle raises `StateAccessError`: the place of the key then holds a `NoKey`,
-which cannot be hashed, so the fast path needs no check of its own.
+A declaration (`best = ValueState(float, default=None)`) stands on the class. When a subtask opens the function, it binds
+every declaration, inherited ones too, on the *instance*: the attribute then is a handle that accesses the value of the
+current key. Outside a keyed call a handle raises `StateAccessError`: the place of the key then holds a `NoKey`, which
+cannot be hashed, so the fast path needs no check of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MISSING: Any = object()
 
 
 class NoKey:
-    """Stands where the current key would be while there is none."""
+    """A stand-in for the current key while there is none. Hashing it raises `StateAccessError`."""
 
     __slots__ = ("operator",)
 
@@ -41,8 +41,8 @@ class NoKey:
 
 
 class Unbound:
-    """Stands in a declaration for what a handle reaches the state through. It is an object that raises, and no `__getattr__`
-    of the handle: with one of those Python takes half as long again for each value that is read or written."""
+    """A stand-in, in a declaration, for the objects through which a handle accesses the state. It is an object that raises,
+    and not a `__getattr__` of the handle: with `__getattr__`, Python takes half as long again to read or write a value."""
 
     __slots__ = ("_state",)
 
@@ -58,7 +58,7 @@ class Unbound:
 
 
 class KeyHolder(Protocol):
-    """Knows the key at hand: the context of a keyed operator."""
+    """An object that holds the current key: the context of a keyed operator."""
 
     current_key: Any
 
@@ -67,16 +67,16 @@ _BINDING = ("_add", "_holder", "_merge", "_result", "_table", "_top")
 
 
 class State:
-    """The root of all keyed states: a declaration until it is bound."""
+    """The base class of all keyed states: a declaration until it is bound."""
 
     kind = "state"
-    # With slots a misspelt attribute (`self.total.valeu = 3`) is an error and no new attribute that nobody reads.
+    # With slots a misspelt attribute (`self.total.valeu = 3`) is an error, and not a new attribute that no code reads.
     __slots__ = ("_holder", "_table", "_top", "encoding", "name", "type")
 
     _holder: KeyHolder
     _table: StateTable
     _top: dict[Any, Any]
-    """The top layer of the table; another one after each freeze."""
+    """The top layer of the table; another dictionary after each freeze."""
 
     def __init__(self, type: Any = object, *, ttl: Any = None, encoding: str | None = None) -> None:
         if ttl is not None:
@@ -84,7 +84,7 @@ class State:
         codec_for(self.kind, type, encoding, self.kind)
         self.type = type
         self.encoding = encoding
-        """"pickle", "msgspec", or None for what fits the type: msgspec for a `msgspec.Struct`, else pickle."""
+        """The encoding of values, "pickle" or "msgspec"; None: msgspec for a `msgspec.Struct`, else pickle."""
         self.name = ""
         self._unbind()
 
@@ -96,11 +96,11 @@ class State:
 
     @property
     def aggregated_by(self) -> str:
-        """Whose accumulators it holds: an aggregate of ours, or "custom"; empty where it holds none."""
+        """The aggregate whose accumulators the state holds, a builtin one or "custom"; empty if it holds none."""
         return ""
 
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
-        """A handle of this declaration on one subtask's backend."""
+        """A handle of this declaration on the backend of one subtask."""
         handle = copy.copy(self)
         handle._holder = holder
         handle._table = table = backend.table(self.name, kind=self.kind, type=self.type, encoding=self.encoding)
@@ -111,9 +111,9 @@ class State:
         return handle
 
     def clear(self) -> None:
-        """Forgets the value of the key at hand."""
+        """Removes the value of the current key."""
         key = self._holder.current_key
-        if key in self._table:  # an empty dictionary's `pop` would not even look at the key
+        if key in self._table:  # the `pop` of an empty dictionary would not hash the key
             self._table.pop(key)
 
     def _found(self, default: Any) -> Any:
@@ -122,11 +122,11 @@ class State:
         return found if found is not _MISSING else self._table.find(key, default)
 
     def exists(self) -> bool:
-        """Whether the key at hand has a value."""
+        """True if the current key has a value."""
         return self._holder.current_key in self._table
 
     def __getstate__(self) -> dict[str, Any]:
-        """The declaration only: the binding of a handle stays in its subtask."""
+        """The declaration alone: the binding of a handle stays in its subtask."""
         slots = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()) if name not in _BINDING]
         return {name: getattr(self, name) for name in slots}
 
@@ -137,7 +137,7 @@ class State:
 
 
 class ValueState(State):
-    """One value per key. `default` is what a key without a value has; a mutable default is copied per key."""
+    """One value per key. `default` is the value of a key without one; a mutable default is copied per key."""
 
     kind = "value"
     __slots__ = ("_plain_default", "default")
@@ -151,7 +151,7 @@ class ValueState(State):
 
     @property
     def value(self) -> Any:
-        """The value of the key at hand, or the default."""
+        """The value of the current key, or the default."""
         found = self._top.get(self._holder.current_key, _MISSING)
         return found if found is not _MISSING else self._below()
 
@@ -163,22 +163,22 @@ class ValueState(State):
         raise StateAccessError(f"state {self.name!r}: a state is no number itself: write self.{self.name}.value += …")
 
     def get(self) -> Any:
-        """The same as `.value`."""
+        """The value of the current key, like `.value`."""
         return self.value
 
     def update(self, new: Any) -> None:
-        """The same as setting `.value`."""
+        """Sets the value of the current key, like an assignment to `.value`."""
         self._top[self._holder.current_key] = new
 
     def _below(self) -> Any:
-        """The value of a key that was not touched since the last freeze, or the default."""
+        """The value of the current key in a layer below `top`, or the default."""
         if self._table.layered:
             found = self._table.find(self._holder.current_key, _MISSING)
             if found is not _MISSING:
                 return found
         if self._plain_default:
             return self.default
-        # A mutable default is kept from its first reading on, so that changing it in place is not lost.
+        # The copy of a mutable default is stored at its first reading, so that a change in place is not lost.
         made = copy.deepcopy(self.default)
         self._top[self._holder.current_key] = made
         return made
@@ -198,14 +198,14 @@ class ListState(State):
         return [] if found is None else found
 
     def get(self) -> list[Any]:
-        """A copy of the list of the key at hand, that can be handed on; empty where there is none. It refuses changes, which
-        would be lost: use `append`, `extend` and `update` to change the state, or make a list of it. What is in it is the
-        state itself."""
+        """A copy of the list of the current key, which the caller may hand on; empty if there is none. It refuses changes,
+        which would be lost: use `append`, `extend` and `update` to change the state, or make a list of it. Its items are
+        the items of the state itself."""
         return ListView(self._list())
 
     @property
     def value(self) -> list[Any]:
-        """The same as `get()`."""
+        """A copy of the list of the current key, like `get()`."""
         return self.get()
 
     @value.setter
@@ -214,7 +214,7 @@ class ListState(State):
 
     def append(self, item: Any) -> None:
         """Appends one item."""
-        found = self._list()  # on top: one from below is moved up
+        found = self._list()  # in the top layer: a list from below is moved up
         if found:
             found.append(item)
         else:
@@ -227,7 +227,7 @@ class ListState(State):
         self.update([*self._list(), *items])
 
     def update(self, new: Iterable[Any]) -> None:
-        """Replaces the list; an empty one clears it."""
+        """Replaces the list; an empty list clears it."""
         if items := list(new):
             self._top[self._holder.current_key] = items
         else:
@@ -272,13 +272,13 @@ class MapState(State):
         return {} if found is None else found
 
     def get(self, key: Any = _MISSING, default: Any = None) -> Any:
-        """The entry `key`, or `default`; without arguments the same as `.value`."""
+        """The value of the entry `key`, or `default`; without arguments a copy of the whole mapping, like `.value`."""
         return MapView(self._map()) if key is _MISSING else self._map().get(key, default)
 
     @property
     def value(self) -> dict[Any, Any]:
         """A copy of the whole mapping. It refuses changes, which would be lost: change the state itself, or make a
-        dictionary of it. What is in it is the state itself."""
+        dictionary of it. Its values are the values of the state itself."""
         return MapView(self._map())
 
     @value.setter
@@ -309,7 +309,7 @@ class MapState(State):
             self.clear()
 
     def contains(self, key: Any) -> bool:
-        """Whether there is an entry `key`."""
+        """True if there is an entry `key`."""
         return key in self._map()
 
     def keys(self) -> list[Any]:
@@ -344,7 +344,7 @@ class MapState(State):
 
 
 def _check_function(fn: Any, kind: str, name: str) -> None:
-    """Raises `GraphError` for a function that can never give a value."""
+    """Raises `GraphError` for a function that can never return a value."""
     if (wrong := misfit_function(fn)) is not None:
         raise GraphError(f"{kind}: {name} {wrong}")
 
@@ -372,7 +372,7 @@ class ReducingState(State):
         self.reduce = reduce
 
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
-        """A handle of this declaration on one subtask's backend. The first value that its function gives is checked."""
+        """A handle of this declaration on the backend of one subtask. Checks the first value of the function."""
         handle = super().bind(backend, holder)
         set_checked(handle, "_merge", self.reduce, f"state {self.name!r}: reduce")
         return handle
@@ -388,7 +388,7 @@ class ReducingState(State):
 
     @property
     def value(self) -> Any:
-        """The same as `get()`."""
+        """The merged value, like `get()`."""
         return self.get()
 
     @value.setter
@@ -422,7 +422,7 @@ class AggregatingState(State):
         self.aggregate = aggregate
 
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
-        """A handle of this declaration on one subtask's backend. The first accumulator and the first result are checked."""
+        """A handle of this declaration on the backend of one subtask. Checks the first accumulator and result."""
         handle = super().bind(backend, holder)
         set_checked(handle, "_add", self.aggregate.add, f"state {self.name!r}: add")
         set_checked(handle, "_result", self.aggregate.get_result, f"state {self.name!r}: get_result")
@@ -430,7 +430,7 @@ class AggregatingState(State):
 
     @property
     def aggregated_by(self) -> str:
-        """Whose accumulators it holds."""
+        """The aggregate whose accumulators the state holds, a builtin one or "custom"."""
         builtin = type(self.aggregate).__module__ == "tailrace.api.aggregates"
         return str(self.aggregate.described) if builtin else "custom"
 
@@ -441,13 +441,13 @@ class AggregatingState(State):
         self._top[self._holder.current_key] = self._add(item, accumulator)
 
     def get(self) -> Any:
-        """The result over what was added, or None where nothing was."""
+        """The result over the added values, or None if there are none."""
         found = self._found(_MISSING)
         return None if found is _MISSING else self._result(found)
 
     @property
     def value(self) -> Any:
-        """The same as `get()`."""
+        """The result, like `get()`."""
         return self.get()
 
     @value.setter
@@ -460,19 +460,19 @@ class AggregatingState(State):
 
 
 def declared(function: object) -> dict[str, State]:
-    """The states that a function's class declares, inherited ones too, by attribute name."""
+    """Attribute name -> state that the class of a function declares, inherited ones too."""
     found: dict[str, State] = {}
     for owner in reversed(type(function).__mro__):
         for name, value in vars(owner).items():
             if isinstance(value, State):
                 found[name] = value
             elif name in found:
-                del found[name]  # a subclass hides the declaration behind something else
+                del found[name]  # a subclass hides the declaration with another attribute
     return found
 
 
 Bound = dict[str, State]
-"""The handles of a function by attribute name."""
+"""Attribute name -> handle of a function."""
 
 
 def bind_all(function: object, backend: Backend, holder: KeyHolder) -> Bound:
@@ -484,9 +484,8 @@ def bind_all(function: object, backend: Backend, holder: KeyHolder) -> Bound:
 
 
 def check_bound(function: object, bound: Mapping[str, object]) -> None:
-    """Raises `StateAccessError` where user code has replaced a handle: `self.total = 5` would make an attribute that
-    all keys share. Asked for once per batch, because asking at each assignment would slow down every access to a
-    handle."""
+    """Raises `StateAccessError` if user code has replaced a handle: `self.total = 5` would make an attribute that all keys
+    share. Called once per batch, because a check at each assignment would slow down every access to a handle."""
     for name, handle in bound.items():
         found = getattr(function, name, None)
         if found is not handle:

@@ -1,14 +1,15 @@
-"""Incremental snapshots of layered tables, for both backends. The cut swaps the top layer of each table. A checkpoint
-then writes the changes since the last *confirmed* one: the keys of this freeze, and those of every freeze since whose
-checkpoint was aborted or is still pending. Per key group it is either such a delta, or everything (a *full* write), so
-that the chain of files of a group stays short: all groups while the state is small; else those whose full write is the
-oldest, until about as much was rewritten as has changed, counting what the last checkpoint rewrote too much.
+"""Incremental snapshots of layered tables, for both backends. The cut swaps the top layer of each table. A checkpoint then
+writes the changes since the last *confirmed* one: the keys of this freeze, and the keys of every freeze since whose
+checkpoint was aborted or is still pending. For a key group it writes either such a delta, or everything (a *full* write),
+so that the chain of files of a group stays short. While the state is small, all groups are written in full. Otherwise the
+groups with the oldest full write are, until about as many entries were rewritten as have changed; entries that the last
+checkpoint rewrote beyond that number count.
 
 Invariant B3: a key whose value differs from what the confirmed chain of its group says is in `top`, `deleted`, `spilled`
 or the frozen layer of its table, or in a generation that is newer than the last confirmed one; or its group is not in
 `written`, and will be written as a whole.
 Invariant B4: while a checkpoint is encoded, the base (as at its cut) with the frozen layer over it holds exactly the
-state of the cut, but for objects that were handed out since, and of those `_early` has the bytes.
+state of the cut, except objects that were handed out since; `_early` has the bytes of these.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from tailrace.state.restoring import Restoring
 from tailrace.state.tables import Base, Layer, MemoryBase, StateTable
 
 SMALL = 20_000
-"""Entries up to which each checkpoint writes all of an operator's state."""
+"""Number of entries up to which each checkpoint writes all state of an operator."""
 _PORTION = 32
-"""Entries between two looks at the limit."""
+"""Number of entries between two checks of the limit."""
 _UNPACKED = 1_024
-"""So many entries of what was frozen in columns become objects at once."""
+"""Number of entries of frozen columns that become objects at once."""
 
 
 class LayeredBackend:
-    """All keyed state of one operator in one subtask. Subclasses say what the bases are."""
+    """All keyed state of one operator in one subtask. Subclasses define the bases."""
 
     def __init__(
         self,
@@ -57,45 +58,47 @@ class LayeredBackend:
         self.uid = uid
         self.subtask = subtask
         self.small = small
-        """Entries up to which each checkpoint writes all of the operator's state; None: `SMALL`."""
+        """Number of entries up to which each checkpoint writes all state of the operator; None: `SMALL`."""
         self.allow_dropped = allow_dropped if isinstance(allow_dropped, bool) else uid in allow_dropped
-        """Whether state of a checkpoint that is not declared any more is left behind instead of refused."""
+        """True if state of a checkpoint that is not declared any more is left behind instead of refused."""
         self.tables: dict[str, StateTable] = {}
         self.written: dict[int, int] = {}
         """Key group with a confirmed chain -> the checkpoint that last wrote it as a whole (0: one before the restore)."""
         self.generations: list[Generation] = []
-        """In order of their checkpoints; two aborted ones in a row become one at the next freeze."""
+        """Freezes whose checkpoints are not confirmed, in order of their checkpoints. Two aborted ones in a row become one
+        at the next freeze."""
         self.on_inexact: Callable[[], None] | None = None
-        """Set where another worker may have to go on from a checkpoint, before any table is declared: called where a value
-        is not what it would be there (B8)."""
+        """A callback, set before any table is declared if another worker may have to go on from a checkpoint. The backend
+        calls it for a value that differs from what that worker would read (B8)."""
         self.after_restore: list[Callable[[], None]] = []
-        """Called when restoring is over."""
+        """Functions that are called when restoring is over."""
         self._groups = KeyGroups(max_parallelism)
         self._must: set[int] = set()
-        """Groups that the next checkpoint has to write as a whole, because changes to them were forgotten."""
+        """Groups that the next checkpoint must write as a whole, because changes to them were forgotten."""
         self._encoder = Encoder(operator or uid, subtask, self._groups)
         self._group_of = self._encoder.group_of
         self._restoring = Restoring(self._encoder, uid, self.tables, self.allow_dropped)
         self._current: Generation | None = None
-        """The one that is being encoded."""
+        """The freeze that is being encoded; None if there is none."""
         self._work: Iterator[int] | None = None
         self._draining = False
-        """Whether the frozen layers are on their way into the bases: nothing else may go there."""
+        """True while the frozen layers are on their way into the bases: nothing else may be written to a base."""
         self._older: list[list[set[Any]]] = []
         self._known: set[int] = set()
-        """The groups with a confirmed chain, as at the freeze."""
+        """The groups with a confirmed chain at the freeze."""
         self._overlapping = False
-        """Whether another checkpoint was pending when `_known` was looked at."""
+        """True if another checkpoint was pending when `_known` was determined."""
         self._whole: set[int] = set()
-        """Of these, the ones that are written as a whole all the same."""
+        """Groups among `_known` that are written as a whole all the same."""
         self._everything = False
         self._ahead = 0
-        """How many entries the last checkpoint rewrote beyond what had changed, because a group is rewritten as a whole."""
+        """Number of entries that the last checkpoint rewrote beyond the number of changed entries, because a group is
+        rewritten as a whole."""
         self._touched: set[int] = set()
-        """Groups in which something changed, or was deleted, of those that are written as a whole."""
+        """Groups in which entries were changed or deleted, among the groups that are written as a whole."""
         self._failed: UserCodeError | None = None
         self._early: list[dict[Any, bytes]] = []
-        """By table, objects that were handed out before their turn, as they were at the cut."""
+        """By table: key -> the bytes at the cut of an object that was handed out before it was encoded."""
         self._blocks = Blocks(self._encoder)
 
     @property
@@ -104,7 +107,7 @@ class LayeredBackend:
 
     @property
     def operator(self) -> str:
-        """The operator's name, for errors. It may be given later than the rest."""
+        """The operator's name, for errors. It may be set after the backend was made."""
         return self._encoder.operator
 
     @operator.setter
@@ -112,7 +115,7 @@ class LayeredBackend:
         self._encoder.operator = name
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
-        """The lowest layer of the table with this place. `group_of` finds the key group of one of its keys."""
+        """The lowest layer of the table with this index. `group_of` returns the key group of a key of the table."""
         raise NotImplementedError
 
     # Tables.
@@ -127,7 +130,7 @@ class LayeredBackend:
         group_by: Callable[[Any], Any] | None = None,
         in_memory: bool = False,
     ) -> StateTable:
-        """The table of this name; the same one each time."""
+        """The table of this name; the same object at each call."""
         found = self.tables.get(name)
         if found is None:
             codec = codec_for(kind, type, encoding, name)
@@ -146,23 +149,23 @@ class LayeredBackend:
         return groups.group_of if group_by is None else lambda key: groups.group_of(group_by(key))
 
     def tables_info(self) -> list[TableInfo]:
-        """The tables, in the order that `Block.table` counts, with the classes of the values that were encoded."""
+        """The tables, in the order in which `Block.table` counts them, with the classes of the values that were encoded."""
         return [msgspec.structs.replace(table.info, classes=table.codec.notes.listed) for table in self.tables.values()]
 
     def entries(self) -> int:
-        """How many entries there are. About, where very many were written since the last checkpoint."""
+        """Number of entries. An estimate if very many were written since the last checkpoint."""
         return sum(table.about() for table in self.tables.values())
 
     def relieve(self) -> None:
-        """Nothing to do between batches."""
+        """Does nothing: this backend needs no work between batches."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: this backend holds no resources."""
 
     # The cut.
 
     def freeze(self, cut: CutRequest) -> None:
-        """The checkpoint holds the state as it is now. Takes time for each table, not for each entry."""
+        """Makes the cut: the checkpoint holds the state as it is now. Takes time for each table, not for each entry."""
         if self._current is not None:
             raise InternalError(f"freeze({cut.number}) while checkpoint {self._current.checkpoint} is being encoded")
         self._merge_aborted()
@@ -186,22 +189,23 @@ class LayeredBackend:
         )
 
     def _merge_aborted(self) -> None:
-        """Of several aborted checkpoints in a row one set of keys is left; of too many keys none, but then everything is
-        written as a whole."""
+        """Merges the keys of several aborted checkpoints in a row into one set. Drops the set if it is too large; then every
+        group is written as a whole."""
         kept: list[Generation] = []
         for one in self.generations:
             if one.aborted and kept and kept[-1].aborted:
                 one.absorb(kept.pop())
             kept.append(one)
         self.generations = kept
-        # Only with nothing pending: confirming it could give a chain to a group that `_must` does not cover.
+        # Only if nothing is pending: a pending checkpoint, once confirmed, could give a chain to a group that `_must` lacks.
         alone = len(kept) == 1 and kept[0].aborted
         if alone and kept[0].size() > sum(t.base.count for t in self.tables.values()) + self._few:
             kept.pop()
             self._must.update(self.written)
 
     def _hurry(self, table: StateTable, key: Any, value: Any) -> None:
-        """An object from below is about to be handed out, and may be changed in place: encodes it if it is still to be."""
+        """Encodes an object from below, if it still has to be encoded, before it is handed out and perhaps changed in
+        place."""
         early = self._early[table.index]
         if key in early:
             return
@@ -214,24 +218,25 @@ class LayeredBackend:
         try:
             early[key] = self._encoder.value(table, key, value)
         except UserCodeError as error:
-            self._failed = error  # `encode` raises it: the reader of the state did nothing wrong
+            self._failed = error  # `encode` raises it: the function that reads the state did nothing wrong
             early[key] = b""
 
     def _as_stored(self, table: StateTable, key: Any, value: Any) -> Any:
-        """A value of a frozen layer as a checkpoint gives it. The value itself stays in the layer, and nobody changes it."""
+        """A value of a frozen layer as it comes back from a checkpoint. The value itself stays in the layer, and no code
+        changes it."""
         early = {} if self._current is None else self._early[table.index]
         if key not in early:
             try:
                 early[key] = self._encoder.value(table, key, value)
             except UserCodeError as error:
-                self._failed = error  # as in `_hurry`; where nothing is encoded, the next `encode` raises it
+                self._failed = error  # as in `_hurry`; if no checkpoint is being encoded, the next `encode` raises it
                 return value
         return table.codec.decode(early[key])
 
     # Encoding.
 
     def encode(self, limit: int) -> tuple[list[Block], bool]:
-        """Encodes about `limit` more entries: (blocks, whether that was all)."""
+        """Encodes about `limit` more entries: (blocks, True if that was all)."""
         spent = 0
         while self._work is not None and spent < limit:
             cost = next(self._work, None)
@@ -244,7 +249,7 @@ class LayeredBackend:
         return self._blocks.take(), self._work is None
 
     def _encoding(self, made: Generation, tables: list[StateTable], whole_cut: bool) -> Iterator[int]:
-        """The pieces of work after a freeze; each says about how many entries it was."""
+        """The pieces of work after a freeze. Yields for each the approximate number of entries."""
         self._choose(tables, whole_cut)
         for table in tables:
             yield from self._drain(table, made.changed[table.index][0], self._blocks.put)
@@ -260,7 +265,8 @@ class LayeredBackend:
         yield from self._wholes(made, tables, sorted(whole))
 
     def _choose(self, tables: list[StateTable], whole_cut: bool) -> None:
-        """Which groups are written as a whole, but for those that have to be. `whole_cut`: all of them."""
+        """Chooses the groups that are written as a whole, in addition to the groups in `_must`. `whole_cut` chooses all of
+        them."""
         self._known, self._whole = set(self.written), set(self._must)
         self._overlapping = len(self.generations) > 1
         self._touched = set()
@@ -278,7 +284,7 @@ class LayeredBackend:
                 break
             self._whole.add(group)
             rewritten += sum(table.base.alive.get(group, 0) for table in tables)
-        if rewritten:  # never twice in a row nothing, so that chains stay short also where little changes
+        if rewritten:  # one of two checkpoints in a row rewrites a group, so that chains stay short
             self._ahead = max(0, rewritten + ahead - changed)
 
     def _is_whole(self, group: int) -> bool:
@@ -295,8 +301,8 @@ class LayeredBackend:
         everything, whole, known = self._everything, self._whole, self._known
         take, put, note, encoded = entries.popitem, base.put, changed.add, not base.mutable
         exact = table.exact is not None
-        # A group without a confirmed chain is written as a whole next time, too. It needs no note of what changed in it,
-        # unless a checkpoint that was pending when `known` was looked at may give it a chain without that.
+        # A group without a confirmed chain is written as a whole next time, too. Its changed keys need not be noted, unless
+        # a checkpoint that was pending when `known` was determined may give the group a chain without these changes.
         noted = emit is None or self._overlapping
         early: dict[Any, bytes] = self._early[table.index] if emit is not None else {}
         while frozen:
@@ -325,8 +331,8 @@ class LayeredBackend:
         table.drained()
 
     def _drain_deleted(self, table: StateTable, frozen: Layer, changed: set[Any], quietly: bool, noted: bool) -> int:
-        """Removes a portion of the deleted keys of a frozen layer from the base; says how many. `noted`: each of them is
-        noted as changed."""
+        """Removes a portion of the deleted keys of a frozen layer from the base, and returns their number. `noted`: each of
+        them is noted as changed."""
         deleted = frozen.deleted
         count = min(len(deleted), _PORTION)
         for _ in range(count):
@@ -345,7 +351,7 @@ class LayeredBackend:
         return count
 
     def _earlier(self, table: StateTable, drained: set[Any]) -> Iterator[int]:
-        """Keys that earlier freezes with unconfirmed checkpoints changed, and this one did not."""
+        """Encodes the keys that earlier freezes with unconfirmed checkpoints have changed, and this one has not."""
         older, early, base = self._older[table.index], self._early[table.index], table.base
         for i, keys in enumerate(older):
             newer = [drained, *older[i + 1 :]]
@@ -366,13 +372,13 @@ class LayeredBackend:
                 yield len(portion)
 
     def _wholes(self, made: Generation, tables: list[StateTable], groups: list[int]) -> Iterator[int]:
-        """The groups that are written as a whole: all tables of each."""
+        """Encodes the groups that are written as a whole: all tables of each."""
         for group in groups:
             nothing = True
             for table in tables:
                 early = self._early[table.index]
                 for keys, values, encoded in table.base.group(group, _PORTION):
-                    if values is None:  # what is in `early` is there already: it was encoded before it went below
+                    if values is None:  # as encoded in `early`, before they went into the base
                         self._blocks.put_all(table, group, keys, encoded)
                     else:
                         for key, value in zip(keys, values, strict=True):
@@ -388,7 +394,8 @@ class LayeredBackend:
             yield from self._blocks.close()
 
     def groups(self, checkpoint: int) -> tuple[list[int], list[int]]:
-        """Once encoded: (groups written as a whole, groups of which only what changed was written)."""
+        """The groups of a checkpoint, once it is encoded: (groups written as a whole, groups of which only the changes were
+        written)."""
         for one in self.generations:
             if one.checkpoint == checkpoint:
                 return list(one.full), list(one.delta)
@@ -397,7 +404,7 @@ class LayeredBackend:
     # The outcome.
 
     def _end(self) -> None:
-        """Encoding is over, at its end or before it."""
+        """Ends the encoding, complete or not."""
         self._work = self._current = None
         self._older, self._early = [], []
         self._blocks.forget()
@@ -407,7 +414,7 @@ class LayeredBackend:
             table.base.uncut()
 
     def confirm(self, checkpoint: int) -> None:
-        """The checkpoint is complete: later ones do not write its entries again."""
+        """Notes that the checkpoint is complete: later ones do not write its entries again."""
         for one in self.generations:
             if one.checkpoint == checkpoint and not one.aborted:
                 self.written.update(dict.fromkeys(one.full, checkpoint))
@@ -421,7 +428,7 @@ class LayeredBackend:
         self.generations = [one for one in self.generations if one.checkpoint > checkpoint]
 
     def abort(self, checkpoint: int) -> None:
-        """The checkpoint will not be complete: a later one writes its entries again."""
+        """Notes that the checkpoint will not be complete: a later one writes its entries again."""
         if self._current is not None and self._current.checkpoint == checkpoint:
             self._end()
             self._blocks.take()
@@ -433,15 +440,15 @@ class LayeredBackend:
     # Restoring.
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
-        """While restoring: the entries of a block, oldest block first."""
+        """Applies the entries of a block, while restoring, oldest block first."""
         self._restoring.apply(table, group, data)
 
     def holds(self, groups: Iterable[int]) -> None:
-        """While restoring: the checkpoint has something of these key groups."""
+        """Notes, while restoring, that the checkpoint has state in these key groups."""
         self._restoring.seen.update(groups)
 
     def forget(self, group: int) -> None:
-        """While restoring: what was applied of a key group does not count."""
+        """Drops, while restoring, what was applied of a key group."""
         self._restoring.seen.discard(group)
         for table in self.tables.values():
             base = table.base
@@ -453,15 +460,15 @@ class LayeredBackend:
             base.commit()
 
     def detach(self) -> None:
-        """Another operator of the same kind will declare the same tables."""
+        """Detaches the operator that has declared the tables: another one of its kind will declare the same tables."""
         self.after_restore.clear()
         for table in self.tables.values():
             table.users.clear()
             table.front = None
 
     def restored(self, own_files: bool) -> None:
-        """Restoring is over."""
-        if own_files:  # later checkpoints refer to their blocks, with values that are not encoded anew
+        """Ends restoring."""
+        if own_files:  # later checkpoints refer to blocks of these files, whose values are not encoded anew
             for name, classes in self._restoring.classes.items():
                 self.tables[name].codec.notes.add(classes)
         self.written = dict.fromkeys(sorted(self._restoring.seen), 0) if own_files else {}

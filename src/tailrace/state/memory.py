@@ -14,5 +14,5 @@ class MemoryBackend(LayeredBackend):
     """State as Python objects."""
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
-        """A dictionary."""
+        """A dictionary as the lowest layer of a table."""
         return MemoryBase()

@@ -16,12 +16,12 @@ from tailrace.state.declarations import other_class, other_type, takes, type_nam
 from tailrace.state.format import TableInfo
 
 OPERATOR = "operator"
-"""The kind of a `TableInfo` that is of an operator state."""
+"""The kind of a `TableInfo` of an operator state."""
 _MISSING: Any = object()
 
 
 class Subtask(Protocol):
-    """Where an operator runs: its context."""
+    """The subtask that an operator runs in: its context."""
 
     name: str
     uid: str
@@ -30,12 +30,13 @@ class Subtask(Protocol):
 
 
 class OperatorState:
-    """One value per subtask, for process functions, functions of batches and writers of sinks:
-    `seen = tr.OperatorState(int, default=0)` on the class. It needs no key, and may be used from `open` to `finish`.
+    """One value per subtask, for process functions, functions of batches and writers of sinks: `seen = tr.OperatorState(int,
+    default=0)` on the class. It needs no key, and may be used from `open` to `finish`.
 
-    After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in
-    even shares; where only some had finished, without theirs, because `finish` was called with them, and would be
-    again. Anything else can be restored at the same parallelism only.
+    After a restore at another parallelism a list is dealt out anew: the lists of all old subtasks are joined, and each
+    new subtask gets an even share. If only some of the old subtasks had finished, their lists are left out, because
+    `finish` was called with them, and would be called again. Any other value can be restored at the same parallelism
+    only.
     """
 
     def __init__(self, type: Any = object, default: Any = None, *, encoding: str | None = None) -> None:
@@ -59,7 +60,7 @@ class OperatorState:
 
     @property
     def value(self) -> Any:
-        """The value, or the default. A mutable default is copied, and kept from its first reading on."""
+        """The value, or the default. A mutable default is copied, and the copy is stored at its first reading."""
         if self._value is not _MISSING:
             return self._value
         if immutable(self.default):
@@ -72,25 +73,25 @@ class OperatorState:
         self.update(new)
 
     def get(self) -> Any:
-        """The same as `.value`."""
+        """The value, like `.value`."""
         return self.value
 
     def update(self, new: Any) -> None:
-        """The same as setting `.value`."""
+        """Sets the value, like an assignment to `.value`."""
         self.exists()
         self._value = new
 
     def clear(self) -> None:
-        """Forgets the value."""
+        """Removes the value."""
         self.update(_MISSING)
 
     def exists(self) -> bool:
-        """Whether there is a value."""
+        """True if there is a value."""
         return self._value is not _MISSING
 
     @property
     def listed(self) -> bool:
-        """Whether the value is a list, which can be dealt out anew."""
+        """True if the value is a list, which can be dealt out anew."""
         return isinstance(self._value, list)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -103,7 +104,7 @@ class OperatorState:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        # The codec holds what cannot be pickled; it is made again from the declaration.
+        # The codec cannot be pickled; it is made again from the declaration.
         return {name: value for name, value in self.__dict__.items() if name != "_codec"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -111,19 +112,19 @@ class OperatorState:
         self._codec = codec_for("value", self.type, self.encoding, self.name)
 
     def encoded(self) -> bytes:
-        """The value as bytes. Raises what the encoder raises."""
+        """The bytes of the value. Errors of the encoder are passed on."""
         return self._codec.encode(self._value)
 
 
 def declared_operator_states(function: object) -> dict[str, OperatorState]:
-    """The operator states that a class declares, inherited ones too, by attribute name."""
+    """Attribute name -> operator state that the class of a function declares, inherited ones too."""
     found: dict[str, OperatorState] = {}
     for owner in reversed(type(function).__mro__):
         for name, value in vars(owner).items():
             if isinstance(value, OperatorState):
                 found[name] = value
             else:
-                found.pop(name, None)  # a subclass hides the declaration behind something else
+                found.pop(name, None)  # a subclass hides the declaration with another attribute
     return found
 
 
@@ -131,10 +132,10 @@ class _Saved(msgspec.Struct, array_like=True):
     encoding: str
     type: str
     listed: bool
-    """Whether the value is a list, which can be dealt out anew."""
+    """True if the value is a list, which can be dealt out anew."""
     data: bytes
     classes: Shapes = ()
-    """The classes of the value, as they were."""
+    """The classes of the value, as they were at that time."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -145,7 +146,8 @@ class OperatorStates:
     """The operator states of one function (or sink writer) in one subtask: bound to it, saved and restored."""
 
     def __init__(self, function: object, where: Subtask, allow_dropped: bool = False, exact: bool = False) -> None:
-        """`exact`: another worker may have to go on from a checkpoint: so does this one, with what its bytes give (B8)."""
+        """`exact`: another worker may have to go on from a checkpoint. Then this one also goes on with the values that the
+        bytes give (B8)."""
         self._where = where
         self._exact = exact
         self._allow_dropped = allow_dropped
@@ -160,7 +162,7 @@ class OperatorStates:
                 ) from error
 
     def snapshot(self) -> bytes | None:
-        """What there is, encoded; None where there is nothing."""
+        """The encoded values of all states that have one; None if there are none."""
         found = {name: self._saved(name, state) for name, state in self._states.items() if state.exists()}
         return _encoder.encode(found) if found else None
 
@@ -178,7 +180,7 @@ class OperatorStates:
         return _Saved(codec.name, type_name(state.type), isinstance(state.value, list), data, codec.notes.listed)
 
     def tables(self) -> list[TableInfo]:
-        """What `snapshot` has encoded, for those who see no more of it."""
+        """A description of each value that `snapshot` encodes."""
         return [
             TableInfo(name, OPERATOR, one._codec.name, type_name(one.type), one._codec.notes.listed, listed=one.listed)
             for name, one in self._states.items()
@@ -186,8 +188,8 @@ class OperatorStates:
         ]
 
     def restore(self, parts: list[MetaPart], over: bool = False) -> None:
-        """Takes this subtask's share of what the old subtasks saved. `over`: the operator has finished, so that nobody uses
-        its state unless a later start feeds it anew."""
+        """Takes this subtask's share of the values that the old subtasks saved. `over`: the operator has finished, so that
+        its state is not used unless a later start feeds it anew."""
         where = self._where
         saved = [(part, self._wanted(part.data)) for part in sorted(parts, key=lambda p: p.subtask) if part.data]
         if all(part.parallelism == where.parallelism for part, _ in saved):
@@ -246,7 +248,7 @@ class OperatorStates:
 
 
 def not_dealt_out(name: str, declared: str, old: int, new: int) -> str:
-    """A sentence for people: an operator state has no place at another parallelism."""
+    """A sentence for the user: an operator state cannot be restored at another parallelism."""
     return (
         f"operator state {name!r} ({declared}) was saved at parallelism {old} and cannot be dealt out to {new} subtasks, "
         f"because it is not a list; keep parallelism={old}, or hold a list in it"

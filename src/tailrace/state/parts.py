@@ -1,6 +1,6 @@
-"""The parts of a checkpoint's files, in the order of their restore: of each file first the records in flight, then the
-metas and tables of its operators; then blocks, the oldest first; chains where the next checkpoint may refer to the same
-files."""
+"""The parts of a checkpoint's files, in the order of their restore. First, of each file, the records in flight, then the
+metas and tables of its operators, and the chains, for a next checkpoint that refers to the same files; then the blocks,
+oldest first."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class BlockOf(msgspec.Struct, frozen=True, tag=True):
 
 
 class ChainsOf(msgspec.Struct, frozen=True, tag=True):
-    """The files that hold these key groups of an operator, the oldest first."""
+    """The files that hold these key groups of an operator, oldest first."""
 
     uid: str
     chains: dict[int, tuple[str, ...]]
 
 
 class AnewOf(msgspec.Struct, frozen=True, tag=True):
-    """Whoever holds something of this key group forgets it: what follows has all of it, or there is nothing any more."""
+    """A request to drop what is held of a key group: all of its state follows, or it has none any more."""
 
     uid: str
     group: int
@@ -56,40 +56,42 @@ class LogOf(msgspec.Struct, frozen=True, tag=True):
 
     channel: ChannelName
     parallelism: int
-    """That of the operator that was to receive them."""
+    """Parallelism of the operator that was to receive them."""
     count: int
     data: memoryview
-    """One frame."""
+    """The bytes of one frame."""
     start: int = 0
-    """How many records at its beginning do not belong to the log."""
+    """Number of records at the beginning of the frame that do not belong to the log."""
     groups: tuple[int, int] | None = None
-    """Of the others only those of these key groups [first, last) do; None: all."""
+    """Key groups [first, last) of the remaining records that belong to the log; None: all."""
     round: int = 0
-    """The round that they wait for, in a loop in rounds; 0: none."""
+    """The round that the records wait for, in a loop in rounds; 0: none."""
     kind: LogKind = LogKind.FEEDBACK
     age: int = 0
     turn: int = 0
-    """See `state.format.ChannelLog`."""
+    """Number of the log, as in `state.format.ChannelLog`."""
     stop: int = -1
-    """The number of the first record behind them that does not belong to the log; -1: all do."""
+    """Number, in the frame, of the first record behind the piece, which does not belong to the log; -1: all up to the end
+    belong to it."""
     place: Placed | None = None
-    """Where the frame is."""
+    """The place of the frame in a file."""
 
     @property
     def uid(self) -> str:
-        """The operator that was to receive them."""
+        """The uid of the operator that was to receive the records."""
         return self.channel.target
 
 
 class ShapeOf(msgspec.Struct, frozen=True, tag=True):
-    """What the records of a log were on their channel: behind its pieces, if there are any."""
+    """The sequence of elements that the records of a log were on their channel. It comes behind the pieces of the log, if
+    there are any."""
 
     channel: ChannelName
     kind: LogKind
     age: int
     turn: int
     shape: list[int]
-    """See `state.format.ChannelLog`."""
+    """The elements, as in `state.format.ChannelLog`."""
 
 
 Part = MetaOf | TablesOf | BlockOf | ChainsOf | AnewOf | LogOf | ShapeOf

@@ -1,20 +1,21 @@
-"""Where the files of checkpoints lie, below the folder of their job: how each name is built, and what a name says.
+"""The paths of the files of checkpoints, below the folder of their job: functions that build each name, and functions that
+parse it.
 
-    <incarnation>/claim                            made by who holds the incarnation; `ready`, `closed`, `swept`: marks of it
+    <incarnation>/claim                            made by the run that holds it; its marks: `ready`, `closed`, `swept`
     <incarnation>/ended                            the mark of a run's end, which outlives its checkpoints (`ending`)
     <incarnation>/<n>.manifest                     a manifest slot: checkpoint n, a pointer or a seal
     <incarnation>/<n>.published                    the mark of that manifest
-    <incarnation>/chk-<n>/w<slot>-<epoch>.state    what one worker wrote for checkpoint n
-    <incarnation>/kept/w<slot>-<epoch>-<k>.frames  what one worker has sent and keeps, and has no room for in memory
+    <incarnation>/chk-<n>/w<slot>-<epoch>.state    the state that one worker wrote for checkpoint n
+    <incarnation>/kept/w<slot>-<epoch>-<k>.frames  frames that one worker has sent and keeps, and has no room for in memory
     <incarnation>/inputs/...                       files of DataFrames that the run reads
 
 A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
 
-    savepoint.begun                                made first, by the one who writes there, and removed at the end
+    savepoint.begun                                made first, by the process that writes there, and removed at the end
     savepoint.manifest                             made last: with it the savepoint is real
 
-A builder and its parser stand next to each other, and nobody else spells these names. A parser answers None (or False) for
-any name that is of another kind: what a folder holds besides is not ours.
+A builder and its parser stand next to each other, and no other module spells these names. A parser returns None (or
+False) for a name of another kind: such files do not belong to Tailrace.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import re
 from typing import NamedTuple
 
 CLAIM = "claim"
-"""The file by which an incarnation is held, within its folder."""
+"""The file by which a run holds an incarnation, within the folder of the incarnation."""
 ENDED = "ended"
 """The mark of the end of a run, within the folder of its newest incarnation."""
 _MANIFEST = ".manifest"
@@ -38,21 +39,21 @@ _PLACE = re.compile(r"(\d+)/(\d+)\.manifest")
 SAVEPOINT = f"savepoint{_MANIFEST}"
 """The manifest of a savepoint, in its folder."""
 SAVEPOINT_BEGUN = "savepoint.begun"
-"""Where somebody writes a savepoint, or was killed at it."""
+"""The file that marks a folder in which a savepoint is being written, or its writer was killed."""
 SAVEPOINTS = "savepoints"
-"""Where savepoints go that nobody has given a place, within the checkpoint folder of all jobs."""
+"""The folder of savepoints for which the user has named no place, within the checkpoint folder of all jobs."""
 _MARK = re.compile(r"(\d+/\d+)\.published")
 _CHECKPOINT = re.compile(r"chk-(\d+)")
 _STATE_FILE = re.compile(r"(\d+)/chk-(\d+)/w(\d+)-(\d+)\.state")
 
 
 def incarnation_of(name: str) -> int | None:
-    """The incarnation that a file is of, or whose folder this is."""
+    """The incarnation that a file or folder belongs to; None if it belongs to none."""
     first = name.partition("/")[0]
     return int(first) if first.isdecimal() else None
 
 
-# Who holds an incarnation, and what has become of it.
+# The claim of an incarnation, and its marks.
 
 
 def claim_name(incarnation: int) -> str:
@@ -66,12 +67,12 @@ def ready_mark(incarnation: int) -> str:
 
 
 def closed_mark(incarnation: int) -> str:
-    """The mark that the job has ended and said so."""
+    """The mark that the job has ended and released its name."""
     return f"{incarnation}/closed"
 
 
 def swept_mark(incarnation: int) -> str:
-    """The mark that nothing is left behind of earlier runs."""
+    """The mark that earlier runs have nothing left behind."""
     return f"{incarnation}/swept"
 
 
@@ -81,7 +82,7 @@ def ended_mark(incarnation: int) -> str:
 
 
 def is_fence(name: str) -> bool:
-    """Whether this is a claim, or one of these marks."""
+    """True for a claim, and for each of these marks."""
     return _FENCE.fullmatch(name) is not None
 
 
@@ -89,8 +90,8 @@ def is_fence(name: str) -> bool:
 
 
 def manifest_name(incarnation: int, number: int) -> str:
-    """The file of a manifest slot: that of the checkpoint `number`. (Until manifests had the numbers of their checkpoints,
-    slots were counted, from 0 in each incarnation.)"""
+    """The file of a manifest slot, which has the number of its checkpoint. (Until manifests had the numbers of their
+    checkpoints, slots were counted, from 0 in each incarnation.)"""
     return f"{incarnation}/{number}{_MANIFEST}"
 
 
@@ -101,13 +102,13 @@ def manifest_place(name: str) -> tuple[int, int] | None:
 
 
 def slot_number(file: str) -> int | None:
-    """The number of a manifest slot, by its file within the incarnation."""
+    """The number of a manifest slot, from the name of its file within the incarnation."""
     found = _SLOT.fullmatch(file)
     return None if found is None else int(found[1])
 
 
 def means_manifest(path: str) -> bool:
-    """Whether somebody who says this path means a manifest, wherever it lies."""
+    """True if a path that a user names ends like a manifest, wherever it lies."""
     return path.endswith(_MANIFEST)
 
 
@@ -117,7 +118,7 @@ def published_mark(name: str) -> str:
 
 
 def marked_manifest(name: str) -> str | None:
-    """The manifest whose mark this is."""
+    """The manifest that a mark belongs to."""
     found = _MARK.fullmatch(name)
     return None if found is None else f"{found[1]}{_MANIFEST}"
 
@@ -131,19 +132,19 @@ def checkpoint_folder(checkpoint: int) -> str:
 
 
 def checkpoint_number(folder: str) -> int | None:
-    """The checkpoint whose folder this is."""
+    """The number of the checkpoint that a folder belongs to."""
     found = _CHECKPOINT.fullmatch(folder)
     return None if found is None else int(found[1])
 
 
 class StatePlace(NamedTuple):
-    """What the name of a state file says of it."""
+    """The parts of the name of a state file."""
 
     incarnation: int
     checkpoint: int
     slot: int
     epoch: int
-    """That of the worker that wrote it."""
+    """Epoch of the worker that wrote the file."""
 
 
 def state_file(incarnation: int, checkpoint: int, slot: int, epoch: int) -> str:
@@ -152,37 +153,37 @@ def state_file(incarnation: int, checkpoint: int, slot: int, epoch: int) -> str:
 
 
 def state_place(name: str) -> StatePlace | None:
-    """What a state file's name says."""
+    """The parts of the name of a state file."""
     found = _STATE_FILE.fullmatch(name)
     return None if found is None else StatePlace(*map(int, found.groups()))
 
 
 def is_of_checkpoint(name: str) -> bool:
-    """Whether this lies in the folder of a checkpoint."""
+    """True if the file lies in the folder of a checkpoint."""
     folder = name.split("/")[1:-1]
     return bool(folder) and checkpoint_number(folder[0]) is not None
 
 
 def means_state_file(path: str) -> bool:
-    """Whether somebody who says this path means a state file, wherever it lies."""
+    """True if a path that a user names ends like a state file, wherever it lies."""
     return path.endswith(_STATE)
 
 
-# What workers keep of what they have sent.
+# Frames that workers have sent and keep.
 
 
 def kept_prefix(incarnation: int, slot: int, epoch: int) -> str:
-    """How the names of the files begin that the worker of a slot makes."""
+    """The prefix of the names of the files in which the worker of a slot keeps sent frames."""
     return f"{incarnation}/{_KEPT}/w{slot}-{epoch}"
 
 
 def kept_file(prefix: str, number: int) -> str:
-    """One of these files."""
+    """The file with this prefix and number."""
     return f"{prefix}-{number}.frames"
 
 
 def is_kept(name: str) -> bool:
-    """Whether this is such a file."""
+    """True for a file in which a worker keeps sent frames."""
     return _KEPT in name.split("/")[1:2]
 
 
@@ -195,5 +196,5 @@ def inputs_folder(incarnation: int) -> str:
 
 
 def is_input(name: str) -> bool:
-    """Whether this lies in such a folder."""
+    """True for a file that a run reads a DataFrame from."""
     return _INPUTS in name.split("/")[1:2]

@@ -1,4 +1,5 @@
-"""How blocks of a checkpoint become the entries of one operator's tables, and which blocks are refused."""
+"""The decoding of blocks of a checkpoint into the entries of the tables of one operator, and the refusal of blocks that do
+not fit."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tailrace.state.tables import StateTable
 
 
 class Restoring:
-    """One operator while its state is restored."""
+    """The restore of the state of one operator."""
 
     def __init__(
         self,
@@ -37,17 +38,17 @@ class Restoring:
         self._tables = tables
         self._allow_dropped = allow_dropped
         self.seen: set[int] = set()
-        """Groups that the checkpoint has something of."""
+        """Groups in which the checkpoint has state."""
         self.dropped = False
-        """Whether something of it was left behind."""
+        """True if state was left behind."""
         self.classes: dict[str, Shapes] = {}
-        """By table: the classes of the values that it has, as they were."""
+        """Table -> the classes of its values in the checkpoint, as they were at that time."""
         self.renewed: set[str] = set()
-        """Tables with values of classes that are others now."""
+        """Tables with values whose classes have changed since."""
         self._decoders: dict[TableInfo, Decode | None] = {}
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
-        """While restoring: the entries of a block, oldest block first."""
+        """Applies the entries of a block, while restoring, oldest block first."""
         mine = self._declared(table)
         self.seen.add(group)
         decode = None if mine is None else self._decoder(table, mine)
@@ -60,7 +61,7 @@ class Restoring:
             found = unpack(data)
             if not checks_classes(data):
                 self._check_groups(mine, group, found)
-            # What must be as it was stored is not encoded anew; else that notes which classes there still are.
+            # Values that must stay as they were stored are not encoded anew. Encoding others notes their current classes.
             same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
             self._load(mine, group, found, decode, same and mine.name not in self.renewed)
         except ChangedKeyClass as error:
@@ -77,7 +78,7 @@ class Restoring:
             ) from error
 
     def _decoder(self, table: TableInfo, mine: StateTable) -> Decode | None:
-        """How values of the checkpoint are read; None where they are left behind."""
+        """The function that decodes values of the checkpoint; None if they are left behind."""
         if table not in self._decoders:
             try:
                 self._decoders[table] = decoder(table.encoding, mine.kind, mine.type, mine.name, table.classes)
@@ -94,8 +95,8 @@ class Restoring:
 
     @staticmethod
     def _changes(table: TableInfo, mine: StateTable, decode: Decode | None) -> bool:
-        """Whether values are of other classes now, so that what was encoded is not what would be encoded of them. Bytes of
-        msgspec that went on would have other defaults in the version after this one."""
+        """True if the classes of values have changed, so that their stored bytes differ from what would be encoded now. If
+        bytes of msgspec were kept, a later version of the class could fill their missing fields with other defaults."""
         if table.encoding == "pickle":
             return decode is not pickle.loads
         return not set(table.classes) <= set(mine.codec.notes.listed)
@@ -104,8 +105,8 @@ class Restoring:
         return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
 
     def _check_groups(self, table: StateTable, group: int, found: Entries) -> None:
-        """Keys of classes that were written before classes were compared. Under the class of today one may be another
-        key, and that is nearly always of another key group."""
+        """Checks keys of classes that were written before classes were compared. Under the current class such a key may be
+        another key, which is nearly always of another key group. Raises `IncompatibleState`."""
         for key in chain(found.keys, found.single_keys, found.deleted):
             inner = key if table.group_by is None else table.group_by(key)
             if key_class(type(inner)) is not None and self._encoder.group_of(table, key) != group:
@@ -143,7 +144,7 @@ class Restoring:
         )
 
     def _load(self, table: StateTable, group: int, found: Entries, decode: Callable[[Any], Any], same: bool) -> None:
-        """`same`: whether encoded values are as the table would encode them."""
+        """Loads entries into the base. `same`: encoded values are as the table would encode them."""
         base = table.base
         for key in found.deleted:
             base.remove(plain_key(key), group)

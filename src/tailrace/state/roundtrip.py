@@ -1,6 +1,6 @@
-"""Whether an encoding gives the same value back: equal, and of the same types all the way down. msgspec writes a tuple
-as it writes a list, and a `Decimal` as it writes a text. The declared type decides what comes back, and where it says
-less, or something else, that is another value without any error.
+"""The check that an encoding gives the same value back: equal, and of the same types at every depth. msgspec writes a tuple
+like a list, and a `Decimal` like a text. The declared type decides what comes back. If it is less exact than the value,
+or differs from it, another value comes back without any error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from msgspec.structs import astuple
 
 _PLAIN: frozenset[type] = frozenset((type(None), bool, int, float, str, bytes, bytearray, date, timedelta, UUID))
-"""Types of which two values that are equal are the same."""
+"""Types of which two equal values are the same."""
 _NOTHING: Any = object()
 
 
 def check_came_back(value: Any, back: Any) -> None:
-    """Raises `TypeError` where `back`, which was decoded from what `value` was encoded to, is something else."""
+    """Raises `TypeError` if `back`, which was decoded from the bytes of `value`, is not the same value."""
     kind = type(value)
     if not (kind is type(back) and kind in _PLAIN and value == back) and not same(value, back):
         where, held, got = _first_difference(value, back)
@@ -34,8 +34,8 @@ def check_came_back(value: Any, back: Any) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal and of the same types all the way down. An int may have become the float that equals
-    it: a declared float takes ints."""
+    """True if two values are equal and of the same types at every depth. An int may have become the float that equals it: a
+    declared float takes ints."""
     kind = type(a)
     if kind is not type(b):
         return kind is int and type(b) is float and a == b
@@ -54,7 +54,7 @@ def same(a: Any, b: Any) -> bool:
         return bool(a == b and a.tzinfo == b.tzinfo and a.fold == b.fold)
     if kind is Decimal:
         return str(a) == str(b)
-    if isinstance(a, tuple):  # with names
+    if isinstance(a, tuple):  # a named tuple
         return _all_same(a, b)
     names = _fields(kind)
     if names is None:
@@ -63,8 +63,8 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _all_same(a: Collection[Any], b: Collection[Any]) -> bool:
-    """Two collections in their order, all of one kind at once: most have very many plain values, or very many small tuples
-    or structs."""
+    """True if two collections hold the same values in the same order. Compares all items of one kind at once: most
+    collections have very many plain values, or very many small tuples or structs."""
     if len(a) != len(b):
         return False
     kinds = set(map(type, a))
@@ -103,7 +103,7 @@ def _fields(kind: type) -> tuple[str, ...] | None:
 
 
 def _first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any]:
-    """(place, what was there, what would be) of the first difference, as deep as it can be told."""
+    """The (place, value there, value that would come back) of the first difference, as deep as it can be found."""
     inner: list[tuple[str, Any, Any]] = []
     if type(a) is type(b):
         names = _fields(type(a))

@@ -1,18 +1,18 @@
 """One state of one operator, in three layers.
 
-`top` holds what was written since the last freeze; it is an exact dictionary, because hot loops read and write it
-directly. `frozen` is the layer of the last freeze on its way into the base. The base is a store below (a dictionary, or
-a database on disk). A newer layer is higher and hides those below.
+`top` holds the entries that were written since the last freeze. It is exactly a `dict`, because hot loops read and write
+it directly. `frozen` is the layer of the last freeze on its way into the base. The base is a store below (a dictionary,
+or a database on disk). A newer layer is higher and hides the layers below.
 
 Invariant B1: an entry of the state is found in the first of top, `deleted`, frozen, frozen's `deleted`, base that knows
 its key. While nothing was ever frozen or restored, top is everything.
-Invariant B5: what an operator keeps of the table in columns (`front`) hides everything below it. A frozen layer has columns
-only while that is there, and each of their keys is in it: nobody looks below for one of them.
-Invariant B2: an object that can be changed in place is handed out from `top` only. One that is found below is moved up
-first, and counts as written; if the checkpoint that is being encoded still needs it, it is encoded before that.
-Invariant B8: where another worker may go on from a checkpoint (`exact`), a value that does not come back from its bytes as
-it is (`state.comingback`) is handed out behind a cut as its bytes give it: once for each cut behind which it is used,
-whether it was encoded or not. So a base holds such a one as bytes, and writes the same bytes however often.
+Invariant B5: the columns that an operator keeps of the table (`front`) hide everything below them. A frozen layer has
+columns only while there is a front that has each of their keys: no reader looks below the front for one of them.
+Invariant B2: an object that can be changed in place is handed out from `top` only. An object that is found below is moved
+up first, and counts as written; if the checkpoint that is being encoded still needs it, it is encoded before that.
+Invariant B8: where another worker may go on from a checkpoint (`exact`), a value that does not come back from its bytes
+as it is (`state.comingback`) is handed out behind a cut as its bytes give it: once for each cut behind which it is used,
+whether it was encoded or not. So a base holds such a value as bytes, and writes the same bytes every time.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _SAMPLE = 1_000
 ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types whose values cannot be changed in place."""
 REPLACED = ATOMS | {tuple}
-"""The same for tables whose tuples hold nothing that anybody changes in place."""
+"""Types of values that cannot be changed in place, in tables whose tuples hold nothing that is changed in place."""
 Entry = tuple[Any, Any, bytes | None]
-"""A key with its value as an object, or as bytes where those are not None."""
+"""A key with its value as an object, or as bytes if the bytes are not None."""
 Portion = tuple[list[Any], list[Any] | None, list[bytes]]
-"""Some keys with their values as objects, or as bytes where there are no objects."""
+"""Some keys with their values as objects, or as bytes if there are no objects."""
 
 
 class Layer:
-    """What was written and deleted between two freezes."""
+    """The entries that were written, and the keys that were deleted, between two freezes."""
 
     __slots__ = ("columns", "deleted", "entries")
 
@@ -49,7 +49,8 @@ class Layer:
         self.entries = entries
         self.deleted = deleted
         self.columns = columns
-        """Entries that are still in columns. They come into `entries` a portion at a time; there are no others then."""
+        """Entries that are still in columns. `unpack` moves them into `entries` a portion at a time. While there are
+        columns, the layer has no entries of other origin."""
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.deleted or self.columns)
@@ -59,11 +60,11 @@ class Layer:
 
     @property
     def deletions(self) -> int:
-        """How many of what it holds are deleted keys."""
+        """Number of deleted keys in the layer."""
         return len(self.deleted) + (0 if self.columns is None else self.columns.drops)
 
     def unpack(self, limit: int) -> None:
-        """Makes entries of the next columns."""
+        """Makes entries of the next columns, up to `limit`."""
         if self.columns is not None:
             self.entries.update(self.columns.take(limit))
             self.deleted.update(self.columns.drop(limit))
@@ -71,7 +72,7 @@ class Layer:
                 self.columns = None
 
     def cover(self, newer: Layer) -> None:
-        """Merges a newer layer on top into this one."""
+        """Merges a newer layer into this one."""
         self.deleted.difference_update(newer.entries)
         self.entries.update(newer.entries)
         for key in newer.deleted:
@@ -90,13 +91,13 @@ class Base(Protocol):
     """The lowest layer of a table."""
 
     alive: dict[int, int]
-    """How many entries each key group has; groups without any are absent."""
+    """Key group -> number of its entries; groups without any are absent."""
     mutable: bool
-    """Whether it holds the objects themselves, so that one that is changed in place is changed in here as well."""
+    """True if the base holds the objects themselves, so that a change of an object in place changes it here as well."""
 
     @property
     def count(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         ...
 
     def get(self, key: Any, default: Any, /) -> Any:
@@ -104,48 +105,48 @@ class Base(Protocol):
         ...
 
     def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
-        """Writes an entry; gives its value as bytes where the base holds those. `data` is the encoded value, if known."""
+        """Writes an entry. Returns its value as bytes if the base holds bytes. `data` is the encoded value, if known."""
         ...
 
     def remove(self, key: Any, group: int) -> None:
-        """Forgets a key."""
+        """Removes a key."""
         ...
 
     def commit(self) -> None:
-        """The end of a portion of writing: makes it visible."""
+        """Ends a portion of writing, and makes it visible."""
         ...
 
     def cut(self) -> None:
-        """From here on `stored` and `group` show the base as it is now, until the next cut or `uncut`."""
+        """Makes a cut: until the next cut or `uncut`, `stored` and `group` return the base as it is now."""
         ...
 
     def uncut(self) -> None:
-        """The last cut is not needed any more."""
+        """Drops the last cut."""
         ...
 
     def stored(self, key: Any, group: int) -> Entry | None:
-        """One entry, as at the cut."""
+        """One entry, as at the cut; None if there is none."""
         ...
 
     def group(self, group: int, portion: int) -> Iterator[Portion]:
-        """The entries of a key group, as at the cut, so many at once."""
+        """The entries of a key group, as at the cut, `portion` entries at a time."""
         ...
 
     def keys(self) -> Iterator[Any]:
-        """All keys; nothing is written meanwhile."""
+        """All keys. The caller must write nothing meanwhile."""
         ...
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """All entries; nothing is written meanwhile."""
+        """All entries. The caller must write nothing meanwhile."""
         ...
 
 
 class MemoryBase:
     """A base of Python objects.
 
-    One flat dictionary, so that a read needs no key group, and per group a list of its keys for writing it as a whole:
-    8 bytes per key where a set per group would take 60 or so. A deleted key stays in its list until as many are deleted
-    as alive.
+    It is one flat dictionary, so that a read needs no key group, and per group a list of its keys for writing the group
+    as a whole: 8 bytes per key, while a set per group would take about 60. A deleted key stays in its list until about as
+    many are deleted as alive.
     """
 
     mutable = True
@@ -188,7 +189,7 @@ class MemoryBase:
             self._keys(group)
 
     def _keys(self, group: int) -> list[Any]:
-        """The keys of a group, each once; the list is in order again."""
+        """The keys of a group, each once. Removes deleted and repeated keys from its list."""
         listed = self.listed.get(group, [])
         if len(listed) != self.alive.get(group, 0):
             values = self.values
@@ -224,8 +225,8 @@ class MemoryBase:
 class StateTable:
     """A mapping from `plain_key`s to the values of one state.
 
-    A handle that reads `top` directly asks `find` for what it misses there, and appends itself to `users`: at each freeze
-    their `_top` becomes the new one.
+    A handle that reads `top` directly calls `find` for a key that is missing there. It appends itself to `users`: at each
+    freeze the `_top` of each user becomes the new top.
     """
 
     __slots__ = (
@@ -246,23 +247,26 @@ class StateTable:
         self.group_by = group_by
         self.top: dict[Any, Any] = {}
         self.deleted: set[Any] = set()
-        """Keys that were deleted since the last freeze and may be below. One that is in `top` was written again."""
+        """Keys that were deleted since the last freeze and may be in a layer below. A deleted key that is in `top` was
+        written again."""
         self.frozen: Layer | None = None
         self.spilled: set[Any] = set()
-        """Keys written since the last freeze that went into the base already."""
+        """Keys that were written since the last freeze and have already gone into the base."""
         self.layered = False
-        """Whether there is, or was, anything below `top`."""
+        """True if there is, or was, any entry below `top`."""
         self.replaced = False
-        """Whether its tuples are replaced as a whole and never changed, as the operator says that declares it."""
+        """True if its tuples are replaced as a whole and never changed; set by the operator that declares the table."""
         self.hurry: Callable[[StateTable, Any, Any], None] | None = None
-        """While a checkpoint is encoded: encodes an object that is about to be handed out."""
+        """A function that encodes an object that is about to be handed out, set while a checkpoint is encoded."""
         self.exact: Callable[[StateTable, Any, Any], Any] | None = None
-        """Where another worker may go on from a checkpoint: gives a value of the frozen layer as its bytes give it."""
+        """A function that returns a value of the frozen layer as its bytes give it, set if another worker may go on from a
+        checkpoint."""
         self.users: list[ReadsTop] = []
         self.front: Front | None = None
-        """While there is one, only it writes, and `get` finds what is below it."""
+        """Columns that an operator keeps for the table. While they are there, only they are written, and `get` finds what is
+        below them."""
 
-    # What handles and operators use.
+    # For handles and operators.
 
     def find(self, key: Any, default: Any = None) -> Any:
         """The value of a key that is not in `top`."""
@@ -299,7 +303,7 @@ class StateTable:
         return found if found is not MISSING else self.find(key, default)
 
     def pop(self, key: Any, default: Any = None, /) -> Any:
-        """Removes a key; gives the value it had."""
+        """Removes a key, and returns the value it had."""
         if not self.layered:
             return self.top.pop(key, default)
         found = self.get(key, MISSING)
@@ -312,7 +316,7 @@ class StateTable:
 
     def _is_below(self, key: Any) -> bool:
         if key in self.deleted:
-            return False  # and stays there
+            return False  # it is noted already
         frozen = self.frozen
         if frozen is not None:
             if key in frozen.entries:
@@ -328,7 +332,7 @@ class StateTable:
         return key in self.top or (self.layered and key not in self.deleted and self._is_below(key))
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """All entries, to look at; nothing may be written meanwhile, and no value be changed in place."""
+        """All entries, for reading. The caller must write nothing meanwhile, and change no value in place."""
         found = None if self.front is None else self.front.everything()
         if found is not None:
             yield from found.items()
@@ -347,7 +351,7 @@ class StateTable:
                 yield key, value
 
     def keys(self) -> Iterator[Any]:
-        """All keys; nothing may be written meanwhile."""
+        """All keys. The caller must write nothing meanwhile."""
         return (key for key, _ in self.items())
 
     __iter__ = keys
@@ -359,17 +363,17 @@ class StateTable:
         return self.behind() if self.front is None else self.front.entries()
 
     def behind(self) -> int:
-        """How many entries there are, but for those that are nowhere but in columns."""
+        """Number of entries, without entries that are only in columns."""
         if not self.layered:
             return len(self.top)
         return self.base.count + self._more(self.top, self.deleted, self.frozen)
 
     def about(self) -> int:
-        """The number of entries, without looking at each."""
+        """Approximate number of entries, without a look at each."""
         return self.about_behind() if self.front is None else self.front.about()
 
     def about_behind(self) -> int:
-        """About as many entries as `behind` finds."""
+        """An estimate of the number that `behind` returns."""
         layers = [self.top] if self.frozen is None else [self.top, self.frozen.entries]
         if not self.layered or sum(map(len, layers)) <= _SAMPLE:
             return self.behind()
@@ -380,7 +384,7 @@ class StateTable:
         return max(about, 0)
 
     def certainly_empty(self) -> bool:
-        """Whether there is nothing in it, as far as that is known without looking at many entries."""
+        """True if the table has no entries, as far as that is known without a look at many entries."""
         layers = [] if self.frozen is None else [self.frozen]
         if self.top or any(layer.columns is not None for layer in layers):
             return False
@@ -388,7 +392,7 @@ class StateTable:
         return self.front is None and looked_at <= _SAMPLE and not self.behind()
 
     def settle(self) -> None:
-        """Makes entries of all that is in columns: the front has written nothing since then."""
+        """Makes entries of everything that is in columns. After that the front counts as having written nothing."""
         if self.frozen is not None and self.frozen.columns is not None:
             self.frozen.unpack(len(self.frozen.columns))
             self.frozen.columns = None
@@ -399,7 +403,7 @@ class StateTable:
                 self.pop(key)
 
     def _more(self, top: dict[Any, Any], deleted: set[Any], frozen: Layer | None) -> int:
-        """How many entries more there are with these layers than in the base."""
+        """Number of entries with these layers, minus the number in the base."""
         get, more = self.base.get, 0
         if frozen is None or not frozen:
             more = sum(get(key, MISSING) is MISSING for key in top) if self.base.count else len(top)
@@ -409,15 +413,15 @@ class StateTable:
             more += there - (get(key, MISSING) is not MISSING)
         return more
 
-    # What the backend uses.
+    # For the backend.
 
     def group_of(self, groups: KeyGroups, key: Any) -> int:
         """The key group of a key."""
         return groups.group_of(key if self.group_by is None else self.group_by(key))
 
     def freeze(self, small: int = 0) -> set[Any]:
-        """Freezes the entries written since the last freeze; says which of their keys went into the base before. Up to
-        `small` entries a table counts as small."""
+        """Freezes the entries written since the last freeze, and returns the keys among them that had already gone into the
+        base. A table of up to `small` entries counts as small."""
         if self.front is not None and self._freeze_front(self.front):
             return set()
         written = Layer(self.top, self.deleted)
@@ -427,16 +431,16 @@ class StateTable:
             if self.frozen is None:
                 self.frozen = written
             else:
-                self.frozen.cover(written)  # it holds what an aborted checkpoint has left
+                self.frozen.cover(written)  # it holds entries that an aborted checkpoint has left
             self._renew(self._copied(written.entries, small))
         return spilled
 
     def _freeze_front(self, front: Front) -> bool:
-        """Freezes what is in columns, as columns. False where there are entries of other kinds as well: it is among those
-        now."""
+        """Freezes the columns of the front, as columns. Returns False if the table also has entries that are not in columns:
+        then the columns have become entries as well."""
         frozen = self.frozen
         if frozen is not None and frozen.columns is not None:
-            front.take_back(frozen.columns, len(frozen.entries))  # an aborted checkpoint has left it
+            front.take_back(frozen.columns, len(frozen.entries))  # left by an aborted checkpoint
             self.frozen = frozen = None
         if frozen or self.top or self.deleted:
             self.settle()
@@ -448,8 +452,8 @@ class StateTable:
         return True
 
     def _copied(self, entries: dict[Any, Any], small: int) -> dict[Any, Any]:
-        """The next top. A small table is written as a whole by every checkpoint, so what was frozen may stay on top as
-        well, as if it had been written again: reads find it there at once. Not objects that can be changed in place."""
+        """The next top. Every checkpoint writes a small table as a whole, so frozen entries may stay on top as well, as if
+        they had been written again: reads find them there at once. Objects that can be changed in place do not stay."""
         if len(entries) > small or self.base.count > small or self.front is not None:
             return {}
         kinds = set(map(type, entries.values()))
@@ -463,7 +467,7 @@ class StateTable:
             user._top = top
 
     def drained(self) -> None:
-        """The frozen layer has gone into the base."""
+        """Drops the frozen layer, which has gone into the base."""
         self.frozen = None
 
     def clear(self) -> None:
@@ -473,6 +477,6 @@ class StateTable:
         self.top.clear()
 
     def load(self, key: Any, value: Any, group: int, data: bytes | None) -> None:
-        """While restoring: an entry, straight into the base."""
+        """Writes an entry into the base, while restoring."""
         self.layered = True
         self.base.put(plain_key(key), value, group, data)

@@ -1,4 +1,4 @@
-"""What a list or map in state shows of itself as a whole: copies that refuse changes, since these would be lost."""
+"""Copies of a list or a map in state, as a whole. They refuse changes, since these would be lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T", bound=type)
 
 
 def _refusing(*methods: str) -> Callable[[T], T]:
-    """Makes these methods of a class raise `StateAccessError`."""
+    """A decorator of a class that makes these methods raise `StateAccessError`."""
 
     def refuse(name: str) -> Callable[..., NoReturn]:
         def refused(self: Any, *args: Any, **named: Any) -> NoReturn:
@@ -37,7 +37,7 @@ def _refusing(*methods: str) -> Callable[[T], T]:
     "__imul__",
 )  # fmt: skip
 class ListView(list[Any]):
-    """The items of a `ListState`. Pickled or copied it is a plain list."""
+    """The items of a `ListState`. A pickled or copied view is a plain list."""
 
     __slots__ = ()
     SAYS = "ListState", "self.name.append(item), self.name[i] = item, self.name.update(items)", "list"
@@ -52,7 +52,7 @@ class ListView(list[Any]):
 
 @_refusing("__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__")
 class MapView(dict[Any, Any]):
-    """The entries of a `MapState`. Pickled or copied it is a plain dictionary."""
+    """The entries of a `MapState`. A pickled or copied view is a plain dictionary."""
 
     __slots__ = ()
     SAYS = "MapState", "self.name[key] = value, del self.name[key], self.name.update(entries)", "dict"

@@ -1,2 +1,2 @@
-"""State as data: what a checkpoint holds, as rows and columns that can be looked at, counted, joined and written anew. Knows
-nothing of Spark, which reads and writes through here."""
+"""State as data: the content of a checkpoint as rows and columns that a user can look at, count, join and write anew.
+Independent of Spark, which reads and writes through this package."""

@@ -1,4 +1,4 @@
-"""The entries of a state as record batches: which columns they have, and how entries become them."""
+"""The entries of a state as record batches: their columns, and the conversion of entries into columns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tailrace.statedata.stored import GroupEntries, StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for, declared_column
 
 Shown = Literal["columns", "text", "pickle"]
-"""How keys or values are shown: as columns of their own type, as what `repr` gives, or pickled."""
+"""The form in which keys or values are shown: as columns of their own type, as the text that `repr` returns, or pickled."""
 SAMPLE = 1_000
-"""So many entries are looked at, at least, where the type of a column is found out."""
+"""Smallest number of entries that are looked at to find the type of a column, if there are as many."""
 _SAMPLE_BYTES = 256 << 10
 BATCH_ROWS = 16_384
-"""Rows of a batch, at most, but for one key group that has more."""
+"""Largest number of rows in a batch, unless a single key group has more."""
 GROUPS_AT_ONCE = 32 << 20
-"""Bytes of state that one task reads, about."""
+"""Approximate number of bytes of state that one task reads."""
 
 
 class EntryRows(NamedTuple):
@@ -33,7 +33,7 @@ class EntryRows(NamedTuple):
     keys: Sequence[Any]
     values: Sequence[Any]
     starts: Sequence[int] | None
-    """Of a window: when it begins, int64 microseconds."""
+    """For windows: the start of each window, int64 microseconds."""
 
 
 class StateColumns:
@@ -42,7 +42,8 @@ class StateColumns:
     def __init__(
         self, stored: StoredCheckpoint, uid: str, state: str | None, keys: str = "columns", values: str = "columns"
     ) -> None:
-        """Raises `CheckpointNotFound` for an operator or a state that there is not, and `ConfigError`."""
+        """Raises `CheckpointNotFound` for an operator or a state that does not exist, and `ConfigError` for an unknown
+        form."""
         self.stored = stored
         self.uid = uid
         self.table = stored.table(uid, state)
@@ -50,12 +51,12 @@ class StateColumns:
 
     @property
     def windowed(self) -> bool:
-        """Whether entries are those of windows."""
+        """True if the entries belong to windows."""
         return self.table.kind == "window"
 
     def schema(self) -> pa.Schema:
-        """The columns, with types of Arrow; where a type is not declared, after a look at some entries. Raises `NoColumn`
-        where they need another form."""
+        """The columns, with types of Arrow. If a type is not declared, it is found by a look at some entries. Raises
+        `NoColumn` if keys or values need another form."""
         sample: EntryRows | None = None
         fields = []
         for name in ("key", "value"):
@@ -100,15 +101,15 @@ class StateColumns:
         return EntryRows(keys, values, None)
 
     def parts(self, most: int | None = None) -> list[tuple[int, int]]:
-        """Key groups [first, last) that are read together: about as many bytes each, and with `most` no more of them. None
-        where there are no entries."""
+        """Ranges of key groups [first, last) that are read together, of about equal size in bytes; at most `most` of them.
+        Empty if there are no entries."""
         weights = self.stored.weights(self.uid, {self.table.name})
         wanted = max(self.stored.operator(self.uid).parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1)
         return split_groups(weights, wanted if most is None else most)
 
     def batches(self, groups: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of these key groups in these columns, which may be any of `key`, `namespace` and `value`. Raises
-        `IncompatibleState` for a value that does not fit its column, with the key."""
+        `IncompatibleState`, with the key, for a value that does not fit its column."""
         self._check(schema)
         for rows in self._gathered(groups):
             yield pa.RecordBatch.from_arrays([self._column(rows, field) for field in schema], schema=schema)
@@ -120,7 +121,7 @@ class StateColumns:
                 raise ConfigError(f"{self._who} has the columns {', '.join(there)}, and no column {name!r}")
 
     def _gathered(self, groups: tuple[int, int]) -> Iterator[EntryRows]:
-        """Small key groups together."""
+        """The rows of these key groups, with small groups joined."""
         waiting: list[EntryRows] = []
         count = 0
         for one in self.stored.entries(self.uid, {self.table.name}, groups):
@@ -156,7 +157,7 @@ class StateColumns:
 
 
 def checked(how: str, option: str) -> Shown:
-    """Raises `ConfigError` for a form that there is not."""
+    """The form, if it is known. Raises `ConfigError` for an unknown one."""
     kinds: dict[str, Shown] = {"columns": "columns", "text": "text", "pickle": "pickle"}
     if how in kinds:
         return kinds[how]
@@ -164,7 +165,7 @@ def checked(how: str, option: str) -> Shown:
 
 
 def shown(values: Iterable[Any], how: Shown, field: pa.Field, *, absent: bool = False) -> pa.Array:
-    """A column of texts or of pickles. `absent`: None says that there is no value."""
+    """A column of texts or of pickles. With `absent`, None stands for a missing value."""
     make: Callable[[Any], Any] = repr if how == "text" else _pickled
     return pa.array([None if absent and value is None else make(value) for value in values], field.type)
 
@@ -190,12 +191,13 @@ def _joined(rows: list[EntryRows]) -> EntryRows:
 
 
 def in_samples(weights: dict[int, int]) -> list[tuple[int, int]]:
-    """Key groups in ranges [first, last) of which one is enough to see what entries look like, as a rule."""
+    """Ranges of key groups [first, last), each usually large enough to show what entries look like."""
     return split_groups(weights, max(1, sum(weights.values()) // _SAMPLE_BYTES))
 
 
 def split_groups(weights: dict[int, int], parts: int) -> list[tuple[int, int]]:
-    """Key groups as at most so many ranges [first, last) of about the same weight, without those at which nothing is."""
+    """The key groups as at most `parts` ranges [first, last) of about equal weight. Groups without weight between two ranges
+    are left out."""
     if parts < 1:
         raise ConfigError(f"state is read in at least one partition, not {parts}")
     found: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
-"""A dry run: what of a checkpoint would fit a dataflow, and what not. Starts nothing.
+"""A dry run: a check which parts of a checkpoint would fit a dataflow, and which would not. Starts nothing.
 
-What a start looks at before anything runs is looked at in the same way (`api.compat`). Besides, some entries of every state
-are restored for a try, and the state of operators that is not keyed: what workers would refuse only once they run.
+It makes the checks that a start makes before anything runs (`api.compat`). In addition it restores, as a trial, some
+entries of every state, and the state of operators that is not keyed: workers would refuse these only once they run.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tailrace.storage.reading import read_state
 from tailrace.task.subtask.snapshot import read_meta
 
 TRIED = 10_000
-"""So many entries of an operator are restored for a try, about."""
+"""Approximate number of entries of an operator that are restored as a trial."""
 
 
 @dataclass
 class _Where:
-    """A subtask that is not there."""
+    """A stand-in for a subtask that does not run."""
 
     name: str
     uid: str
@@ -52,8 +52,8 @@ def restore_check(
     max_parallelism: int,
     allow_dropped_state: bool | Collection[str] = False,
 ) -> RestoreCheck:
-    """What a start of these operators from the checkpoint would find. `max_parallelism` is that of the dataflow. Raises
-    `CheckpointCorrupt` for a checkpoint that is damaged."""
+    """The result that a start of these operators from the checkpoint would have. `max_parallelism` is the one of the
+    dataflow. Raises `CheckpointCorrupt` for a checkpoint that is damaged."""
     manifest, records = stored.manifest, {one.uid: one for one in stored.manifest.operators}
     wrong = misfits_of(manifest, nodes, max_parallelism, allow_dropped_state)
     refused = misfits_of(manifest, nodes, manifest.max_parallelism)
@@ -100,7 +100,7 @@ def _new_states(node: Node, record: OperatorRecord) -> list[str]:
 def _tried(
     stored: StoredCheckpoint, node: Node, record: OperatorRecord, allowed: bool | Collection[str]
 ) -> Iterator[str]:
-    """What comes out when an operator is restored for a try."""
+    """The errors of a trial restore of an operator, as texts."""
     function: Any = getattr(node.operator, "fn", None)
     dropped = may_be_dropped(node.uid, allowed)
     if isinstance(node.operator, Source) and getattr(node.operator.source, "tried_dry", False):
@@ -135,7 +135,7 @@ def _keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, functio
 
 
 def _read_on(stored: StoredCheckpoint, node: Node, source: Any) -> Iterator[str]:
-    """What a source says that is to read on where another one has stopped: the first refusal."""
+    """The first error of a source that is to read on from the position of another source, as a text."""
     for part in [part for index in stored.indexes.values() for part in index.operators if part.uid == node.uid]:
         state = source_state(part)
         for held in state.held if state is not None else ():

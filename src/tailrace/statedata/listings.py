@@ -1,5 +1,5 @@
-"""What a checkpoint holds besides the entries of states, as rows: its operators, the positions of sources, timers, and the
-records that were in flight."""
+"""The content of a checkpoint besides the entries of states, as rows: its operators, the positions of sources, timers, and
+the records that were in flight."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from tailrace.task.operators.splits import SourceState, decode_state, joined
 from tailrace.task.subtask.snapshot import read_meta
 
 Part = tuple[int, int]
-"""What is read together: key groups [first, last), or files of a checkpoint."""
+"""A range that is read together: key groups [first, last), or files of a checkpoint."""
 _TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
 
 
 class Listing:
-    """Rows of a fixed kind. Subclasses say which columns they have."""
+    """Rows of a fixed kind. Subclasses define the columns."""
 
     columns: tuple[tuple[str, pa.DataType], ...] = ()
     open: tuple[str, ...] = ()
-    """Of these the ones whose values are the user's: they are shown as `how` says, or by a type that is found out."""
+    """Columns with values of the user. They are shown in the form `how`, or by a type that is found from the values."""
     absent = False
-    """Whether None in one of those says that there is none."""
+    """True if None in one of these columns stands for a missing value."""
     option = "values"
-    """The option that says how."""
+    """The option that sets the form of these columns."""
 
     def __init__(self, stored: StoredCheckpoint, how: str) -> None:
         self.stored = stored
         self.how: Shown = checked(how, self.option)
 
     def schema(self) -> pa.Schema:
-        """The columns, with types of Arrow. Raises `NoColumn`."""
+        """The columns, with types of Arrow. Raises `NoColumn` if the values of a column have no common type."""
         return pa.schema([(name, self._type(name, kind)) for name, kind in self.columns])
 
     def _type(self, name: str, kind: pa.DataType) -> pa.DataType:
@@ -75,12 +75,12 @@ class Listing:
         return f'read them as text, .option("{self.option}", "text"), or pickled, .option("{self.option}", "pickle")'
 
     def parts(self, most: int | None = None) -> list[Part]:
-        """What is read together."""
+        """The ranges that are read together."""
         return [(0, 1)]
 
     def batches(self, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a part in these columns. Raises `ConfigError` for a column that there is not, and
-        `IncompatibleState` for a value that does not fit its column."""
+        """The rows of a part in these columns. Raises `ConfigError` for an unknown column, and `IncompatibleState` for a
+        value that does not fit its column."""
         there = [name for name, _ in self.columns]
         unknown = [name for name in schema.names if name not in there]
         if unknown:
@@ -110,7 +110,7 @@ def _maybe_moments(values: list[int | None], field: pa.Field) -> pa.Array:
 
 
 class Operators(Listing):
-    """One row for each state of each operator; one without states has a row as well."""
+    """One row for each state of each operator. An operator without states has one row as well."""
 
     columns = (
         ("uid", _TEXT), ("name", _TEXT), ("parallelism", _INT), ("finished", _INT), ("state", _TEXT), ("kind", _TEXT),
@@ -129,7 +129,7 @@ class Operators(Listing):
 
 
 class Positions(Listing):
-    """The splits of sources that are not read to their end, with the position of the one who reads them."""
+    """The splits of sources that are not read to their end, with the position of the reader."""
 
     columns = (
         ("uid", _TEXT), ("name", _TEXT), ("subtask", _INT), ("status", _TEXT), ("number", _LONG), ("split", _TEXT),
@@ -169,7 +169,7 @@ class Positions(Listing):
 
 
 def source_state(part: OperatorPart) -> SourceState | None:
-    """What a subtask of a source has; None for other operators, whose state looks otherwise."""
+    """The state of a subtask of a source; None for other operators, whose state has another form."""
     data = None if part.meta is None else read_meta(part.meta).data
     if data is None:
         return None
@@ -182,7 +182,7 @@ def source_state(part: OperatorPart) -> SourceState | None:
 
 
 def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]:
-    """The sources, by uid, that go on with files in one of these folders. Nothing is unpickled for it."""
+    """The uids of the sources that have files left to read in one of these folders. Unpickles nothing."""
     within = [f"{folder.rstrip('/')}/".encode() for folder in folders if folder]
     splits: dict[tuple[str, int], bytes] = {}
     ended: set[tuple[str, int]] = set()
@@ -197,7 +197,7 @@ def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]
 
 
 class TimerListing(Listing):
-    """The timers of an operator that are set; those of a window have its start as namespace."""
+    """The timers of an operator that are set. Timers of a window have the start of the window as namespace."""
 
     columns: tuple[tuple[str, pa.DataType], ...] = (("key", _TEXT), ("time", MOMENT), ("clock", _TEXT))
     open = ("key",)
@@ -225,7 +225,7 @@ class TimerListing(Listing):
 
 
 class InFlightListing(Listing):
-    """The records that barriers had overtaken; or, of loops, those that were on their way around."""
+    """The records that barriers had overtaken; with `feedback`, the records that were on their way around loops."""
 
     columns = (
         ("uid", _TEXT), ("subtask", _INT), ("port", _INT), ("source", _TEXT), ("tag", _TEXT), ("source_subtask", _INT),
@@ -265,7 +265,7 @@ class InFlightListing(Listing):
 
 View = StateColumns | Listing
 WHATS = ("state", "timers", "positions", "inflight", "feedback", "operators")
-"""What of a checkpoint can be read."""
+"""The parts of a checkpoint that can be read."""
 
 
 def view_of(
@@ -276,9 +276,9 @@ def view_of(
     keys: str = "columns",
     values: str | None = None,
 ) -> View:
-    """Something of a checkpoint as rows. `keys` and `values` say how those are shown; without `values` states are shown as
-    columns, and all else as text. Raises `ConfigError` for options that do not go together, and `CheckpointNotFound` for an
-    operator or state that there is not, with what there is."""
+    """One part of a checkpoint as rows. `keys` and `values` set the form in which these are shown; without `values`, states
+    are shown as columns, and everything else as text. Raises `ConfigError` for options that do not go together, and
+    `CheckpointNotFound`, with a list of what there is, for an operator or state that does not exist."""
     if what not in WHATS:
         raise ConfigError(f'option "what" is one of {", ".join(WHATS)}, not {what!r}')
     if state is not None and what != "state":

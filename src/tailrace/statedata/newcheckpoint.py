@@ -1,7 +1,7 @@
-"""A savepoint made by hand: its folder, what it takes over from a checkpoint, and the manifest that makes it real.
+"""A savepoint that a user makes: its folder, the parts it takes over from a checkpoint, and the manifest that makes it real.
 
-What is taken over is copied block by block and not decoded. Of the operators that are changed somebody else writes the keyed
-state; what they have without a key is taken over.
+Parts that are taken over are copied block by block and not decoded. The keyed state of changed operators is written by
+`writing`; their state that is not keyed is taken over.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tailrace.task.channels.logs import restored_frame
 from tailrace.task.subtask.snapshot import FileBuilder
 
 _AT_ONCE = 64 << 20
-"""Bytes of state that are copied together, about."""
+"""Approximate number of bytes of state that are copied together."""
 
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """What becomes a savepoint."""
+    """The content of a new savepoint."""
 
     job: str
     max_parallelism: int
     changed: Sequence[OperatorJob] = ()
     """The operators whose keyed state is written anew."""
     base: StoredCheckpoint | None = None
-    """The checkpoint from which all else is taken."""
+    """The checkpoint from which everything else is taken over."""
     dropped: Collection[str] = ()
-    """The operators of that one of which nothing is taken."""
+    """The uids of operators of that checkpoint of which nothing is taken over."""
 
     def __post_init__(self) -> None:
         clashing = {one.uid for one in self.changed} & set(self.dropped)
@@ -55,8 +55,8 @@ class CheckpointPlan:
 def new_folder(
     path: str, job: str, options: Mapping[str, Any] | None = None, base: StoredCheckpoint | None = None
 ) -> Store:
-    """The folder in which a savepoint is to be written, so that nobody else does. Raises `ConfigError` where something is in
-    it, and for one in the folder of the job of `base`."""
+    """The folder of a new savepoint, reserved for this writer. Raises `ConfigError` if it is not empty, or if it lies in the
+    folder of the job of `base`."""
     store = Store(path, job, folder=open_folder(os.fspath(path), options))
     check_place(store.folder, None if base is None else base.store.url)
     store.make()
@@ -65,7 +65,7 @@ def new_folder(
 
 
 def check_alone(base: StoredCheckpoint, dropped: Collection[str] = ()) -> None:
-    """Raises `ConfigError` where what is taken from a checkpoint would be of no use without the folder of its job."""
+    """Raises `ConfigError` if parts taken over from a checkpoint would be of no use without the folder of its job."""
     needed = reading_within(base, [base.manifest.root, base.store.url]) - set(dropped)
     if needed:
         uid = min(needed)
@@ -76,9 +76,9 @@ def check_alone(base: StoredCheckpoint, dropped: Collection[str] = ()) -> None:
 
 
 def complete(store: Store, plan: CheckpointPlan, written: Sequence[StateFile], now: int, run_id: str) -> str:
-    """Writes what is taken over, and the manifest; gives the path of the folder. `written` are the files of the changed
-    operators, and `now` is the time, int64 microseconds since 1970. Raises `ConfigError` where a file that was written
-    cannot be seen from here."""
+    """Writes the parts that are taken over, and the manifest. Returns the path of the folder. `written` are the files of the
+    changed operators, and `now` is the time, int64 microseconds since 1970. Raises `ConfigError` if a file that was
+    written is not visible to this process."""
     files = sorted(written, key=lambda file: file.slot)
     _check_seen(store, files)
     prepared: list[Prepared] = []
@@ -110,7 +110,7 @@ def complete(store: Store, plan: CheckpointPlan, written: Sequence[StateFile], n
 
 
 def give_up(store: Store) -> None:
-    """Nothing is left of a savepoint that does not come to be."""
+    """Deletes all files of a savepoint that will not be completed."""
     store.folder.delete([entry.name for entry in store.folder.walk()])
 
 
@@ -144,7 +144,7 @@ def _records(plan: CheckpointPlan) -> list[OperatorRecord]:
 
 
 def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence[StateFile]) -> list[OperatorRecord]:
-    """The operators with the classes of all values that were written."""
+    """The operators, with the classes of all values that were written."""
     found: dict[tuple[str, str], Shapes] = {}
     for file in written:
         for part in load_index(store, file.name).operators:
@@ -162,7 +162,7 @@ def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence
     ]
 
 
-# What is taken over.
+# Parts that are taken over.
 
 
 def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tuple[StateFile, list[Prepared]]:
@@ -194,7 +194,7 @@ def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tu
 
 
 def _unpublished(plan: CheckpointPlan, base: StoredCheckpoint) -> list[Prepared]:
-    """Output that may not be visible, and that nobody else may ever publish."""
+    """Prepared output that may not be visible, and that no other run may ever publish."""
     if origin_at(base.store, base.name).marked():
         return []
     return [one for one in base.manifest.prepared if one.uid not in plan.dropped]
@@ -220,7 +220,7 @@ def _copy_logs(builder: FileBuilder, plan: CheckpointPlan, base: StoredCheckpoin
 def _copy_operator(
     builder: FileBuilder, base: StoredCheckpoint, part: OperatorPart, job: OperatorJob | None, send: Callable[[], None]
 ) -> None:
-    """What a subtask had; of an operator that is changed only what it has without a key."""
+    """Copies the state of a subtask; of an operator that is changed, only the state that is not keyed."""
     tables: list[TableInfo] = list(part.tables) if job is None else job.infos()
     copy = msgspec.structs.replace(part, tables=tables, blocks=[], full=[], chains={}, feedback=[])
     full: list[int] = []
@@ -237,7 +237,7 @@ def _copy_operator(
 
 
 def _together(base: StoredCheckpoint, part: OperatorPart, names: Collection[str]) -> Iterator[range]:
-    """The key groups of which a part has the chains, in ranges that are copied together."""
+    """The key groups whose chains are in a part, in ranges that are copied together."""
     weights = base.weights(part.uid, names)
     own = sorted(part.chains)
     first, taken = own[0], 0

@@ -1,4 +1,4 @@
-"""A checkpoint that somebody looks into: its operators and states by name, and the entries of a state by key group."""
+"""A checkpoint opened for reading: its operators and states by name, and the entries of a state by key group."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tailrace.storage.reading import load_index, own_indexes, read_state
 from tailrace.storage.store import Store
 
 OURS = ("timers", "rounds")
-"""Kinds of tables that Tailrace keeps beside what a user has declared."""
+"""Kinds of tables that Tailrace keeps besides the states that a user has declared."""
 
 
 class TableSize(NamedTuple):
-    """How much of one table a restore reads, deltas and deletions counted."""
+    """The amount of one table that a restore reads, including deltas and deletions."""
 
     entries: int
     bytes: int
@@ -39,11 +39,11 @@ class TableSize(NamedTuple):
 
 @dataclass
 class StoredCheckpoint:
-    """A complete checkpoint, opened to be read. Reading it claims nothing, and a job that runs is not disturbed."""
+    """A complete checkpoint, opened for reading. Reading it claims nothing, and does not disturb a running job."""
 
     store: Store
     name: str
-    """That of its manifest, within the store."""
+    """The name of its manifest, within the store."""
     manifest: Manifest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,9 +51,9 @@ class StoredCheckpoint:
 
     @classmethod
     def open(cls, path: str, options: Mapping[str, Any] | None = None) -> StoredCheckpoint:
-        """The checkpoint at a path or URL, as `from_checkpoint` takes it; of a folder the newest. `options` are for the
-        filesystem. Raises `CheckpointNotFound`, saying what is there, `CheckpointCorrupt`, and `ConfigError` for a scheme
-        that is not supported."""
+        """The checkpoint at a path or URL, as `from_checkpoint` takes it; for a folder the newest one in it. `options` are
+        passed to the filesystem. Raises `CheckpointNotFound`, with a list of what is there, `CheckpointCorrupt`, and
+        `ConfigError` for a scheme that is not supported."""
         return cls(*resolve(path, options=options))
 
     @property
@@ -63,14 +63,14 @@ class StoredCheckpoint:
 
     @cached_property
     def indexes(self) -> dict[str, Index]:
-        """Those of the files that it wrote itself."""
+        """Name -> index of each file that the checkpoint wrote itself."""
         with self.reading("its files"):
             return own_indexes(self.store, self.manifest)
 
     @contextlib.contextmanager
     def reading(self, what: str) -> Iterator[None]:
-        """While something of it is read. What fails because a job has removed the checkpoint meanwhile raises
-        `CheckpointNotFound`; what cannot be unpickled here raises `IncompatibleState`."""
+        """A context for reading parts of the checkpoint. A failure because a job has removed the checkpoint meanwhile raises
+        `CheckpointNotFound`. A value that cannot be unpickled here raises `IncompatibleState`."""
         try:
             yield
         except (CheckpointCorrupt, FileNotFoundError) as error:
@@ -89,17 +89,17 @@ class StoredCheckpoint:
                 f"the same names: make them importable where it is read"
             ) from error
 
-    # What there is.
+    # Operators and states.
 
     def operator(self, uid: str) -> OperatorRecord:
-        """The operator of this uid. Raises `CheckpointNotFound` with all that there are."""
+        """The operator of this uid. Raises `CheckpointNotFound`, with a list of all operators."""
         for one in self.manifest.operators:
             if one.uid == uid:
                 return one
         raise CheckpointNotFound(f"{self.url} has no operator with uid {uid!r}; {self.contents()}")
 
     def table(self, uid: str, state: str | None) -> TableInfo:
-        """A state of an operator; without a name its only one. Raises `CheckpointNotFound` with all that there are."""
+        """A state of an operator; without a name its only state. Raises `CheckpointNotFound`, with a list of all states."""
         tables = self.operator(uid).tables
         declared = [one for one in tables if one.kind not in OURS]
         if state is None and len(declared) == 1:
@@ -113,7 +113,7 @@ class StoredCheckpoint:
         raise CheckpointNotFound(f"{self.url}: operator {uid!r} has no state {state!r}; {self.contents()}")
 
     def contents(self) -> str:
-        """What there is, for a message: the operators with their states."""
+        """The operators with their states, as a text for a message."""
         said = []
         for one in self.manifest.operators:
             states = [f"{table.name!r} ({_told(table)})" for table in one.tables if table.kind not in OURS]
@@ -121,7 +121,7 @@ class StoredCheckpoint:
         return f"it has the operators {'; '.join(said)}" if said else "it has no operators"
 
     def held(self) -> dict[tuple[str, str], TableSize]:
-        """(uid, table) -> how much a restore reads of it."""
+        """(uid, table) -> the amount of it that a restore reads."""
         found: dict[tuple[str, str], TableSize] = {}
         for (uid, table, _), one in self._by_group.items():
             before = found.get((uid, table), TableSize(0, 0))
@@ -129,7 +129,7 @@ class StoredCheckpoint:
         return found
 
     def weights(self, uid: str, tables: Collection[str]) -> dict[int, int]:
-        """Key group -> bytes that are to be read for these tables of an operator; groups without any are absent."""
+        """Key group -> bytes that a restore reads of these tables of an operator; groups without any are absent."""
         found: dict[int, int] = {}
         for (one, table, group), held in self._by_group.items():
             if one == uid and table in tables:
@@ -161,9 +161,9 @@ class StoredCheckpoint:
     # Entries.
 
     def entries(self, uid: str, tables: Collection[str], groups: tuple[int, int]) -> Iterator[GroupEntries]:
-        """The entries of these tables of an operator in the key groups [first, last): each key once, with its value as the
-        checkpoint has it. Holds a group at a time in memory, and of groups that are in several files all. Raises
-        `CheckpointCorrupt`, and `IncompatibleState` for what cannot be unpickled here."""
+        """The entries of these tables of an operator in the key groups [first, last): each key once, with its value in the
+        checkpoint. Holds one group at a time in memory, but all groups that are in several files at once. Raises
+        `CheckpointCorrupt`, and `IncompatibleState` for a value that cannot be unpickled here."""
         decoders: dict[TableInfo, Callable[[Any], Any]] = {}
         chains: dict[int, tuple[str, ...]] = {}
         whole: dict[tuple[int, str], GroupEntries] = {}
@@ -215,7 +215,7 @@ class GroupEntries(NamedTuple):
 
 
 def _taken(whole: dict[tuple[int, str], GroupEntries], group: int) -> Iterator[GroupEntries]:
-    """Takes a group that is complete."""
+    """Takes the entries of a group that is complete."""
     for place in [place for place in whole if place[0] == group]:
         yield whole.pop(place)
 

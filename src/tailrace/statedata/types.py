@@ -1,8 +1,8 @@
-"""The types of columns for keys and values of state: from what was declared, and else from what is there.
+"""The types of columns for keys and values of state: from the declaration if possible, and else from the values.
 
-A checkpoint knows the declared type of a state as a text for people. The plain ones (`int`, `str`, `datetime`, ...) say the
-type of a column; nobody has checked values against them, so a value that does not fit is refused when it is read. Keys, and
-values of any other type, are looked at: some of them, and the type that holds all these is the column's.
+A checkpoint holds the declared type of a state as a text for people. A plain type (`int`, `str`, `datetime`, ...) decides
+the type of a column. The values were not checked against it, so a value that does not fit is refused when it is read. For
+keys, and for values of any other type, some of them are looked at: the column gets the type that holds all these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLASSES: dict[str, Any] = {
     one.__name__: one for one in (int, float, bool, str, bytes, datetime, date, time, timedelta, Decimal, UUID)
 }
 DECIMAL = pa.decimal128(38, 18)
-"""That of `Decimal`, as Spark takes it where nobody says more."""
+"""The type of a column of `Decimal`, the default of Spark."""
 MOMENT = pa.timestamp("us", "UTC")
 _COLUMNS: dict[str, pa.DataType] = {
     "int": pa.int64(),
@@ -43,12 +43,12 @@ _COLUMNS: dict[str, pa.DataType] = {
 
 
 class NoColumn(IncompatibleState):
-    """Keys or values that no type of column holds as they are."""
+    """Raised for keys or values that no type of column holds as they are."""
 
 
 def declared_decoder(table: TableInfo) -> Callable[[Any], Any]:
-    """How encoded values of a table come back without the program that declared it. What msgspec has encoded of a class of
-    the user's comes back as a dict of its fields."""
+    """The function that decodes values of a table without the program that declared it. A value of a class of the user that
+    msgspec has encoded comes back as a dict of its fields."""
     if table.encoding == "pickle":
         return pickle.loads
     names = _names(table.type)
@@ -62,7 +62,8 @@ def _names(declared: str) -> list[str]:
 
 
 def declared_column(table: TableInfo) -> pa.DataType | None:
-    """The type of column for the values of a state, where its declaration says it; None: they have to be looked at."""
+    """The type of column for the values of a state, if its declaration determines it; None if the values must be looked
+    at."""
     found = [_COLUMNS.get(name) for name in _names(table.type)]
     if table.kind == "map":
         return pa.map_(*found) if len(found) == 2 and None not in found else None
@@ -72,7 +73,7 @@ def declared_column(table: TableInfo) -> pa.DataType | None:
 
 
 def column_for(values: Iterable[Any], kind: str = "value") -> pa.DataType:
-    """The type of column that holds all these values of a state of this kind as they are. Raises `NoColumn` where there is
+    """The type of column that holds all these values of a state of this kind as they are. Raises `NoColumn` if there is
     none."""
     if kind == "map":
         return without_nulls(_common_to(map(_map_of, values), pa.map_(pa.string(), pa.null())))
@@ -86,7 +87,7 @@ def _common_to(kinds: Iterable[pa.DataType], first: pa.DataType) -> pa.DataType:
 
 
 def without_nulls(kind: pa.DataType) -> pa.DataType:
-    """The same type with texts in place of values of which nothing is known, because none was there but None."""
+    """The type, with texts in place of parts of unknown type, of which all values were None."""
     if t.is_null(kind):
         return pa.string()
     if t.is_list(kind):
@@ -126,11 +127,12 @@ def _items(value: Any, names: tuple[str, ...]) -> list[Any]:
 
 
 def _of_dict(value: dict[Any, Any]) -> pa.DataType:
-    """One whose values are of one type is a map. Any other one with texts as keys is a struct."""
+    """The type of column for a dict. A dict whose values are of one type is a map. Any other one with texts as keys is a
+    struct."""
     try:
         return _map_of(value)
     except NoColumn:
-        if not value or set(map(type, value)) != {str} or is_tuple(list(value)):  # which would come back as a tuple
+        if not value or set(map(type, value)) != {str} or is_tuple(list(value)):  # it would come back as a tuple
             raise
     return pa.struct([pa.field(name, type_of(one)) for name, one in value.items()])
 
@@ -144,7 +146,7 @@ def _map_of(value: Any) -> pa.DataType:
 
 
 def common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The type that holds what both hold. Raises `NoColumn` where there is none."""
+    """The type that holds all values of both types. Raises `NoColumn` if there is none."""
     if a == b or t.is_null(b):
         return a
     if t.is_null(a):
@@ -175,7 +177,8 @@ def _of_numbers(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _of_maps(a: pa.DataType, b: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
-    """An empty dict says nothing of its keys: it counts as one of texts to nothing."""
+    """The key type and the item type that hold both maps. An empty dict does not show its types: it counts as a map from
+    texts to nothing."""
     if t.is_null(a.item_type) and a.key_type == pa.string():
         return b.key_type, b.item_type
     if t.is_null(b.item_type) and b.key_type == pa.string():

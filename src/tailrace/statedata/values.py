@@ -1,5 +1,5 @@
-"""Columns as values of state: maps are dictionaries, and structs with the fields `_1`, `_2`, ... are tuples, as they were
-when state became columns."""
+"""The conversion of columns into values of state: maps become dictionaries, and structs with the fields `_1`, `_2`, ...
+become tuples, as they were before state became columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Change = Callable[[Any], Any]
 
 
 def state_values(column: pa.Array, name: str) -> list[Any]:
-    """The values of a column, by its type. Raises `Misfit` for one that Python, or a dictionary, cannot hold."""
+    """The values of a column, converted by its type. Raises `Misfit` for a value that Python, or a dictionary, cannot
+    hold."""
     column = plain_array(column, name)
     change = _change(column.type)
     if change is None:
@@ -31,13 +32,13 @@ def state_values(column: pa.Array, name: str) -> list[Any]:
 
 
 def is_tuple(names: list[str]) -> bool:
-    """Whether a struct of these fields stands for a tuple."""
+    """True if a struct of these fields stands for a tuple."""
     return names == [f"_{i}" for i in range(1, len(names) + 1)]
 
 
 @lru_cache(maxsize=256)
 def _change(kind: pa.DataType) -> Change | None:
-    """What is to be done with a value as pyarrow gives it; None where it stays."""
+    """The conversion of a value that pyarrow returns; None if it stays as it is."""
     if t.is_map(kind):
         return _absent_or(_dict(_change(kind.key_type) or _same, _change(kind.item_type) or _same))
     inner = [_change(kind.field(i).type) for i in range(kind.num_fields)]

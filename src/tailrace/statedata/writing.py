@@ -1,8 +1,8 @@
-"""Writing state anew: files of whole key groups, from entries and from what another checkpoint has, and the manifest that
-makes them a checkpoint. The folder is one that a job starts from like from any other, and needs no other.
+"""The writing of new state: files of whole key groups, from entries and from parts of another checkpoint. Together with the
+manifest they form a checkpoint from which a job starts like from any other, and which needs no other folder.
 
-State is encoded by the code that a job encodes it with (`state.blocks`), into the files that a job writes
-(`task.subtask.snapshot`). Each key group of an operator is in one file, as a whole.
+The code that a job uses encodes the state (`state.blocks`) and builds the files (`task.subtask.snapshot`). Each key group
+of an operator is in one file, as a whole.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from tailrace.storage.store import Store
 from tailrace.task.subtask.snapshot import FileBuilder
 
 INCARNATION = CHECKPOINT = 1
-"""Of the one checkpoint that the folder has."""
+"""Incarnation and number of the one checkpoint in the folder."""
 ENTRIES = pa.schema([("part", pa.int32()), ("group", pa.int32()), ("table", pa.int32()), ("entry", pa.binary())])
-"""Entries on their way to those who write them. `entry` is a pickle of key and value; of a part without entries there is a
-row all the same, with a group below zero."""
+"""Schema of entries on their way to the tasks that write them. `entry` is a pickle of key and value. Each part also has a
+row with a group below zero, so that a part without entries is written, too."""
 TOLD = pa.schema([("slot", pa.int32()), ("name", pa.string()), ("size", pa.int64()), ("entries", pa.int64())])
-"""What is told of a file that was written."""
+"""Schema of the report on a file that was written."""
 
 Pairs = Iterable[tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table that gets entries: what it is in files, and how its values are encoded."""
+    """A table that gets entries: its description in files, and the encoding of its values."""
 
     info: TableInfo
     type: Any = object
     """The declared type."""
 
     def codec(self) -> Codec:
-        """How values are encoded. Raises `ConfigError`."""
+        """The codec of its values. Raises `ConfigError`."""
         if self.info.encoding == "pickle":
             return pickle_codec()
         return codec_for(self.info.kind, self.type, self.info.encoding, self.info.name)
@@ -63,7 +63,7 @@ class NewTable:
 
 @dataclass(frozen=True)
 class KeptTables:
-    """Tables that go on as another checkpoint has them."""
+    """Tables that are kept as another checkpoint has them."""
 
     path: str
     options: Mapping[str, Any] | None = field(repr=False)
@@ -72,10 +72,10 @@ class KeptTables:
 
 @dataclass(frozen=True)
 class OperatorJob:
-    """What is written of one operator, and where. Travels to those who write."""
+    """The state of one operator to be written, and its place. It is sent to the tasks that write."""
 
     folder: str
-    """The folder of the job that begins with it."""
+    """The folder of the new savepoint."""
     options: Mapping[str, Any] | None = field(repr=False)
     job: str
     max_parallelism: int
@@ -84,9 +84,9 @@ class OperatorJob:
     tables: tuple[NewTable, ...]
     kept: KeptTables | None = None
     parts: int = 1
-    """So many files are written of it."""
+    """Number of files that are written of the operator."""
     first_slot: int = 0
-    """The number of the first of them."""
+    """The slot of the first of these files."""
 
     def infos(self) -> list[TableInfo]:
         """The tables, in the order in which files count them: new ones first."""
@@ -97,17 +97,17 @@ class OperatorJob:
         return group_range(part, self.parts, self.max_parallelism)
 
     def part_of(self, group: int) -> int:
-        """The part that a key group is in."""
+        """The part that a key group belongs to."""
         return group * self.parts // self.max_parallelism
 
 
-# Entries, on their way.
+# Entries on their way.
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """How rows become entries of a table. `key` and `value` are the user's, and get what Python has in place of the column's
-    value."""
+    """The conversion of rows into entries of a table. `key` and `value` are functions of the user that receive the Python
+    value of a column's value."""
 
     job: OperatorJob
     table: int
@@ -115,8 +115,8 @@ class Conversion:
     value: Callable[[Any], Any] | None = None
 
     def batch(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """The entries of a batch with columns `key` and `value`. Raises `UserCodeError` where a function does, and
-        `IncompatibleState` for a value that the state does not take."""
+        """The entries of a batch with columns `key` and `value`. Raises `UserCodeError` if a function of the user raises,
+        and `IncompatibleState` for a value that the state does not take."""
         keys = self._made(data.column(0), self.key, "key")
         values = self._made(data.column(1), self.value, "value")
         check = _taker(self.job.tables[self.table])
@@ -149,7 +149,7 @@ class Conversion:
 
 
 def unsettled_struct(kind: pa.DataType) -> bool:
-    """Whether there is a struct with names in a type: which class is meant only the user can say."""
+    """True if a type has a struct with names: only the user knows which class it stands for."""
     if pa.types.is_map(kind):
         return unsettled_struct(kind.key_type) or unsettled_struct(kind.item_type)
     if pa.types.is_struct(kind):
@@ -165,8 +165,8 @@ Taker = Callable[[Any], str | None]
 
 
 def _taker(table: NewTable, *, kept: bool = False) -> Taker:
-    """Says of a value why the state does not take it; None where it does. `kept`: the table keeps the declaration that the
-    checkpoint has, of which only the name of the type is known."""
+    """A function that returns the reason why the state does not take a value; None if it takes it. `kept`: the table keeps
+    the declaration of the checkpoint, of which only the name of the type is known."""
     declared = table.type if isinstance(table.type, tuple) else (table.type,)
     plain = [_CHECKED.get(one) for one in declared]
     if kept:
@@ -187,7 +187,7 @@ def _taker(table: NewTable, *, kept: bool = False) -> Taker:
 
 
 def _inside(table: NewTable, wanted: type[Any], plain: list[tuple[type, ...] | None]) -> Taker:
-    """The same for a list or a map, of which the items are of the declared types."""
+    """A function like the one of `_taker`, for a list or a map whose items are of the declared types."""
 
     def check(value: Any) -> str | None:
         if type(value) is not wanted:
@@ -218,7 +218,8 @@ def _advice(table: NewTable) -> str:
 
 
 def entry_batch(job: OperatorJob, table: int, pairs: Sequence[tuple[Any, Any]]) -> pa.RecordBatch:
-    """Entries of a table, with the key group and the part of each."""
+    """Entries of a table, with the key group and the part of each. Raises `IncompatibleState` for an entry that has no key
+    group, or cannot be pickled."""
     try:
         groups = KeyGroups(job.max_parallelism).groups_of([key for key, _ in pairs]).tolist()
         entries = [pickle.dumps(pair, 5) for pair in pairs]
@@ -238,15 +239,15 @@ def entry_batch(job: OperatorJob, table: int, pairs: Sequence[tuple[Any, Any]]) 
 
 
 def marker_rows(parts: int) -> list[tuple[int, int, int, bytes]]:
-    """A row for each part, so that parts without entries are written as well."""
+    """One row for each part, so that parts without entries are written as well."""
     return [(part, -1, 0, b"") for part in range(parts)]
 
 
 def changed_entries(
     job: OperatorJob, table: int, kept: KeptTables, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
 ) -> Iterator[pa.RecordBatch]:
-    """The entries that a function makes of those of the one table in `kept`. Raises `UserCodeError` where the function
-    does, and `IncompatibleState` for a value that the state does not take."""
+    """The entries that a function of the user makes of the entries of the one table in `kept`. Raises `UserCodeError` if the
+    function raises, and `IncompatibleState` for a value that the state does not take."""
     stored = StoredCheckpoint.open(kept.path, kept.options)
     name = kept.tables[0].name
     keeps = job.tables[table].info == kept.tables[0]
@@ -257,7 +258,7 @@ def changed_entries(
         key: Any = None
         try:
             for key, value in one.entries.items():
-                strict = not keeps or check(value) is None  # a job may have left there what it has not declared
+                strict = not keeps or check(value) is None  # a job may have left values of undeclared types
                 for pair in change(key, value):
                     new, held = pair
                     why = check(held) if strict else None
@@ -284,7 +285,7 @@ _SHAPE = "is made of other parts than it was: of `aggregate` it is the key, and 
 
 
 def _alike(old: Any, new: Any) -> bool:
-    """Whether accumulators can take the place of others: lists of as many, numbers for numbers, or None."""
+    """True if new accumulators can replace old ones: lists of equal length, and numbers, or None, for numbers."""
     if isinstance(old, list | tuple):
         return type(new) is type(old) and len(new) == len(old) and all(map(_alike, old, new))
     numbers = int | float | Decimal
@@ -305,7 +306,7 @@ class Written(NamedTuple):
 
 @dataclass
 class _Part:
-    """One file on its way: key groups in order, of each first the new entries and then what is kept."""
+    """One file that is being written: key groups in order, in each first the new entries and then the kept blocks."""
 
     job: OperatorJob
     part: int
@@ -339,7 +340,7 @@ class _Part:
         self.table = -1
 
     def put(self, group: int, table: int, key: Any, value: Any) -> None:
-        """An entry. Raises `IncompatibleState` for a key that was there."""
+        """Adds an entry. Raises `IncompatibleState` for a key that was added before."""
         if group != self.at:
             self._through(group)
         if table != self.table:
@@ -356,7 +357,7 @@ class _Part:
         self.entries += 1
 
     def _through(self, group: int) -> None:
-        """All of the key groups before this one is there."""
+        """Completes and writes all key groups before this one."""
         while self.at < group:
             for _ in self.blocks.close():
                 pass
@@ -375,7 +376,7 @@ class _Part:
         self.builder.fresh.clear()
 
     def close(self) -> Written:
-        """Everything is there."""
+        """Completes the file, after its last entry."""
         self._through(self.groups.stop)
         name = self.builder.name
         for i, table in enumerate(self.tables):
@@ -390,8 +391,9 @@ class _Part:
 def kept_blocks(
     stored: StoredCheckpoint, uid: str, groups: range, names: Collection[str], tables: list[TableInfo]
 ) -> dict[int, list[Block]]:
-    """Key group -> blocks of tables that go on as they were, in the order in which they are to be applied, as they are. One
-    table may have blocks in files of several checkpoints, with other encodings: `tables` gets those that it has not."""
+    """Key group -> blocks of tables that are kept, in the order in which they are to be applied, unchanged. One table may
+    have blocks in files of several checkpoints, with different encodings: descriptions that are missing in `tables` are
+    appended to it."""
     found: dict[int, list[Block]] = {}
     for part in read_state(stored.store, stored.manifest, {uid: (groups.start, groups.stop)}, tables=names):
         if isinstance(part, BlockOf):
@@ -403,8 +405,8 @@ def kept_blocks(
 
 
 def write_parts(rows: Iterable[pa.RecordBatch], job: OperatorJob, epoch: int) -> Iterator[pa.RecordBatch]:
-    """Writes the files of some parts; the rows are in order of part, key group and table. `epoch` tells this attempt at
-    writing from others."""
+    """Writes the files of some parts, and yields a report on each. The rows are in order of part, key group and table.
+    `epoch` distinguishes this attempt at writing from other attempts."""
     open_: _Part | None = None
     try:
         for batch in rows:

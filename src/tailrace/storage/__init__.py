@@ -1,1 +1,1 @@
-"""Where checkpoints and large state are kept: local folders, object stores, databases on local disk."""
+"""Storage of checkpoints and of large state: local folders, object stores, databases on local disk."""

@@ -1,8 +1,9 @@
-"""How long a store may leave a request unanswered.
+"""Time limits for the requests to an object store.
 
-The clients of S3 wait for ever for a store that takes a write and then says nothing: the body is sent once the store wants
-it (`Expect: 100-continue`), and no time-out of theirs covers that. Whoever asked would wait long after the store is back.
-Here each request has an end. What has come of it is unknown then, as with a connection that breaks.
+The clients of S3 wait for ever when a store accepts a write and then stops answering. A client sends the body once the
+store requests it (`Expect: 100-continue`), and no time-out of the client covers that wait. The caller would go on waiting
+long after the store is back. Here each request has a time limit. The outcome of a request beyond it is unknown, as after
+a broken connection.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import asyncio
 from typing import Any
 
 ANSWER_SECONDS = 120.0
-"""For one request, with all that the client tries again by itself."""
+"""Time limit of one request, in seconds, with all repeats that the client makes by itself."""
 BYTES_PER_SECOND = 64 << 10
-"""A request that takes bytes along has a second more for each so many."""
+"""Size of the body, in bytes, for which a request gets one more second."""
 
 
 def bounded(fs: Any) -> Any:
-    """A filesystem of s3fs whose requests raise `ConnectionError` when they had no answer in time; others as they are."""
+    """A filesystem of s3fs whose requests raise `ConnectionError` beyond their time limit. Other filesystems are returned as
+    they are."""
     if not hasattr(type(fs), "_call_s3") or "_call_s3" in vars(fs):
         return fs
     from fsspec.asyn import sync_wrapper
@@ -28,7 +30,7 @@ def bounded(fs: Any) -> Any:
         try:
             return await asyncio.wait_for(type(fs)._call_s3(fs, method, *given, **options), seconds)
         except TimeoutError:
-            # No TimeoutError: fsspec drops the words of that.
+            # Not a TimeoutError: fsspec drops the message of one.
             raise ConnectionError(f"{method}: no answer for {seconds:g} s") from None
 
     fs._call_s3, fs.call_s3 = call, sync_wrapper(call, obj=fs)

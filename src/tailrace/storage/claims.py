@@ -1,5 +1,5 @@
-"""The claims of one run in the folder of its job: how it gets an incarnation, gives it up, and sees that somebody else has
-taken the job over. See `store` for what a claim is good for.
+"""The claims of one run in the folder of its job: how the run gets an incarnation, releases it, and notices that another run
+has taken the job over. `store` describes what a claim guarantees.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from tailrace.storage.seals import seal_before
 from tailrace.storage.slots import incarnations_in, owner_of
 
 _CLAIMS = 100
-"""So many starts of a job may come before one that claims at the same time."""
+"""Largest number of incarnations that other starts may take before one claim gives up."""
 
 
 class Claims:
-    """Those of one run of the job `job`. Nothing is claimed when this is made."""
+    """The claims of one run of the job `job`. A new object has claimed nothing."""
 
     def __init__(
         self, folder: Folder, job: str, process: ProcessId | None = None, nonce: Callable[[], str] | None = None
     ) -> None:
         self.held: list[int] = []
-        """The incarnations that this object has claimed: those of one run."""
+        """The incarnations that this object has claimed, all for one run."""
         self.run_id = ""
-        """That run; nothing as long as none is claimed."""
+        """The id of that run; empty as long as nothing is claimed."""
         self.term = 0
-        """How many coordinators of that run were lost before ours."""
+        """Number of coordinators of that run that were lost before the coordinator of this object."""
         self._folder = folder
         self._url = folder.url
         self._job = job
         self._process = process
         self._nonce = nonce if nonce is not None else lambda: uuid.uuid4().hex
         self._written: dict[int, bytes] = {}
-        """What it has written into its claims."""
+        """Incarnation -> the content of its claim, as this object has written it."""
 
     def holder(self, incarnation: int) -> Holder:
-        """Who has claimed an incarnation."""
+        """The run and the process that have claimed an incarnation, as far as the claim can be read."""
         owner = owner_of(self._folder, incarnation)
         return Holder(incarnation, None) if owner is None else _holder(incarnation, owner)
 
     def live_holder(self) -> Holder | None:
-        """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
+        """The holder of the newest incarnation, if its process lives on this host and has not released it; else None."""
         incarnations = incarnations_in(self._folder)
         if not incarnations or self._folder.exists(closed_mark(incarnations[-1])):
             return None
@@ -85,7 +85,7 @@ class Claims:
         return incarnation
 
     def hold(self, run_id: str, term: int) -> None:
-        """The claims of another process of this run are ours now. See `Store.hold`."""
+        """Takes over the claims of another process of this run. See `Store.hold`."""
         self.term = term
         for incarnation in incarnations_in(self._folder):
             owner = owner_of(self._folder, incarnation)
@@ -101,7 +101,7 @@ class Claims:
         try:
             self._folder.create(name, data)
         except FileExistsError:
-            return self._folder.read(name) == data  # made at a first try that seemed to fail
+            return self._folder.read(name) == data  # an earlier try has made it, and seemed to fail
         except BaseException:
             if not self.held:
                 self._give_up(incarnation, data)
@@ -109,14 +109,15 @@ class Claims:
         return True
 
     def _give_up(self, incarnation: int, data: bytes) -> None:
-        """The first claim of a run has failed: what it may have left does not bar the name while we live."""
+        """Gives up the first claim of a run after it has failed. A claim that it may have left does not bar the name of the
+        job while this process lives."""
         self.held = []
         with contextlib.suppress(Exception):  # out of reach
             if self._folder.read(claim_name(incarnation)) == data:
                 self._close(incarnation)
 
     def release(self, incarnation: int) -> None:
-        """The job has ended: its name may be used again."""
+        """Releases the name of the job at its end: another run may use it."""
         mine = {incarnation, *self.held}
         for newer in [one for one in incarnations_in(self._folder) if one > incarnation and one not in mine]:
             owner = owner_of(self._folder, newer)
@@ -128,7 +129,7 @@ class Claims:
 
     def _close(self, incarnation: int) -> None:
         if not self._folder.exists(claim_name(incarnation)):
-            return  # somebody has removed it: there is no claim to give up
+            return  # the file was removed: there is no claim to give up
         with contextlib.suppress(FileExistsError):
             self._folder.create(closed_mark(incarnation), b"closed\n")
 
@@ -153,7 +154,7 @@ class Claims:
             )
 
     def taken_over(self, by: Holder) -> str:
-        """What a message says of another run that has the job now."""
+        """The text of a message about another run that has taken the job over."""
         who = f" (run {by.run_id}, {by.where})" if by.run_id is not None else ""
         return f"a newer start of job {self._job!r}{who} has taken over with incarnation {by.incarnation}"
 
@@ -170,14 +171,15 @@ class Claims:
             "drivers could commit over each other; use a store that does, and botocore 1.35.20 or newer"
         )
 
-    # What somebody else may have done meanwhile.
+    # Changes that other processes may have made meanwhile.
 
     def check_ours(self, incarnation: int) -> None:
-        """The claim is the first file in a folder of ours. If it is gone, any other may be gone, and the number may be
-        somebody else's by now. Raises `CheckpointsRemoved`, `Fenced`."""
+        """Checks that the claim of an incarnation is still the one that this object has written. The claim is the first file
+        in the folder of an incarnation. If it is gone, any other file may be gone, and another run may have claimed the
+        number. Raises `CheckpointsRemoved`, `Fenced`."""
         ours = self._written.get(incarnation)
         if ours is None:
-            return  # claimed by another object: this one cannot tell
+            return  # claimed by another object: this one does not know the content
         try:
             there = self._folder.read(claim_name(incarnation))
         except FileNotFoundError:
@@ -193,9 +195,9 @@ class Claims:
             )
 
     def newer(self, incarnation: int) -> Holder | None:
-        """The claim of a newer driver that has come to its end."""
+        """The holder of a newer claim, of another driver, that is complete; None if there is none."""
         if incarnation not in self._written:
-            return None  # claimed by another object: this one cannot tell
+            return None  # claimed by another object: this one does not know which claims are newer
         newer = [one for one in incarnations_in(self._folder) if one > incarnation and one not in self._written]
         others = (one for one in map(self.holder, newer) if overtaken_by(self.run_id, [one], self.term) is not None)
         return next((one for one in others if self._folder.exists(ready_mark(one.incarnation))), None)

@@ -1,12 +1,12 @@
-"""Savepoints: a checkpoint in a folder of its own, which may be moved. Here is how such a folder is made, by whom ever; and
-the copy of the files of a job's checkpoint.
+"""Savepoints: a checkpoint in a folder of its own, which a user may move. This module makes such folders, for every writer
+of savepoints, and copies the files of a job's checkpoint into them.
 
-    savepoint.begun                         made first, atomically: one writes there, and nobody else; it goes at the end
+    savepoint.begun                         made first, atomically: reserves the folder for one writer; deleted at the end
     savepoint.manifest                      made last, atomically: with it the savepoint is real
     <incarnation>/chk-<n>/w<slot>-<e>.state the state files, under the names that they had
 
 Invariant L4: nothing in the folder names a file outside of it, and it is a savepoint from the moment on in which its
-manifest is made, when all else is there. Who fails before that removes what it has made, unless it is killed.
+manifest is made, when all else is there. A writer that fails before that removes what it has made, unless it is killed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tailrace.storage.filesystem import Folder, LocalFolder
 from tailrace.storage.slots import listed
 
 CHUNK = 8 << 20
-"""A file that cannot be linked is copied in pieces of so many bytes."""
+"""Size in bytes of the pieces in which a file is copied that cannot be linked."""
 
 
 class Stopped(CheckpointError):
-    """A copy was given up, because its job has ended."""
+    """The error of a copy that was given up because its job has ended."""
 
 
 def default_place(job_folder: str, savepoint: Manifest) -> str:
-    """Where a savepoint goes that nobody has given a place: beside the folder of the job. No folder of a job or of an
+    """The place of a savepoint for which the user has named none: beside the folder of the job. No folder of a job or of an
     incarnation has such a path."""
     above, _, job = job_folder.rpartition("/")
     at = datetime.fromtimestamp(savepoint.timestamp / 1e6, UTC)
@@ -39,8 +39,8 @@ def default_place(job_folder: str, savepoint: Manifest) -> str:
 
 
 def check_place(target: Folder, job_folder: str | None = None) -> None:
-    """Raises `ConfigError` unless a savepoint can be put there: it is empty, or not there, and not in the folder of the
-    job that it comes from, whose files come and go."""
+    """Raises `ConfigError` unless a savepoint can be put into `target`. The folder must be empty or missing, and must not
+    lie in the folder of the savepoint's job, whose files come and go."""
     if job_folder is not None and f"{target.url.rstrip('/')}/".startswith(f"{job_folder.rstrip('/')}/"):
         raise ConfigError(
             f"{target.url} is in the folder of the job's checkpoints, which it cleans up; give the savepoint another place"
@@ -60,7 +60,7 @@ def check_place(target: Folder, job_folder: str | None = None) -> None:
 
 
 def begin(target: Folder, job_folder: str | None = None) -> None:
-    """Takes a place for a savepoint, so that nobody else writes there. Raises `ConfigError` as `check_place` does."""
+    """Reserves a place for a savepoint: no other writer can begin one there. Raises `ConfigError` as `check_place` does."""
     check_place(target, job_folder)
     try:
         target.create(SAVEPOINT_BEGUN, b"")
@@ -69,7 +69,7 @@ def begin(target: Folder, job_folder: str | None = None) -> None:
 
 
 def seal(target: Folder, manifest: bytes) -> None:
-    """All else is there: from now on it is a savepoint."""
+    """Makes the manifest of a savepoint, when all else is there. From then on the folder is a savepoint."""
     target.create(SAVEPOINT, manifest)
     with contextlib.suppress(Exception):  # left behind it does no harm
         target.delete([SAVEPOINT_BEGUN])
@@ -78,9 +78,9 @@ def seal(target: Folder, manifest: bytes) -> None:
 def copy_savepoint(
     source: Folder, target: Folder, savepoint: Manifest, stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Puts a savepoint with the state files of `source` into `target`. How many bytes they are. `stopped` is asked now and
-    then whether to give up. Raises `ConfigError` for a place that is taken, `Stopped`, and `OSError`; nothing is left
-    then."""
+    """Puts a savepoint with the state files of `source` into `target`. Returns the number of bytes of the state files. Calls
+    `stopped` now and then, and gives up when it returns True. Raises `ConfigError` for a place that is taken, `Stopped`,
+    and `OSError`; after an error nothing is left."""
     data = encode_savepoint(savepoint)
     fresh = not (isinstance(target, LocalFolder) and os.path.isdir(target.url))
     begin(target, source.url)
@@ -100,8 +100,8 @@ def copy_savepoint(
 
 
 def remove(target: Folder, names: list[str], whole: bool = False) -> None:
-    """Removes files of a savepoint, and its folder where it was made for it (`whole`) and is empty. What cannot be removed
-    stays: without its manifest it is no savepoint."""
+    """Removes files of a savepoint, and its folder if it was made for the savepoint (`whole`) and is empty. What cannot be
+    removed stays: without a manifest the folder is no savepoint."""
     with contextlib.suppress(Exception):
         target.delete([*names, SAVEPOINT_BEGUN])
         if not isinstance(target, LocalFolder):
@@ -113,7 +113,8 @@ def remove(target: Folder, names: list[str], whole: bool = False) -> None:
 
 
 def _copy(source: Folder, target: Folder, name: str, stopped: Callable[[], bool]) -> None:
-    """A state file is never written again once it is complete: another name for it is a copy, where both are on one disk."""
+    """Copies one state file. A state file is never written again once it is complete, so on one disk a second name for it (a
+    hard link) is a copy."""
     _check(stopped, target)
     if isinstance(source, LocalFolder) and isinstance(target, LocalFolder) and target.link(source.path_of(name), name):
         return

@@ -1,13 +1,13 @@
 """State on local disk: the backend for state that is larger than memory.
 
-The tables are layered as in memory; the lowest layer is a RocksDB in a scratch folder, which lives no longer than the
-backend: checkpoints make state durable, and have one format for both backends. So nothing here is ever synced, and
-there is no write-ahead log.
+The tables are layered as in memory. The lowest layer is a RocksDB in a scratch folder, which lives no longer than the
+backend. Checkpoints make state durable, and have one format for both backends. So nothing here is ever synced, and there
+is no write-ahead log.
 
 An entry: the key group (u16), the table (u16), the canonical bytes of the key -> the length of the pickled key (u32), the
 pickled key, the encoded value. A key that is read from its canonical bytes (`DescribedKeys`) is not pickled, and its
-length is 0. Equal keys have equal canonical bytes. (So have, unlike in memory, two unequal wall-clock times of which one
-does not exist because the clocks were put forward past it.)
+length is 0. Equal keys have equal canonical bytes. (Unlike in memory, two unequal wall-clock times also have equal
+canonical bytes, if one of them does not exist because the clocks were put forward past it.)
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from tailrace.state.layers import LayeredBackend
 from tailrace.state.tables import MISSING, Base, Entry, Portion, StateTable
 
 TOP_ENTRIES = 100_000
-"""Entries of a table that are kept as Python objects between two checkpoints, at most."""
+"""Largest number of entries of a table that are kept as Python objects between two checkpoints."""
 TOP_BYTES = 64 << 20
-"""The same in bytes, as they would be encoded (about, from samples)."""
+"""Largest size of these entries in bytes, as they would be encoded (estimated from samples)."""
 CACHE_ENTRIES = 50_000
-"""Values of a table that were read and not written, kept as Python objects."""
+"""Largest number of values of a table that were read and not written, kept as Python objects."""
 BLOCK_SIZE = 8 << 10
-"""Bytes of a block of the database before it is compressed. With twice as many a checkpoint reads cheaper, and a single
-key costs more."""
+"""Size in bytes of a block of the database before it is compressed. With twice the size a checkpoint reads cheaper, and a
+single key costs more."""
 BLOCK_CACHE = 4 << 20
-"""Bytes of blocks that are kept unpacked, for each backend. A larger one made reads of single keys slower: what was used
-last is in the layers above, as Python objects."""
+"""Bytes of blocks that the database keeps unpacked, for each backend. A larger cache made reads of single keys slower: the
+layers above hold recently used entries as Python objects."""
 THERE = object()
 _ROOM = 8
-"""One part in so many of a top layer is to be free for new keys,"""
+"""Fraction of a top layer that is kept free for new keys: one part in this many."""
 _GENTLY = 256
-"""and so many entries at once make room for that: fewer would cost more, because a dictionary looks for its oldest entry
-where others were before."""
+"""Number of entries that are moved at once to keep that room. Moving fewer would cost more: a dictionary searches for its
+oldest entry through the places of the ones that were removed."""
 _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct("<I")
 _DESCRIBED = _LENGTH.pack(0)
@@ -56,7 +56,7 @@ _PORTION = 32
 
 
 def rocksdict() -> Any:
-    """The module. Raises `ConfigError` where it is not installed."""
+    """The module `rocksdict`. Raises `ConfigError` where it is not installed."""
     try:
         import rocksdict as module
     except ImportError as error:
@@ -83,16 +83,18 @@ class DiskBase:
     ) -> None:
         self._db = db
         self._passing = passing
-        """How to read what will not be read again soon."""
+        """Read options for blocks that are not read again soon: they do not fill the cache."""
         self._index = index
         self._codec = codec
         self._group_of = group_of
         self._cache_entries = cache_entries
         self.cache: dict[Any, Any] = {}
-        """Values that cannot be changed in place, as they are in the database. Of others that were read, that they are
-        `THERE`, which saves a read when they are written: where no key but an equal one has the same place."""
+        """Key -> its value in the database, for values that cannot be changed in place. For other values that were read:
+        `THERE`, which saves a read when the key is written. `THERE` is noted only for keys whose place no unequal key
+        shares."""
         self._absent: set[Any] = set()
-        """Keys that were read and are not in the database. Most are in the layers above by now, and are written next."""
+        """Keys that were read and are not in the database. Most of them are in the layers above by now, and are written
+        next."""
         self._absent_entries = absent_entries
         self._described = DescribedKeys()
         self.alive: dict[int, int] = {}
@@ -125,16 +127,17 @@ class DiskBase:
 
     def _learn(self, key: Any, what: Any) -> None:
         if len(self.cache) >= self._cache_entries:
-            self.cache.clear()  # cheap per key, and those in use come back at once
+            self.cache.clear()  # cheap per key, and keys in use come back at once
         self.cache[key] = what
 
     def forget(self) -> None:
-        """Forgets what was read."""
+        """Drops what is cached of earlier reads."""
         self.cache.clear()
         self._absent.clear()
 
     def _is_new(self, key: Any, place: bytes) -> bool:
-        """Whether the key is not in the database. What is known of its value is forgotten: it is to be written."""
+        """True if the key is not in the database. Drops what is cached of its value, because the caller is going to write
+        it."""
         if key in self._absent:
             self._absent.discard(key)
             return True
@@ -174,7 +177,7 @@ class DiskBase:
             self._batch = None
 
     def cut(self) -> None:
-        self._cut = self._walker()  # it shows the database as it is now (the iterators of a Snapshot do not)
+        self._cut = self._walker()  # shows the database as it is now (the iterators of a Snapshot do not)
 
     def _walker(self) -> Any:
         return self._db.iter(self._passing)
@@ -211,10 +214,10 @@ class DiskBase:
                 if place is None or not place.startswith(prefix):
                     break
             yield keys, None, encoded
-        at.status()  # raises where it ended because it could not read on
+        at.status()  # raises if the walk ended because of an error
 
     def _entry(self, place: bytes, stored: bytes) -> tuple[Any, bytes]:
-        """The key and the encoded value."""
+        """The key and the encoded value of a record of the database."""
         if stored.startswith(_DESCRIBED):
             return self._described.read(place, _PREFIX.size), stored[4:]
         end = 4 + _LENGTH.unpack_from(stored)[0]
@@ -235,8 +238,8 @@ class DiskBase:
 
 
 class DiskBackend(LayeredBackend):
-    """State in a RocksDB of its own in `folder`, which must be new, and is deleted by `close`. Entries written since
-    the last checkpoint are in memory first, up to `top_entries` per table; the oldest beyond that go to disk."""
+    """State in a RocksDB of its own in `folder`, which must be new; `close` deletes it. Entries written since the last
+    checkpoint are in memory first, up to `top_entries` per table. The oldest beyond that go to disk."""
 
     def __init__(
         self,
@@ -258,9 +261,9 @@ class DiskBackend(LayeredBackend):
         self.top_bytes = top_bytes
         self.cache_entries = cache_entries
         self._limits: dict[str, tuple[int, int]] = {}
-        """Table -> (entries of its top layer at the last look, how many there may be)."""
+        """Table -> (entries of its top layer at the last look, largest number of entries it may have)."""
         self._left: int | None = None
-        """How many entries there were when it was closed."""
+        """Number of entries at the time the backend was closed; None while it is open."""
         module = rocksdict()
         self.folder.mkdir(parents=True, exist_ok=True)
         options = module.Options(raw_mode=True)
@@ -279,13 +282,13 @@ class DiskBackend(LayeredBackend):
         self._passing.fill_cache(False)
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
-        """A table of the database."""
+        """A table in the database, as the lowest layer of a state."""
         absent = self.top_entries + self.top_entries // 2
         return DiskBase(self._db, self._passing, index, codec, group_of, self.cache_entries, absent)
 
     def relieve(self) -> None:
-        """Moves the surplus of the top layers to disk. Of many new keys at once only those go at once for which there is no
-        room; the rest makes room for the next ones bit by bit."""
+        """Moves the surplus of the top layers to disk. When many new keys come at once, it moves only as many entries as
+        there is no room for. Later calls make room for further keys bit by bit."""
         if self._draining:
             return
         for table in self.tables.values():
@@ -300,7 +303,7 @@ class DiskBackend(LayeredBackend):
         deleted = len(table.deleted) - self.top_entries
         if over <= 0 and deleted <= 0:
             return
-        if table.frozen is not None:  # left by an aborted checkpoint; it is below, and goes first
+        if table.frozen is not None:  # left by an aborted checkpoint; it lies below the top layer, and is written first
             for _ in self._drain(table, self._last().changed[table.index][0], None):
                 pass
         top, spilled = table.top, table.spilled
@@ -313,7 +316,7 @@ class DiskBackend(LayeredBackend):
         for key in list(islice(top, max(over, 0))):
             value = top[key]
             if self.on_inexact is not None and not comes_back(value):
-                self.on_inexact()  # it comes back as its bytes give it, behind no cut
+                self.on_inexact()  # the value will be read back as its bytes give it, without a cut in between
             base.put(key, value, self._group_of(table, key), self._encoder.value(table, key, value))
             del top[key]
             table.deleted.discard(key)
@@ -322,7 +325,8 @@ class DiskBackend(LayeredBackend):
         table.layered = True
 
     def _limit(self, table: StateTable) -> int:
-        """How many entries the top layer may have. Looks again at some whenever there are twice as many."""
+        """Largest number of entries that the top layer may have. Samples some entries again whenever their number has
+        doubled."""
         entries = len(table.top)
         looked, limit = self._limits.get(table.name, (0, self.top_entries))
         if entries < 2 * looked or entries < _SAMPLED:
@@ -334,7 +338,7 @@ class DiskBackend(LayeredBackend):
         return limit
 
     def _last(self) -> Generation:
-        """Where keys are noted that are not in any confirmed checkpoint."""
+        """The generation that notes keys that are not in any confirmed checkpoint."""
         if not self.generations:
             made = Generation(0, len(self.tables))
             made.aborted = True
@@ -342,7 +346,7 @@ class DiskBackend(LayeredBackend):
         return self.generations[-1]
 
     def entries(self) -> int:
-        """How many entries there are; once it is closed, how many there were."""
+        """Number of entries; once the backend is closed, the number at that time."""
         return super().entries() if self._left is None else self._left
 
     def close(self) -> None:

@@ -8,8 +8,8 @@
 | `gs:`, `gcs:` | gcsfs |
 | `abfs:`, `abfss:` | adlfs |
 
-Everything else here rests on `Folder.create`: a file is there whole or not at all, and of several that create the same
-name exactly one succeeds.
+Everything else in this package rests on `Folder.create`: a file is there whole or not at all, and of several calls that
+create the same name exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -27,101 +27,102 @@ from typing import IO, NamedTuple, Protocol
 from tailrace.errors import ConfigError
 
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp")
-"""What a file is called while it is made, before it gets its name."""
+"""Pattern of the name of a file while it is made, before it gets its final name."""
 
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _TRIES = 100
-"""So often a folder is made again while others remove it because it is empty."""
+"""Number of times that a folder is made again while other processes remove it because it is empty."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 class Entry(NamedTuple):
-    """What a folder holds."""
+    """A file or folder inside a folder."""
 
     name: str
-    """Relative to the folder that was opened."""
+    """Name relative to the folder that was opened."""
     folder: bool
     size: int
 
 
 class Writer(Protocol):
-    """One file that is being written. Nobody is to read it before `close` has returned."""
+    """One file that is being written. No process may read it before `close` has returned."""
 
     def append(self, data: bytes | memoryview) -> None:
-        """Adds to the end."""
+        """Adds bytes to the end of the file."""
         ...
 
     def close(self) -> None:
-        """The file is complete, and durable when this returns."""
+        """Completes the file. It is durable when this returns."""
         ...
 
     def discard(self) -> None:
-        """Nothing of it stays. Harmless after `close`, a failure, or another `discard`."""
+        """Removes the file, complete or not. Harmless after `close`, a failure, or another `discard`."""
         ...
 
 
 class Folder(ABC):
-    """A folder, whether it exists yet or not. Names are relative to it, with `/` between parts; folders between are made
-    as needed. What is not there raises `FileNotFoundError`."""
+    """A folder, which may not exist yet. Names are relative to it, with `/` between parts; folders between are made as
+    needed. Reading a missing file raises `FileNotFoundError`."""
 
     url: str
-    """Absolute; a plain path where it is local."""
+    """Absolute URL; a plain path if the folder is local."""
     checked = True
-    """Whether `create` is known to refuse an existing name. Where it is not, its user tries it out before relying on it."""
+    """True if `create` is known to refuse an existing name. If it is False, the caller must try it out before relying on
+    it."""
 
     def url_of(self, name: str) -> str:
         """The full path or URL of a name."""
         return f"{self.url.rstrip('/')}/{name}" if name else self.url
 
     def make(self) -> None:
-        """Makes the folder itself, durably, where the filesystem has folders, and a file in it, which goes again. Raises
-        `OSError` or `ConfigError`, saying what is wrong, where that cannot be."""
+        """Makes the folder itself, durably, if the filesystem has folders. Also creates and deletes a file in it as a test.
+        Raises `OSError` or `ConfigError`, with the reason, if that fails."""
         probe = temporary_name("probe")
         self.create(probe, b"")
         self.delete([probe])
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> None:
-        """Makes a file atomically, durable when this returns. Raises `FileExistsError` where the name is taken. After any
-        other error it may be there or not."""
+        """Makes a file atomically, durable when this returns. Raises `FileExistsError` if the name is taken. After any other
+        error the file may be there or not."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """A whole file."""
+        """The content of a whole file."""
 
     @abstractmethod
     def read_range(self, name: str, offset: int, length: int) -> bytes:
-        """A part of a file; less where the file ends before."""
+        """A part of a file; shorter than `length` if the file ends before."""
 
     @abstractmethod
     def size(self, name: str) -> int:
-        """The size of a file."""
+        """The size of a file in bytes."""
 
     @abstractmethod
     def entries(self, name: str = "") -> list[Entry]:
-        """What is directly in a folder, by name; nothing where there is no such folder."""
+        """The files and folders directly in a folder, by name; empty if there is no such folder."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files; what is missing is fine. A folder that is empty after that goes as well, if it is not this one."""
+        """Deletes files; missing ones are ignored. Also deletes a folder that is empty after that, except this one."""
 
     @abstractmethod
     def writer(self, name: str) -> Writer:
-        """Begins a file. One that is there is replaced."""
+        """Begins a file, and returns its writer. An existing file is replaced."""
 
     @abstractmethod
     def rename(self, name: str, to: str) -> None:
-        """Gives a file another name; one that is there is replaced. Atomic on filesystems; object stores copy and
-        delete."""
+        """Gives a file another name; an existing file of that name is replaced. Atomic on filesystems; object stores copy
+        and delete."""
 
     def give_up(self, wanted: Callable[[str], bool]) -> None:
-        """Gives up files that somebody has begun to write, and that have no name before they are complete, where their
-        name is wanted. Their writers were lost. Elsewhere such files have names, and are deleted by these. (Google and
-        Azure drop them by themselves, after a week.)"""
+        """Aborts uploads of files that lost writers have begun, if `wanted` returns True for their name. On S3 such a file
+        has no name in the folder before it is complete. On filesystems it has a name, and is deleted by that. (Google and
+        Azure drop uploads by themselves, after a week.)"""
         return None
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """True if there is such a file."""
         try:
             self.size(name)
         except FileNotFoundError:
@@ -129,7 +130,7 @@ class Folder(ABC):
         return True
 
     def walk(self, name: str = "") -> Iterator[Entry]:
-        """All files in a folder and in those below it."""
+        """All files in a folder and in the folders below it."""
         for entry in self.entries(name):
             if entry.folder:
                 yield from self.walk(entry.name)
@@ -144,22 +145,22 @@ def scheme_of(url: str) -> str:
 
 
 def temporary_name(name: str) -> str:
-    """Another name in the same folder, which nobody else has."""
+    """A name in the same folder as `name` that no other file has."""
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}.{base}.{uuid.uuid4().hex}.tmp"
 
 
 class Disk:
-    """The disk that a folder of this machine lies on. Where it is not mounted any more, the folder is not there, or is made
-    anew on the disk below: what was kept is out of reach then, and not gone."""
+    """The disk that a folder of this machine lies on. If the disk is not mounted any more, the folder is missing, or would
+    be made anew on the disk below. The data is then out of reach, and not gone."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._number: int | None = None
-        """Its device number, once it was looked at."""
+        """Device number of the disk; None before the first look."""
 
     def check(self) -> None:
-        """Raises `OSError` where the folder lies on another disk than at the first look."""
+        """Raises `OSError` if the folder lies on another disk than at the first look."""
         number = self._look()
         if self._number is None:
             self._number = number
@@ -171,21 +172,21 @@ class Disk:
         while True:
             try:
                 return os.stat(path).st_dev
-            except OSError as error:  # the path leads nowhere: the disk is that of what is there above
+            except OSError as error:  # the path leads nowhere: the nearest folder above it that exists is on the disk
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) or path == os.path.dirname(path):
                     raise
                 path = os.path.dirname(path)
 
 
 class LocalFolder(Folder):
-    """A folder of this machine, or one that is mounted. Durable here means synced, and the folder too."""
+    """A folder of this machine, or one that is mounted. Durable here means that the file and its folder are synced."""
 
     def __init__(self, path: str) -> None:
         self.url = path
         self._disk = Disk(path)
 
     def path_of(self, name: str) -> str:
-        """The path of a name."""
+        """The path of a name on this machine."""
         return os.path.join(self.url, name)
 
     def make(self) -> None:
@@ -234,8 +235,8 @@ class LocalFolder(Folder):
 
     @contextlib.contextmanager
     def _found(self) -> Iterator[None]:
-        """A file is there as long as this lasts: else it is missing, also where its path leads through a file, or its disk
-        is not mounted any more."""
+        """A context in which a missing file raises `FileNotFoundError`, also if its path leads through a file. Raises
+        `OSError` instead if the disk is not mounted any more."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -283,8 +284,8 @@ class LocalFolder(Folder):
             _sync_folder(os.path.dirname(path))
 
     def link(self, path: str, name: str) -> bool:
-        """Gives a complete file of this machine a second name, in this folder, durably. False where it is on another disk,
-        or the filesystem does not do that. Raises `FileExistsError` where the name is taken."""
+        """Gives a complete file of this machine a second name, in this folder, durably. Returns False if it is on another
+        disk, or the filesystem has no links. Raises `FileExistsError` if the name is taken."""
         self._disk.check()
         there = self.path_of(name)
         make_folder(os.path.dirname(there))
@@ -315,13 +316,13 @@ class _LocalWriter:
         _sync_above(self._folder.path_of(self._name), self._folder.url)
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # nobody wants a file that could not be written whole
+        with contextlib.suppress(OSError):  # a file that could not be written whole is of no use
             self._file.close()
         self._folder.delete([self._name])
 
 
 def _opened(path: str, mode: str) -> IO[bytes]:
-    """A new file, in a folder that somebody else may remove for being empty at any time."""
+    """A new file. Another process may remove its folder at any time because it is empty; the folder is then made again."""
     for _ in range(_TRIES):
         make_folder(os.path.dirname(path))
         try:
@@ -332,8 +333,8 @@ def _opened(path: str, mode: str) -> IO[bytes]:
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder of this machine and those above it, durably. Raises `OSError`, with the path that is at fault, where
-    that cannot be: it is tried again only where somebody else has removed a folder for being empty meanwhile."""
+    """Makes a folder of this machine and the folders above it, durably. Raises `OSError`, with the path at fault, if that
+    fails. Tries again only if another process has removed a folder meanwhile because it was empty."""
     lost: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     for _ in range(_TRIES):
         if os.path.isdir(path):
@@ -343,7 +344,7 @@ def make_folder(path: str) -> None:
         try:
             os.mkdir(path)
         except FileNotFoundError as error:
-            lost = error  # the one above was removed meanwhile; or it is one in which nothing can be made
+            lost = error  # the folder above was removed meanwhile, or nothing can be made in it
             continue
         except FileExistsError:
             obstacle = _obstacle(path)
@@ -354,7 +355,7 @@ def make_folder(path: str) -> None:
 
 
 def _obstacle(path: str) -> OSError | None:
-    """What is in the way of a folder; None where it is a folder, or nothing, by now."""
+    """The error for the thing that is in the way of a folder; None if the path is a folder, or free, by now."""
     try:
         kind = os.lstat(path).st_mode  # one look: a folder may come and go between two
     except FileNotFoundError:
@@ -368,8 +369,8 @@ def _obstacle(path: str) -> OSError | None:
 
 
 def _sync_above(path: str, top: str) -> None:
-    """The names of a new file and of the folders around it are durable, up to those in `top`: the process that
-    made one of the folders may have died before it was synced."""
+    """Makes the names of a new file and of the folders around it durable, up to the names in `top`. The process that made
+    one of the folders may have died before it synced it."""
     folder = os.path.dirname(path)
     _sync_folder(folder)
     while len(folder) > len(top):
@@ -378,8 +379,8 @@ def _sync_above(path: str, top: str) -> None:
 
 
 def _sync_parents(path: str) -> None:
-    """The same for a folder that was there before: its maker, or that of one above it, may have died before the sync.
-    One above that cannot be synced is not of our making."""
+    """Makes the name of an existing folder and of all folders above it durable. The process that made one of them may have
+    died before it synced it. A folder above that cannot be synced was not made by Tailrace."""
     while path != os.path.dirname(path):
         path = os.path.dirname(path)
         with contextlib.suppress(OSError):
@@ -390,7 +391,7 @@ def _sync_folder(path: str) -> None:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return  # somebody has removed it for being empty: nothing of ours was in it
+        return  # another process has removed it because it was empty: none of our files was in it
     try:
         os.fsync(handle)
     except OSError as error:

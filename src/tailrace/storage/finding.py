@@ -1,4 +1,5 @@
-"""The checkpoint that a user names: a path, a job, the newest of all; and what a folder holds where there is none."""
+"""The lookup of the checkpoint that a user names: a path, a job, or the newest of all. If there is none, the error lists
+what the folder holds."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from tailrace.storage.store import Store
 
 
 def resolve(wanted: str, *, job: str | None = None, options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """The checkpoint that a user names, as a store and the name of a manifest in it: the path of a manifest, of a
-    checkpoint's folder, of an incarnation or a job (the newest in it), of a checkpoint folder (the newest of `job`, or else
-    of all), of a savepoint. Raises `CheckpointNotFound`, saying what is there, and `CheckpointCorrupt`."""
+    """The checkpoint that a user names, as a store and the name of a manifest in it. `wanted` is the path of a manifest, of
+    the folder of a checkpoint, of an incarnation or a job (the newest checkpoint in it), of a checkpoint folder (the
+    newest of `job`, or else of all), or of a savepoint. Raises `CheckpointNotFound`, with a list of what is there, and
+    `CheckpointCorrupt`."""
     url = absolute(os.fspath(wanted))
     above, _, last = url.rpartition("/")
     if last == SAVEPOINT:
@@ -46,11 +48,12 @@ def resolve(wanted: str, *, job: str | None = None, options: Mapping[str, Any] |
 def newest_start(
     store: Store, *, or_new: bool = False, start_again: bool = False, dataflow: Dataflow | None = None
 ) -> str | None:
-    """The checkpoint that the next start of a job goes on from, by its name; None for the beginning. `or_new`: that is where
-    the job has no checkpoint yet. `start_again`: that is where the job has come to its end, or its newest run has ended and
-    keeps nothing to go on from. Else raises `JobAlreadyFinished` or `CheckpointNotFound`, and `IncompatibleState` where what
-    has come to its end was not the `dataflow` that is to be started, which has never run. An older run's checkpoint behind a
-    newer run that has ended is never meant: what that one has published would be published once more."""
+    """The name of the checkpoint that the next start of a job goes on from; None for a start from the beginning. `or_new`
+    returns None if the job has no checkpoint yet. `start_again` returns None if the job has finished, or if its newest
+    run has ended and keeps no checkpoint. Otherwise these cases raise `JobAlreadyFinished` or `CheckpointNotFound`.
+    Raises `IncompatibleState` if another dataflow than `dataflow` has finished there: the one to be started has never
+    run. If a newer run has ended, no checkpoint of an older run is returned: a start from it would publish again what the
+    newer run has published."""
     name, ending = newest_in(store.folder)
     if ending is not None and (ending.finished or name is None):
         if start_again:
@@ -81,7 +84,7 @@ def _finished(ending: Ending) -> JobAlreadyFinished:
 
 
 def _check_dataflow(store: Store, ending: Ending, dataflow: Dataflow) -> None:
-    """Raises `IncompatibleState` where the run that has finished ran another dataflow than this one."""
+    """Raises `IncompatibleState` if the run that has finished ran another dataflow than this one."""
     gone, new = not_in(ending.dataflow, dataflow), not_in(dataflow, ending.dataflow)
     if not gone and not new:
         return
@@ -98,7 +101,7 @@ def _check_dataflow(store: Store, ending: Ending, dataflow: Dataflow) -> None:
 
 
 def _nothing_left(store: Store, ending: Ending) -> str:
-    """What a message says where the newest run of a job has ended before its input had, and keeps no checkpoint."""
+    """The text of a message about a job whose newest run has ended before its input had, and keeps no checkpoint."""
     saved = f"start from its savepoint, {ending.savepoint}, or " if ending.savepoint else ""
     return (
         f"there is no checkpoint of job {ending.job!r} in {store.url} to go on from: {ending}, and keeps none "
@@ -118,7 +121,7 @@ def _newest(store: Store, where: str, incarnations: list[int] | None = None) -> 
 
 
 def _above(store: Store) -> str:
-    """The folder of all jobs."""
+    """The folder that holds the folders of all jobs."""
     return store.url.rpartition("/")[0]
 
 
@@ -164,7 +167,7 @@ def _newest_of_all(url: str, job: str | None, options: Mapping[str, Any] | None)
 
 
 def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
-    """What a message says of a folder where something was not found."""
+    """The text of a message about the content of a folder in which something was not found."""
     folder = open_folder(url, options)
     claimed = [one for one in incarnations_in(folder) if owner_of(folder, one) is not None]
     if claimed:
@@ -186,7 +189,7 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
 
 
 def _is_complete(folder: Folder, slot: str) -> bool:
-    """Whether a slot holds a manifest."""
+    """True if a slot holds a manifest."""
     try:
         return holds_manifest(folder.read(slot))
     except FileNotFoundError:
@@ -201,7 +204,7 @@ def _jobs(url: str, options: Mapping[str, Any] | None) -> list[str]:
 
 
 def job_folders(url: str, options: Mapping[str, Any] | None = None) -> list[str]:
-    """The folders of the jobs in a checkpoint folder, or the one of a job itself."""
+    """The folders of the jobs in a checkpoint folder; for the folder of a job, that folder alone."""
     folder = open_folder(absolute(url), options)
     if job_in(folder) is not None:
         return [folder.url]

@@ -1,5 +1,5 @@
-"""The two calls of Hadoop that pyarrow does not offer: a rename that replaces nothing, a delete that spares what is not
-empty. Both go through libhdfs, which pyarrow has loaded already when it is HDFS that it speaks with."""
+"""Two calls of Hadoop that pyarrow does not offer: a rename that replaces nothing, and a delete that spares a folder that is
+not empty. Both go through libhdfs, which pyarrow has already loaded if the folder is in HDFS."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Hadoop:
         self._fs: Any = None
 
     def rename(self, path: str, to: str) -> bool:
-        """Whether the file has the other name now. It does not get it where there is one of that name."""
+        """Renames a file. Returns False, and leaves it as it is, if there is a file of the new name."""
         return bool(self._connected().hdfsRename(self._fs, path.encode(), to.encode()) == 0)
 
     def remove_if_empty(self, path: str) -> bool:
-        """Whether the folder was empty, and is gone."""
+        """Deletes a folder if it is empty. Returns True if it was deleted."""
         return bool(self._connected().hdfsDelete(self._fs, path.encode(), 0) == 0)
 
     def _connected(self) -> Any:
@@ -44,7 +44,7 @@ class Hadoop:
 
 
 def _places() -> Iterator[str]:
-    """Where pyarrow looks, in its order."""
+    """The paths at which pyarrow looks for libhdfs, in its order."""
     if folder := os.environ.get("ARROW_LIBHDFS_DIR"):
         yield os.path.join(folder, "libhdfs.so")
     yield "libhdfs.so"

@@ -1,9 +1,9 @@
-"""What runs leave behind in the folder of a job, and who removes it. A run sweeps its own incarnations at each restart
-and at its end. The next start removes what a killed run has left: once that start has claimed its incarnation, no
-commit under an earlier one succeeds any more, so a file that no manifest names will never be named. Manifests stay with
-all that they name: a later start may go on from them.
+"""Files that runs leave behind in the folder of a job, and their removal. A run sweeps its own incarnations at each restart
+and at its end. The next start removes what a killed run has left: once that start has claimed its incarnation, no commit
+under an earlier one succeeds any more, so a file that no manifest names will never be named. Manifests stay with all
+files that they name: a later start may go on from them.
 
-    <incarnation>/swept     made by a run in its first incarnation, when nothing is left behind of those before it
+    <incarnation>/swept     made by a run in its first incarnation, when earlier runs have nothing left behind
 
 So each start looks back to the newest of these marks, and not further.
 """
@@ -27,20 +27,20 @@ from tailrace.storage.slots import holds_manifest, is_barren, is_seal
 
 
 class Leftovers:
-    """Those in one folder, as one run sees them."""
+    """The leftovers in the folder of one job, as one run sees them."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._empty: dict[int, int] = {}
-        """Own incarnation -> how many sweeps in a row found nothing in it but its fence."""
+        """Own incarnation -> number of sweeps in a row that found nothing in it but its fence."""
         self.earlier_swept = False
-        """Whether nothing is left behind of earlier runs."""
+        """True if earlier runs have nothing left behind any more."""
 
     def of_this_run(self, incarnations: Sequence[int], needed: set[str], over: bool) -> list[str]:
-        """Names under own incarnations that are not among `needed`: state files, what workers have kept, manifests, their
-        marks, files half made; and files of inputs, when the run is `over`. An incarnation in which nothing is left is
-        looked at once more, for what a worker may still have written whose end was late, and then not again before the run
-        is over."""
+        """Names to delete under own incarnations: files that are not among `needed` (state files, files kept by workers,
+        manifests, their marks, and temporary files), and files of inputs when the run is `over`. An incarnation in which
+        nothing is left is looked at once more, because a worker that ended late may still have written to it. After that
+        it is skipped until the run is over."""
         gone = []
         for incarnation in incarnations:
             if self._empty.get(incarnation, 0) > 1 and not over:
@@ -54,9 +54,9 @@ class Leftovers:
         return gone
 
     def of_earlier_runs(self, incarnations: Sequence[int], run_of: Callable[[int], str | None]) -> list[str]:
-        """State files that no manifest names, what workers have kept, and files half made, under incarnations of runs that
-        can commit no more; and the files of inputs of runs that never had a checkpoint. Raises `CheckpointCorrupt` where a
-        manifest cannot be read: what it names is not known."""
+        """Names to delete under incarnations of runs that cannot commit any more: state files that no manifest names, files
+        kept by workers, temporary files, and the files of inputs of runs that never had a checkpoint. Raises
+        `CheckpointCorrupt` if a manifest cannot be read: the files that it names are then unknown."""
         names = [name for incarnation in incarnations for name in self.names(incarnation)]
         named: set[str] = set()
         for name in names:
@@ -91,16 +91,17 @@ class Leftovers:
         try:
             data = self._folder.read(name)
         except FileNotFoundError:
-            return None  # somebody has deleted it meanwhile, and with it what it names
+            return None  # its job has deleted it meanwhile, and with it the files that it names
         return data if holds_manifest(data) else None
 
     def _give_up_uploads(self, incarnations: set[int]) -> None:
-        """Gives up uploads that lost workers left in an object store: they have no name, and are paid for all the same."""
+        """Aborts uploads that lost workers have left in an object store. They have no name, and the user pays for them all
+        the same."""
         self._folder.give_up(lambda name: incarnation_of(name) in incarnations)
 
 
 def back_to_the_mark(incarnations: Sequence[int], marked: Callable[[int], bool]) -> Iterator[int]:
-    """These, the newest first, down to the first one with a mark."""
+    """The incarnations, newest first, down to and with the first one that is marked."""
     for incarnation in sorted(incarnations, reverse=True):
         yield incarnation
         if marked(incarnation):

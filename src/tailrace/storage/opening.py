@@ -11,7 +11,7 @@ from tailrace.storage.filesystem import Folder, LocalFolder, scheme_of
 
 
 def absolute(url: str) -> str:
-    """A URL or path that means the same in every process: local ones become absolute paths."""
+    """A URL or path that means the same in every process. Local ones become absolute paths."""
     if scheme_of(url) != "file":
         return url.rstrip("/")
     path = url

@@ -1,4 +1,4 @@
-"""The checkpoint that a job starts from: what there is around it in its folder, and what a restart must look up again."""
+"""The checkpoint that a job starts from: the other checkpoints in its folder, and the lookups that a restart must repeat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.storage.slots import numbers_in
 from tailrace.storage.store import Store
 
 Beside = tuple[str, Manifest | None]
-"""Another checkpoint of the folder, with its name; None for one that cannot be read."""
+"""Name and manifest of another checkpoint in the folder; None in place of a manifest that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -22,37 +22,37 @@ class Origin:
 
     manifest: Manifest
     folder: str
-    """The URL of the job's folder that it lies in."""
+    """The URL of the folder of the job that the checkpoint lies in."""
     path: str
-    """Its name there."""
+    """The name of the checkpoint in that folder."""
     later: tuple[Beside, ...] = ()
-    """The checkpoints after it in that folder."""
+    """The checkpoints in that folder that were committed after it."""
     marked: Callable[[], bool] = lambda: False
-    """Looks up whether it is marked as published by now: other starts from it may have marked it."""
+    """Looks up whether the checkpoint is marked as published by now: other starts from it may have marked it."""
     earlier: tuple[Beside, ...] = ()
-    """Those of its run before it that may have output which is not published."""
+    """Earlier checkpoints of the same run that may have output which is not published."""
 
     @property
     def is_needed(self) -> bool:
-        """Whether the hidden output of its run, and the traces of published output, must stay: others of its
-        checkpoints need them."""
+        """True if the hidden output of its run, and the traces of published output, must stay because other checkpoints of
+        the run need them."""
         run_id = self.manifest.run_id
         later, earlier = [one for _, one in self.later], [one for _, one in self.earlier]
         return awaits_output(later, run_id) or has_more(earlier, self.manifest)
 
     def own_path(self, store: Store | None) -> str:
-        """Its name, where it lies in the folder of the job that starts; empty where it does not."""
+        """The name of the checkpoint if it lies in the folder of the job that starts; else empty."""
         return self.path if store is not None and self.folder == store.url else ""
 
     def before(self, store: Store | None) -> list[str]:
-        """The checkpoints whose output is visible when its own is, where that job may mark them."""
+        """The checkpoints whose output is visible when the output of this one is, if the job that starts may mark them."""
         return [name for name, one in self.earlier if one is not None] if self.own_path(store) else []
 
 
 def origin_at(store: Store, path: str) -> Origin:
-    """The checkpoint of this name, or the savepoint. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
+    """The origin at the name of a checkpoint or savepoint. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
     manifest = store.manifest(path)
-    if path == SAVEPOINT:  # it stands alone; where a job has taken it, all output was visible before it was made
+    if path == SAVEPOINT:  # it stands alone; if a job has made it, all output was visible before
         return Origin(manifest, store.url, path, marked=lambda: not manifest.prepared)
     return Origin(
         manifest,
@@ -65,7 +65,7 @@ def origin_at(store: Store, path: str) -> Origin:
 
 
 def later(store: Store, name: str) -> list[Beside]:
-    """The checkpoints that were committed after this one and are there, the oldest first."""
+    """The existing checkpoints that were committed after this one, oldest first."""
     place = manifest_place(name)
     assert place is not None, name
     found: list[Beside] = []
@@ -76,7 +76,7 @@ def later(store: Store, name: str) -> list[Beside]:
 
 
 def earlier(store: Store, name: str, run_id: str) -> list[Beside]:
-    """The checkpoints of this run that were committed before this one and have output that may not be published, the oldest
+    """The checkpoints of this run that were committed before this one and have output that may not be published, oldest
     first. They may have the same output as this one."""
     place = manifest_place(name)
     assert place is not None, name
@@ -84,7 +84,7 @@ def earlier(store: Store, name: str, run_id: str) -> list[Beside]:
     for incarnation in reversed([one for one in store.incarnations() if one <= place[0]]):
         owner = store.owner(incarnation)
         if owner is not None and owner.run_id != run_id:
-            break  # the incarnations of a run come one after the other: who claims in between fences it
+            break  # the incarnations of a run follow each other: a claim in between fences the run
         numbers = numbers_in(store.folder, incarnation)
         read = _read(store, incarnation, [number for number in numbers if (incarnation, number) < place])
         found = [(each, one) for each, one in read if one is None or (one.prepared and one.run_id == run_id)] + found
@@ -107,15 +107,15 @@ class Claimed:
 
     incarnation: int
     path: str
-    """The name of the newest checkpoint; empty where there is none."""
+    """The name of the newest checkpoint; empty if there is none."""
     manifest: Manifest | None
     origin_published: bool
-    """Whether the checkpoint that the run has started from is marked as published by now."""
+    """True if the checkpoint that the run has started from is marked as published by now."""
 
 
 def claim_again(store: Store, run_id: str, origin_marked: Callable[[], bool] | None) -> Claimed:
-    """A claim for a restart of a run, and what it reads behind it: no earlier driver commits any more, so what it reads
-    stays true. Another start from the same origin may have published the origin's output."""
+    """A new claim for a restart of a run, and what it reads after it. No earlier driver commits any more, so what it reads
+    stays true. Another start from the same origin may have published the output of the origin."""
     incarnation = store.claim(run_id)
     found = store.latest()
     published = origin_marked is not None and origin_marked()

@@ -1,4 +1,4 @@
-"""Several requests to a store at once."""
+"""Parallel requests to a store."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ AT_ONCE = 8
 
 
 def at_once(function: Callable[[T], R], items: Iterable[T], name: str) -> list[R]:
-    """`function` of each item, several at a time in threads called `name`, and the results in order. The first error passes
-    through, once all others have come to their end. One after the other where no thread can be started, as when the exit of
-    the interpreter waits for the job."""
+    """The results of `function` for each item, in order. Calls it for several items at a time, in threads called `name`.
+    Passes on the first error, once all other calls have ended. Calls it for one item after the other if no thread can be
+    started, as when the exit of the interpreter waits for the job."""
     found = list(items)
     if len(found) < 2:
         return list(map(function, found))

@@ -1,4 +1,4 @@
-"""Who holds an incarnation, and whether that process still lives."""
+"""The process that holds an incarnation, and the check that it still lives."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ import msgspec
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What a claim holds."""
+    """The content of a claim."""
 
     job: str
     run_id: str
     host: str
     pid: int
     started: str
-    """When the process began, in whatever form its machine says it: with the pid it is unique on that machine."""
+    """Start time of the process, in the form that its machine reports: with the pid it is unique on that machine."""
     nonce: str = ""
-    """Tells one attempt to claim from every other."""
+    """A text that is different for every attempt to claim."""
     root: str = ""
-    """The folder of the job when this was written: a copy of it, beside the original, says another one."""
+    """The folder of the job when this was written. It differs from the folder of the claim if that is a copy."""
     term: int = 0
-    """How many coordinators of this run were lost before the one that claims."""
+    """Number of coordinators of this run that were lost before the one that claims."""
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process, as its owner text names it."""
+    """A process, as a claim names it."""
 
     host: str
     pid: int
     started: str
 
     def lives(self, owner: Owner) -> bool:
-        """Whether the owner's process lives, as far as it can be known: only on this host it can."""
+        """True if the owner's process is known to live. That can be known only for a process of this host."""
         return owner.host == self.host and started(owner.pid) == owner.started
 
 
 def this_process() -> ProcessId:
-    """The one that asks."""
+    """The process that calls this function."""
     return ProcessId(socket.gethostname(), os.getpid(), started(os.getpid()) or "")
 
 
 def started(pid: int) -> str | None:
-    """When a process of this machine began; None where there is none, or it has ended and waits to be collected."""
+    """Start time of a process of this machine; None if there is none, or if it has ended and waits to be collected."""
     if Path("/proc/self/stat").exists():
         try:
             text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
             return None
-        fields = text[text.rindex(")") + 2 :].split()  # the name before may hold anything
+        fields = text[text.rindex(")") + 2 :].split()  # the name of the program before it may hold any character
         return None if fields[0] in "ZX" else f"{fields[19]} {boot()}"
     done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, since = done.stdout.strip().partition(" ")
@@ -63,7 +63,7 @@ def started(pid: int) -> str | None:
 
 @cache
 def boot() -> str:
-    """What tells this start of the machine from every other, for all containers on it; nothing where it does not say."""
+    """A text that is unique for this start of the machine, the same in all its containers; empty if the machine has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

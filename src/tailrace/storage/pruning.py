@@ -1,16 +1,15 @@
-"""What dead runs have left in the folder of a job: their checkpoints, files, claims and seals. It goes on request (`tailrace
-prune`), and at each start of a job that wants it (`keep_runs`).
+"""Removal of what dead runs have left in the folder of a job: their checkpoints, files, claims and seals. It happens on
+request (`tailrace prune`), and at each start of a job with the setting `keep_runs`.
 
-The newest run is never touched, nor is what is behind it as long as it may go on from that: it has begun, and has no
-checkpoint of its own yet. Of the runs before it those stay that are wanted, the newest that have left a checkpoint, or the
-mark of their end. All others go, but for
+The newest run is never touched. Nor are earlier runs as long as the newest one may go on from them: it has begun, and has
+no checkpoint of its own yet. Of the runs before it that have left a checkpoint or the mark of their end, the newest stay,
+as many as the user requests. All other runs are deleted, except
 
 - each file that a manifest names which stays, whichever run has written it, and
-- files of inputs of runs that had a checkpoint: a later run, of whatever job, may have gone on from that, and reads them
-  still.
+- files of inputs of runs that had a checkpoint: a later run, of any job, may have gone on from it, and still reads them.
 
-Claims and seals keep old drivers from committing. Without them a driver that wakes up sees that its own claim is gone, or
-that a newer run has come to the end of its claim (`claims.Claims`): it commits nothing all the same.
+Claims and seals keep old drivers from committing. Without them a driver that wakes up notices that its own claim is gone,
+or that a newer run has completed its claim (`claims.Claims`): it commits nothing all the same.
 """
 
 from __future__ import annotations
@@ -37,33 +36,34 @@ from tailrace.storage.slots import holds_manifest, incarnations_in, is_barren, i
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the job, by what it has left."""
+    """One run of the job, described by the files it has left."""
 
     run_id: str
     incarnations: tuple[int, ...]
     manifests: tuple[str, ...]
     ended: bool
-    """Whether the mark of its end is there."""
+    """True if the mark of its end is there."""
 
     @property
     def counts(self) -> bool:
-        """Whether it has left a checkpoint, or its end. One that has not has published nothing."""
+        """True if the run has left a checkpoint, or its end. A run that has left neither has published nothing."""
         return self.ended or bool(self.manifests)
 
 
 @dataclass(frozen=True)
 class Surplus:
-    """What is to go."""
+    """The runs and files that are to be deleted."""
 
     runs: list[Run]
     names: list[str]
-    """In the order in which they are to be deleted: manifests before what they name, and claims last."""
+    """The files, in the order of deletion: manifests before the files they name, and claims last."""
     prepared: list[Prepared]
-    """Output of theirs, which nobody publishes any more where it is not visible."""
+    """Prepared output of these runs. If it is not visible, no run publishes it any more."""
 
 
 def runs_in(folder: Folder) -> list[Run]:
-    """The runs in the folder of a job, the oldest first. An incarnation whose claim cannot be read is a run of its own."""
+    """The runs in the folder of a job, oldest first. An incarnation whose claim cannot be read counts as a run of its
+    own."""
     found: dict[str, list[int]] = {}
     for incarnation in incarnations_in(folder):
         owner = owner_of(folder, incarnation)
@@ -79,28 +79,28 @@ def _run(folder: Folder, run_id: str, incarnations: list[int]) -> Run:
 
 
 def dead_in(runs: list[Run], keep: int, spare: Collection[str] = ()) -> list[Run]:
-    """Those of the runs in a folder that go, where the newest `keep` stay that have left something, with the newest of all,
-    and those called `spare`."""
+    """The runs in a folder that are to be deleted. The newest `keep` runs that have left something stay, as do the newest of
+    all and the runs with an id in `spare`."""
     stay = {run.run_id for run in [run for run in runs if run.counts][-keep:] + runs[-1:]}.union(spare)
     return [run for run in runs if run.run_id not in stay]
 
 
 def surplus_in(folder: Folder, keep: int, spare: Collection[str] = ()) -> Surplus:
-    """What dead runs have left and no manifest needs that stays. Raises `CheckpointCorrupt` where one of these cannot be
-    read: what it needs is not known."""
+    """The files that dead runs have left and that no remaining manifest needs. Raises `CheckpointCorrupt` if a remaining
+    manifest cannot be read: the files that it needs are then unknown."""
     runs = runs_in(folder)
     dead = dead_in(runs, keep, spare)
     needed = {name for one in _manifests(folder, [run for run in runs if run not in dead]) for name in _named_by(one)}
     names = [name for run in dead for name in _going(folder, run) if name not in needed]
     prepared: list[Prepared] = []
     for run in dead:
-        with contextlib.suppress(CheckpointCorrupt):  # it goes all the same
+        with contextlib.suppress(CheckpointCorrupt):  # its files are deleted all the same
             prepared += [each for one in _manifests(folder, [run]) for each in one.prepared]
     return Surplus(dead, sorted(names, key=_order), prepared)
 
 
 def check_settled(folder: Folder) -> None:
-    """Raises `ConfigError` where the newest run may live, and has no checkpoint of its own: it may go on from any other."""
+    """Raises `ConfigError` if the newest run may live and has no checkpoint of its own: it may go on from any other one."""
     runs = runs_in(folder)
     if not runs or runs[-1].counts or not runs[:-1]:
         return
@@ -117,8 +117,8 @@ def check_settled(folder: Folder) -> None:
 
 
 def _going(folder: Folder, run: Run) -> Iterator[str]:
-    """Every file of a run that goes, whatever manifests need. Where files of inputs stay, so do the claim and the seal: they
-    say whose these are, and that the run had a checkpoint."""
+    """Every file of a run that is to be deleted, without regard to what manifests need. If files of inputs stay, the claim
+    and the seal stay as well: they show which run the files belong to, and that it had a checkpoint."""
     begun = not all(is_barren(folder, incarnation) for incarnation in run.incarnations)
     for incarnation in run.incarnations:
         names = [entry.name for entry in folder.walk(str(incarnation))]

@@ -1,4 +1,5 @@
-"""Reads a checkpoint's state: which files, in which order, and only what is wanted. Unpickles nothing."""
+"""The reading of the state of a checkpoint: which files, in which order, and only the parts that a caller requests.
+Unpickles nothing."""
 
 from __future__ import annotations
 
@@ -28,24 +29,26 @@ from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part,
 from tailrace.state.paths import state_place
 
 _RANGE = 4 << 20
-"""Blocks that lie next to each other are read together, up to about so many bytes."""
+"""Approximate limit in bytes up to which blocks that lie next to each other are read together."""
 _FOR_GOOD = (CheckpointCorrupt, CheckpointNotFound, ConfigError, FileNotFoundError)
 
 
 class Readable(Protocol):
-    """What files are read from."""
+    """A store that files can be read from."""
 
     def size(self, name: str) -> int: ...
     def read_range(self, name: str, offset: int, length: int) -> bytes: ...
 
 
 def unreadable_for_good(error: Exception) -> bool:
-    """Whether what a reading has raised says that another one would fail as well."""
+    """True if another reading would fail with the same error: the data is damaged or missing, or the configuration is
+    wrong."""
     return isinstance(error, _FOR_GOOD)
 
 
 def load_index(store: Readable, name: str) -> Index:
-    """The index of a state file. Raises `CheckpointCorrupt`, also for one that is missing or lies in another one's place."""
+    """The index of a state file. Raises `CheckpointCorrupt`, also for a file that is missing or lies in another file's
+    place."""
     try:
         size = store.size(name)
         check_header(store.read_range(name, 0, HEADER_SIZE), name)
@@ -63,8 +66,8 @@ def _missing(name: str) -> CheckpointCorrupt:
 
 
 def _check_place(name: str, index: Index) -> Index:
-    """The index of the file with this name. A file in the place of another one has the same operators, as a rule, and right
-    checksums: state would be that of another moment. Raises `CheckpointCorrupt`."""
+    """The index, if it belongs to the file with this name. A file in the place of another one usually has the same
+    operators, and its checksums match, so a restore would take state of another moment. Raises `CheckpointCorrupt`."""
     place = state_place(name)
     written = (index.incarnation, index.checkpoint, index.slot)
     if place is not None and place[:3] != written:
@@ -76,7 +79,7 @@ def _check_place(name: str, index: Index) -> Index:
 
 
 def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
-    """The indexes of the files that a checkpoint wrote itself. Raises `CheckpointCorrupt` for one that is not this
+    """The indexes of the files that a checkpoint wrote itself. Raises `CheckpointCorrupt` for a file that is not this
     checkpoint's."""
     indexes = {}
     for file in manifest.files:
@@ -102,18 +105,19 @@ def read_state(
     logs: bool = True,
     worker: int | None = None,
 ) -> Iterator[Part]:
-    """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which they are to
-    be taken. Holds one range of blocks in memory at a time. With `tables` blocks of these only, and no records in flight:
-    for somebody who looks at state, and restores nothing. `held` are the files of which everything is there already, by uid
-    and key group: where the chain of a group goes on from these, only what is behind them comes; else `AnewOf`, and all of
-    it. Without `logs` no records in flight come. With `worker`, of what barriers have overtaken, those come that its own
-    channels had: on their way to it, or waiting in it."""
+    """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which a restore
+    applies them. Holds one range of blocks in memory at a time. With `tables`, yields no blocks of other tables and no
+    records in flight: for a caller that looks at state and restores nothing. `held` names the files that the caller has
+    applied already, by uid and key group. If the chain of a group goes on from these files, only the files behind them
+    are read; else `AnewOf` is yielded, and then all of the group. Without `logs`, yields no records in flight. With
+    `worker`, yields of the records that barriers have overtaken only those of that worker's own channels: on their way to
+    it, or waiting in it."""
     had = _Had({} if held is None else held)
     indexes = own_indexes(store, manifest)
     needed: dict[str, dict[str, set[int]]] = {}
-    """File -> uid -> key groups that it holds a part of."""
+    """File -> uid -> key groups of which the file holds a part."""
     first: dict[str, list[tuple[str, int]]] = {}
-    """File -> key groups whose chain begins there."""
+    """File -> key groups whose chain begins with it."""
     for file, index in list(indexes.items()):
         for log in index.logs if tables is None and logs else ():
             if _is_wanted(log, wanted, worker):
@@ -141,20 +145,21 @@ def read_state(
         if not full.issuperset(begun):
             uid, group = next(one for one in begun if one not in full)
             raise CheckpointCorrupt(f"{name} is damaged: it lacks the whole of key group {group} of {uid!r}")
-    # Chains are in the order of time, and so are the files: one pass over them keeps every chain's order.
+    # Chains are in order of time. Files are sorted by time, so one pass over them keeps the order of every chain.
     for name in sorted(needed, key=lambda n: (indexes[n].incarnation, indexes[n].checkpoint)):
         yield from _blocks(store, name, indexes[name], needed[name], tables)
 
 
 class _Had:
-    """What somebody holds, and what of it counts."""
+    """Files that the caller holds already, and the check which of them still count."""
 
     def __init__(self, held: Mapping[str, Mapping[int, tuple[str, ...]]]) -> None:
         self._held = held
         self._stale = {(uid, group) for uid, groups in held.items() for group in groups}
 
     def behind(self, uid: str, group: int, chain: tuple[str, ...]) -> tuple[str, ...]:
-        """The files of a chain that are to be read: those behind what is held, or all."""
+        """The files of a chain that are to be read: the files behind the held ones, or the whole chain if it does not begin
+        with the held ones."""
         held = self._held.get(uid, {}).get(group, ())
         if not held or chain[: len(held)] != held:
             return chain
@@ -162,12 +167,12 @@ class _Had:
         return chain[len(held) :]
 
     def anew(self) -> Iterator[AnewOf]:
-        """The key groups whose chain does not go on from what is held, or that have none any more."""
+        """The held key groups whose chain does not go on from the held files, or that have no chain any more."""
         return (AnewOf(uid, group) for uid, group in sorted(self._stale))
 
 
 def _is_wanted(log: ChannelLog, wanted: Mapping[str, tuple[int, int]], worker: int | None) -> bool:
-    """Whether records in flight are read."""
+    """True if the records of a log are to be read."""
     channel = log.channel
     if worker is None or not log.overtaken:
         return channel.target in wanted
@@ -175,12 +180,12 @@ def _is_wanted(log: ChannelLog, wanted: Mapping[str, tuple[int, int]], worker: i
 
 
 def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[LogOf]:
-    """The records in flight in one channel. The operator that restores them knows which of them are its own."""
+    """The records in flight in one channel. The operator that restores them picks its own among them."""
     read: tuple[str, int] | None = None
     data = b""
     for piece in log.pieces:
         file = _file_of(piece, name, index)
-        if read != (file, piece.offset):  # several pieces may be of one frame
+        if read != (file, piece.offset):  # several pieces may belong to one frame
             try:
                 data = store.read_range(file, piece.offset, piece.length)
             except FileNotFoundError as error:
@@ -253,13 +258,13 @@ def _table(part: OperatorPart, block: BlockRef, name: str) -> TableInfo:
 
 
 def read_logs(store: Readable, name: str, index: Index) -> Iterator[LogOf]:
-    """The records in flight that a file has, or refers to."""
+    """The records in flight that a file holds or refers to."""
     for log in index.logs:
         yield from _log(store, name, index, log)
 
 
 def read_placed(store: Readable, placed: Placed) -> bytes:
-    """What a sink has prepared and a state file holds. Raises `CheckpointCorrupt`."""
+    """Prepared output of a sink that a state file holds. Raises `CheckpointCorrupt`."""
     try:
         data = store.read_range(placed.file, placed.offset, placed.length)
     except FileNotFoundError as error:
@@ -273,7 +278,7 @@ def read_placed(store: Readable, placed: Placed) -> bytes:
 
 
 def verify(store: Readable, manifest: Manifest) -> None:
-    """Reads every block that a restore of the whole checkpoint would read, and what sinks have prepared. Raises
+    """Reads every block that a restore of the whole checkpoint would read, and all prepared output of sinks. Raises
     `CheckpointCorrupt`."""
     everything = {
         part.uid: (0, manifest.max_parallelism)

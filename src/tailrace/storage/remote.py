@@ -16,9 +16,9 @@ from tailrace.storage.hadoop import Hadoop
 from tailrace.storage.parallel import at_once
 
 PART_BYTES = 8 << 20
-"""A file is uploaded in parts of this size. S3 takes 10,000 of them."""
+"""Size in bytes of the parts in which a file is uploaded. S3 takes 10,000 of them."""
 _CONFLICTS = 5
-"""So often a create is tried again that S3 refuses because another one is going on."""
+"""Number of times that a create is tried again when S3 refuses it because another create is under way."""
 
 _PROTOCOLS = {
     "s3": "s3",
@@ -35,7 +35,8 @@ _PACKAGES |= {"abfs": ("adlfs", "pip install adlfs"), "hdfs": ("pyarrow", "pip i
 
 
 def check_scheme(url: str, what: str) -> None:
-    """Raises `ConfigError` for a path or URL at which there can be no folder; `what` would be kept there."""
+    """Raises `ConfigError` for a path or URL with a scheme that is not supported. `what` names the things that would be kept
+    there."""
     scheme = scheme_of(url)
     if scheme != "file" and scheme not in _PROTOCOLS:
         known = ", ".join(f"{one}:" for one in ("file", *_PROTOCOLS))
@@ -73,7 +74,7 @@ def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
 
 
 def _without_values(text: str, options: Mapping[str, Any]) -> str:
-    """What a library says, without what the user has given to it: that may be secret."""
+    """The text of an error of a library, without the values of the options that the user has given: they may be secret."""
     for value in options.values():
         if isinstance(value, Mapping):
             text = _without_values(text, value)
@@ -95,7 +96,7 @@ def _options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _FsspecFolder(Folder):
-    """What the two have in common."""
+    """The common base of folders in object stores and in HDFS."""
 
     def __init__(self, url: str, fs: Any, root: str) -> None:
         self.url = url.rstrip("/")
@@ -103,7 +104,7 @@ class _FsspecFolder(Folder):
         self.root = root.rstrip("/")
 
     def path_of(self, name: str) -> str:
-        """How fsspec calls a name."""
+        """The path of a name, as fsspec takes it."""
         return f"{self.root}/{name}" if name else self.root or "/"
 
     def read(self, name: str) -> bytes:
@@ -131,7 +132,7 @@ class _FsspecFolder(Folder):
         entries: set[Entry] = set()
         for info in found:
             full = info["name"].strip("/")
-            if full.startswith(inside):  # not so for the folder's own marker, or a file of that name
+            if full.startswith(inside):  # False for the folder's own marker, and for a file of the folder's name
                 folder = info["type"] == "directory"
                 entries.add(Entry(prefix + full[len(inside) :], folder, 0 if folder else int(info["size"] or 0)))
         return sorted(entries)
@@ -151,10 +152,10 @@ class _FsspecFolder(Folder):
 class ObjectFolder(_FsspecFolder):
     """A prefix in an object store.
 
-    A conditional write makes `create` atomic. S3 answers 412 to a PUT with `If-None-Match: *` where the key exists, and
-    409 where another conditional PUT is under way. Google compares the generation with 0, Azure refuses a blob that is
-    not to be overwritten. Stores that speak S3 without knowing the condition ignore it, and an old botocore drops it:
-    hence `checked`.
+    A conditional write makes `create` atomic. S3 answers 412 to a PUT with `If-None-Match: *` if the key exists, and 409
+    if another conditional PUT is under way. Google compares the generation with 0. Azure refuses to overwrite a blob if
+    the request forbids it. Some stores with the interface of S3 ignore the condition, and an old botocore drops it: hence
+    `checked`.
     """
 
     def __init__(self, url: str, fs: Any, root: str, kind: str) -> None:
@@ -190,12 +191,12 @@ class ObjectFolder(_FsspecFolder):
         prefix = prefix and f"{prefix}/"
         for key, upload in list(open_uploads(self.fs, bucket, prefix)):
             if wanted(key.removeprefix(prefix)):
-                with contextlib.suppress(FileNotFoundError):  # completed, or given up by somebody else
+                with contextlib.suppress(FileNotFoundError):  # completed, or aborted by another process
                     self.fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
 
 
 def open_uploads(fs: Any, bucket: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """Multipart uploads to S3 that nobody has completed: (key, how S3 calls it)."""
+    """Multipart uploads to S3 that are not completed: (key, upload id)."""
     at: dict[str, str] = {}
     while True:
         page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **at)
@@ -203,12 +204,12 @@ def open_uploads(fs: Any, bucket: str, prefix: str) -> Iterator[tuple[str, str]]
             yield one["Key"], one["UploadId"]
         going_on = (("KeyMarker", "NextKeyMarker"), ("UploadIdMarker", "NextUploadIdMarker"))
         before, at = at, {name: page[next_one] for name, next_one in going_on if page.get(next_one)}
-        if not page.get("IsTruncated") or at == before:  # a store that does not go on would say the same for ever
+        if not page.get("IsTruncated") or at == before:  # a store that ignores markers repeats its page for ever
             return
 
 
 def _answer(error: BaseException) -> tuple[int, str]:
-    """The answer of S3: (status, code)."""
+    """The answer of S3 in an error: (status, code); (0, "") if the error holds none."""
     response = getattr(error.__cause__, "response", None)
     if not isinstance(response, dict):
         return 0, ""
@@ -219,8 +220,8 @@ def _answer(error: BaseException) -> tuple[int, str]:
 class HadoopFolder(_FsspecFolder):
     """A folder in HDFS.
 
-    pyarrow's move deletes a file that is in the way, so it cannot serve `create`. Hadoop's own rename does not replace a
-    file; the name node decides that atomically. It is called through libhdfs (`hadoop`).
+    The move of pyarrow deletes a file that is in the way, so it cannot serve `create`. The rename of Hadoop does not
+    replace a file; the name node decides that atomically. It is called through libhdfs (`hadoop`).
     """
 
     def __init__(self, url: str, fs: Any, root: str, hadoop: Hadoop | None = None) -> None:
@@ -256,7 +257,7 @@ class HadoopFolder(_FsspecFolder):
     def _delete(self, path: str) -> None:
         try:
             super()._delete(path)
-        except OSError:  # pyarrow does not always say that it is not there
+        except OSError:  # for a missing file pyarrow does not always raise FileNotFoundError
             if self.fs.exists(path):
                 raise
 
@@ -269,7 +270,7 @@ class HadoopFolder(_FsspecFolder):
 
 
 class _Upload:
-    """A file of fsspec. In an object store it is there when it is closed, and not before."""
+    """A file of fsspec that is being written. In an object store it appears when it is closed, and not before."""
 
     def __init__(self, folder: _FsspecFolder, name: str) -> None:
         self._folder, self._name = folder, name
@@ -283,7 +284,7 @@ class _Upload:
 
     def discard(self) -> None:
         if not self._file.closed:
-            with contextlib.suppress(Exception):  # it may never have begun
+            with contextlib.suppress(Exception):  # the upload may never have begun
                 if hasattr(self._file, "discard"):
                     self._file.discard()
                     self._file.closed = True  # or it would complete itself when it is collected

@@ -1,13 +1,14 @@
-"""Folders for data that lives no longer than its process: state on disk. Later processes remove those of killed ones.
+"""Folders for data that lives no longer than its process, such as state on disk. Later processes remove the folders of
+killed ones.
 
     <temporary folder>/tailrace-scratch-<host>-<boot>-<own>         the folder
-    <temporary folder>/tailrace-scratch-<host>-<boot>-<own>.lock    held by its process
+    <temporary folder>/tailrace-scratch-<host>-<boot>-<own>.lock    locked by its process
 
-The process holds a lock of the operating system (flock) on the file beside its folder, from before the folder is made until
-after it is gone, and nobody can keep that lock beyond its end, however that comes. So a process that gets the lock
-knows that the owner has ended: it need not trust a process number, which may be another process's by now. A machine
-that shares the temporary folder with others may not see their locks, so each removes only what was made under its own
-name, or since its own start.
+The process holds a lock of the operating system (flock) on the file beside its folder, from before the folder is made
+until after it is gone. The lock ends with the process, however the process ends. So a process that gets the lock knows
+that the owner has ended. It need not rely on a process number, which may belong to another process by now. A machine that
+shares the temporary folder with other machines may not see their locks. So each removes only folders that were made under
+its own host name, or since its own start.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _LOCK = re.compile(r"(tailrace-scratch-([0-9a-f]{8})-([0-9a-f]{8})-[0-9a-f]{12})
 
 
 class Scratch:
-    """A folder of this process, and its alone. `base` is where (None: the machine's folder for temporary files). Raises
-    `OSError` where none can be made."""
+    """A folder that only this process uses. `base` is the folder to make it in (None: the machine's folder for temporary
+    files). Raises `OSError` if none can be made."""
 
     def __init__(self, base: str | None = None) -> None:
         self.path = ""
@@ -47,7 +48,7 @@ class Scratch:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 locked = _take(handle, lock)
-            except OSError:  # there are no locks on this filesystem: nobody will know when the folder is left behind
+            except OSError:  # this filesystem has no locks: if the folder is left behind, no process will remove it
                 os.unlink(lock)
                 os.close(handle)
                 self.path = tempfile.mkdtemp(prefix="tailrace-scratch-", dir=base)
@@ -64,7 +65,7 @@ class Scratch:
         raise OSError(f"no folder for temporary files could be made in {base}")
 
     def close(self) -> None:
-        """Deletes the folder with all that is in it."""
+        """Deletes the folder with all its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._handle >= 0:
             if not os.path.lexists(self.path):  # else a later start tries again
@@ -75,12 +76,13 @@ class Scratch:
 
 
 def remove_abandoned(base: str | None = None) -> list[str]:
-    """Deletes the folders of processes of this machine and user that have ended without doing so. Returns their paths."""
+    """Deletes the folders of processes of this machine and user that have ended without deleting them. Returns their
+    paths."""
     removed = []
     with contextlib.suppress(OSError):
         base = base if base is not None else tempfile.gettempdir()
         for path in list(_of_this_machine(base)):
-            with contextlib.suppress(OSError):  # another user's, or somebody else removes it at this moment
+            with contextlib.suppress(OSError):  # another user's, or another process removes it at this moment
                 if _remove(path):
                     removed.append(path)
     return removed
@@ -102,7 +104,7 @@ def _remove(path: str) -> bool:
         if not stat.S_ISREG(made.st_mode) or made.st_uid != os.getuid() or not _take(handle, lock):
             return False
         if os.path.lexists(path):
-            shutil.rmtree(path)  # goes through no link
+            shutil.rmtree(path)  # follows no link
         os.unlink(lock)  # last: what could not be removed is found again
         return True
     finally:
@@ -110,7 +112,8 @@ def _remove(path: str) -> bool:
 
 
 def _take(handle: int, lock: str) -> bool:
-    """Whether the lock is ours, and is that of the name: a file that was removed meanwhile locks nothing."""
+    """Tries to lock the file. True if the lock is taken, and the file still has its name: a file that was removed meanwhile
+    locks nothing."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -122,6 +125,6 @@ def _take(handle: int, lock: str) -> bool:
 
 
 def _machine() -> tuple[str, str]:
-    """The name of this machine, and its start, in short."""
+    """Short hashes of the name of this machine and of its current start."""
     host, booted = (hashlib.sha256(text.encode()).hexdigest()[:8] for text in (socket.gethostname(), boot()))
     return host, booted

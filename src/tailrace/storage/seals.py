@@ -1,4 +1,4 @@
-"""Seals: how a claim keeps earlier drivers of its job from committing. See `store` for why that is so."""
+"""Seals: how a claim keeps earlier drivers of its job from committing. `store` explains why it works."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from tailrace.storage.filesystem import Folder
 from tailrace.storage.slots import SEAL, behind, incarnations_in, numbers_in
 
 _SEALS = 1000
-"""So many commits of an earlier driver may come before its seal."""
+"""Largest number of commits of an earlier driver that may come before its seal."""
 
 
 def seal_before(folder: Folder, incarnation: int) -> None:
-    """Nobody commits any more under an incarnation before this one."""
+    """Seals every incarnation before this one: no driver commits under them any more."""
     for earlier in reversed([i for i in incarnations_in(folder) if i < incarnation]):
         _seal(folder, earlier, incarnation)
         if folder.exists(ready_mark(earlier)):
-            break  # its run has sealed everything before it
+            break  # its run has sealed every incarnation before it
     with contextlib.suppress(FileExistsError):
         folder.create(ready_mark(incarnation), b"ready\n")
 
 
 def _seal(folder: Folder, incarnation: int, by: int) -> None:
-    """Takes the manifest slot that comes next. Done when a seal has the last taken slot: a slot whose old manifest is
-    deleted meanwhile is no end. Each try is behind the one before, whatever is listed."""
+    """Seals an incarnation: takes the manifest slot that comes next. It is done when a seal has the last taken slot. A slot
+    whose old manifest is deleted meanwhile is not the end. Each try takes a slot behind the one of the try before,
+    whatever the listing shows."""
     following = 0
     for _ in range(_SEALS):
         numbers = numbers_in(folder, incarnation)
@@ -43,7 +44,7 @@ def _seal(folder: Folder, incarnation: int, by: int) -> None:
 
 
 def _in_slot(folder: Folder, incarnation: int, number: int) -> bytes:
-    """The content of a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
+    """The content of a slot; empty if its job has deleted it meanwhile, because a later slot is taken."""
     try:
         return folder.read(manifest_name(incarnation, number))
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""The slots of a job's folder, and what may have one: a manifest, a seal, or a pointer to the slot behind a gap.
+"""The manifest slots in the folder of a job, and their content: a manifest, a seal, or a pointer to the slot behind a gap.
 
-See `store` for how slots are taken.
+`store` describes how slots are taken.
 
 Invariant L5: a start from the newest checkpoint goes on from the last one that any run of the job has committed, or from
-nothing: behind the mark of an end (`state.ending`) nothing older is found, and only the dataflow that has ended is told that
-it has finished (`finding`).
+nothing: behind the mark of an end (`state.ending`) nothing older is found, and a start reports that the job has finished
+only if its dataflow is the one that has ended (`finding`).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from tailrace.storage.filesystem import Folder
 from tailrace.storage.processes import Owner
 
 SEAL = b"tailrace-seal "
-"""How a manifest slot begins behind which there is nothing."""
+"""First bytes of a slot with a seal. No slot comes behind it."""
 POINTER = b"tailrace-next "
-"""How one begins that says which slot comes behind it; that number follows."""
+"""First bytes of a slot with a pointer. The number of the slot that comes behind it follows."""
 _POINTED = re.compile(re.escape(POINTER) + rb"(\d+)\n")
 
 
 def holds_manifest(data: bytes) -> bool:
-    """Whether this is what a manifest slot holds that is a checkpoint's; it may be damaged."""
+    """True if a slot with this content holds the manifest of a checkpoint, which may be damaged."""
     return not data.startswith((SEAL, POINTER))
 
 
 def pointed_to(data: bytes) -> int | None:
-    """The slot to which this pointer points; None where it is none."""
+    """The slot to which a pointer points; None if the content is no pointer."""
     found = _POINTED.fullmatch(data)
     return None if found is None else int(found[1])
 
 
 def is_seal(folder: Folder, name: str) -> bool:
-    """Whether this is a manifest slot, and a seal has it."""
+    """True if this is the name of a manifest slot, and a seal has the slot."""
     if manifest_place(name) is None:
         return False
     try:
@@ -56,24 +56,24 @@ def is_seal(folder: Folder, name: str) -> bool:
 
 
 def is_barren(folder: Folder, incarnation: int) -> bool:
-    """Whether there was no manifest when the next run claimed, so that nobody has gone on from this incarnation: a seal is
-    in the first slot, or in the one to which that points."""
+    """True if the incarnation had no manifest when the next run claimed, so that no run has gone on from it: a seal is in
+    the first slot, or in the slot to which the first one points."""
     try:
         first = folder.read(manifest_name(incarnation, 0))
     except FileNotFoundError:
-        return False  # deleted behind a manifest
+        return False  # a manifest or pointer, deleted because a later slot is taken
     to = pointed_to(first)
     return first.startswith(SEAL) if to is None else is_seal(folder, manifest_name(incarnation, to))
 
 
 def behind(number: int, data: bytes) -> int:
-    """The slot that comes behind one, by what has it."""
+    """The slot that comes behind a slot with this number and content."""
     to = pointed_to(data)
     return number + 1 if to is None else to
 
 
 def job_in(folder: Folder) -> str | None:
-    """The name of the job whose folder this is, as its newest claim says it."""
+    """The name of the job whose folder this is, from its newest claim that can be read; None if there is none."""
     for incarnation in reversed(incarnations_in(folder)):
         owner = owner_of(folder, incarnation)
         if owner is not None:
@@ -88,7 +88,7 @@ def incarnations_in(folder: Folder) -> list[int]:
 
 
 def owner_of(folder: Folder, incarnation: int) -> Owner | None:
-    """Who has claimed an incarnation, if that can be read."""
+    """The content of the claim of an incarnation; None if it is missing or cannot be read."""
     try:
         return msgspec.json.decode(folder.read(claim_name(incarnation)), type=Owner)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -96,7 +96,7 @@ def owner_of(folder: Folder, incarnation: int) -> Owner | None:
 
 
 def numbers_in(folder: Folder, incarnation: int | None) -> list[int]:
-    """The manifest slots that are taken in an incarnation; None: in the folder itself."""
+    """The numbers of the manifest slots that are taken in an incarnation; with None, in the folder itself."""
     return _numbers(_files(folder, incarnation))
 
 
@@ -110,18 +110,18 @@ def _numbers(files: list[str]) -> list[int]:
 
 
 class Newest(NamedTuple):
-    """The newest thing that runs have left behind them in a folder: a checkpoint, or the mark of an end."""
+    """The newest thing that runs have left in a folder: a checkpoint, or the mark of an end."""
 
     manifest: str | None
-    """The newest checkpoint that a start may go on from; None where there is none, or a newer run has ended and keeps
-    none: a start from an older run's would publish once more what that one has published."""
+    """The newest checkpoint that a start may go on from. None if there is none, or if a newer run has ended and keeps none:
+    a start from an older run's checkpoint would publish again what the newer run has published."""
     ending: Ending | None = None
-    """The mark of the run that is the newest one to have left anything, where it has left one."""
+    """The mark of the end of the newest run that has left anything; None if that run has left no mark."""
 
 
 def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> Newest:
-    """The newest checkpoint, or end. `barren` gets the incarnations that have neither: their runs have published nothing.
-    Raises `CheckpointCorrupt` for a mark that cannot be read."""
+    """The newest checkpoint, or the mark of the newest end. Appends to `barren` the incarnations that have neither: their
+    runs have published nothing. Raises `CheckpointCorrupt` for a mark that cannot be read."""
     for incarnation in reversed(incarnations_in(folder) if incarnations is None else incarnations):
         found = _newest_of(folder, incarnation)
         if found is not None:
@@ -132,8 +132,8 @@ def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: lis
 
 
 def _newest_of(folder: Folder, incarnation: int) -> Newest | None:
-    """What an incarnation has left; None where it is nothing. Its job may delete a checkpoint meanwhile. Then it has a newer
-    one, or has marked its end before, and the folder is listed once more."""
+    """The newest thing that an incarnation has left; None if it has left nothing. Its job may delete a checkpoint meanwhile.
+    Then the job has a newer one, or has marked its end before, so the folder is listed again."""
     gone: set[int] = set()
     while True:
         files = _files(folder, incarnation)
@@ -153,5 +153,5 @@ def _newest_of(folder: Folder, incarnation: int) -> Newest | None:
 
 
 def listed(names: list[str]) -> str:
-    """These names in a message: the first ten."""
+    """The first ten of these names, as a text for a message."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,6 +1,6 @@
-"""Spill files: where a loop's feedback waits that has no room in memory, and what workers keep that has none.
+"""Spill files: a place for feedback of a loop, and for sent frames kept by workers, that have no room in memory.
 
-Nothing in them outlives the process: checkpoints make feedback durable, and what is kept is made again. The files have no
+Nothing in them outlives the process: checkpoints make feedback durable, and kept frames are made again. The files have no
 name, so nothing stays behind, however the process ends.
 """
 
@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, NoReturn
 from tailrace.errors import InternalError, TailraceError
 
 SEGMENT_BYTES = 64 << 20
-"""A file is given back to the disk as a whole, when nothing in it is needed any more."""
+"""Size in bytes at which a new file is begun. A file is given back to the disk as a whole, when none of its bytes are needed
+any more."""
 
 
 class Segment:
-    """One file."""
+    """One spill file."""
 
     __slots__ = ("end", "file", "live")
 
@@ -25,7 +26,7 @@ class Segment:
         self.file = file
         self.end = 0
         self.live = 0
-        """How many references to it are not released."""
+        """Number of references to it that are not released."""
 
 
 class Ref(NamedTuple):
@@ -41,7 +42,7 @@ class SpillFiles:
     """
 
     def __init__(self, folder: str | None = None, what: str = "feedback", segment_bytes: int = SEGMENT_BYTES) -> None:
-        """`what` is in it, in words, for errors."""
+        """`what` names the spilled data in the text of errors."""
         self.folder = folder
         self.what = what
         self.held = 0
@@ -51,11 +52,12 @@ class SpillFiles:
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return len(self._segments)
 
     def append(self, data: bytes) -> Ref:
-        """Stores bytes. Raises `TailraceError` where the folder has no room or is not there."""
+        """Stores bytes, and returns the reference to them. Raises `TailraceError` if the folder has no room or is
+        missing."""
         segment = self._current
         if segment is None or segment.end >= self._segment_bytes:
             segment = self._next()
@@ -63,7 +65,7 @@ class SpillFiles:
         while view:
             try:
                 written = os.pwrite(segment.file.fileno(), view, at)
-            except OSError as error:  # its bytes lie behind the end, and the next ones overwrite them
+            except OSError as error:  # the bytes written so far lie behind the end, and the next append overwrites them
                 self._failed(error)
             view, at = view[written:], at + written
         ref = Ref(segment, segment.end, len(data))
@@ -73,7 +75,7 @@ class SpillFiles:
         return ref
 
     def read(self, ref: Ref) -> bytes:
-        """The stored bytes."""
+        """The bytes of a reference."""
         parts: list[bytes] = []
         at, end = ref.offset, ref.offset + ref.length
         while at < end:
@@ -90,7 +92,7 @@ class SpillFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def release(self, ref: Ref) -> None:
-        """The bytes are not needed any more."""
+        """Releases a reference: its bytes are not needed any more."""
         segment = ref.segment
         segment.live -= 1
         self.held -= ref.length
@@ -103,7 +105,7 @@ class SpillFiles:
             self._remove(segment)
 
     def close(self) -> None:
-        """Gives everything back to the disk."""
+        """Gives all files back to the disk."""
         for segment in list(self._segments):
             self._remove(segment)
         self._current = None

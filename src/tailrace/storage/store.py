@@ -5,25 +5,26 @@
     <folder>/<job>/<incarnation>/<n>.published            all that this manifest has prepared was published
     <folder>/<job>/<incarnation>/chk-<n>/w<slot>-<e>.state
     <folder>/<job>/<incarnation>/ready                    every earlier incarnation is sealed
-    <folder>/<job>/<incarnation>/closed                   the job has ended and said so
+    <folder>/<job>/<incarnation>/closed                   the job has ended and released its name
     <folder>/<job>/<incarnation>/ended                    how its run has ended, where no checkpoint says where to go on
     <folder>/<job>/<incarnation>/swept                    nothing is left behind of earlier runs (`leftovers`)
 
-Fencing. The manifest slots of an incarnation are taken one after the other, and each by one only. They begin with slot 0.
-Behind a manifest in slot n comes n + 1; where the next checkpoint has another number m, the slot that comes next is taken
-with a pointer, `tailrace-next <m>`, and m comes behind that. The driver that claims an incarnation seals every earlier
-one: it takes the slot that comes next there, with a text that is neither. So from then on a commit of the earlier
-driver fails. Only then it reads the newest manifest. So no commit of an earlier driver is missed, and none comes later.
-(Before manifests had the numbers of their checkpoints they were 0, 1, 2, ..., which is the same without pointers.)
+Fencing. The manifest slots of an incarnation are taken one after the other, and each only once. They begin with slot 0.
+Behind a manifest in slot n comes n + 1. If the next checkpoint has another number m, its driver takes slot n + 1 with a
+pointer, `tailrace-next <m>`, and m comes behind that. The driver that claims an incarnation seals every earlier one: it
+takes the slot that comes next there with a seal, which is neither manifest nor pointer. From then on a commit of the
+earlier driver fails. Only then the new driver reads the newest manifest. So it misses no commit of an earlier driver, and
+none comes later. (Before manifests had the numbers of their checkpoints, slots were counted 0, 1, 2, ..., which is the
+same without pointers.)
 
 Invariant L1: of two drivers that use one manifest slot, exactly one succeeds.
 Invariant L2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
-Invariant L3: `latest` after `claim` gives every commit that has succeeded under an earlier incarnation its due: it returns
-the last of them.
+Invariant L3: `latest` after `claim` returns the last commit that has succeeded under an earlier incarnation.
 Invariant L6: of two coordinators of one run, the one that was given up as lost never fences its successor.
-Claims, seals and `ready` are never deleted by us. Where somebody else has deleted seals, or the whole folder, L1 and L2 hold
-all the same for a driver that commits under what it has claimed itself: it looks whether its claim is there and its own, and
-after its commit whether anybody has come to the end of a newer claim.
+
+Only `prune` deletes claims, seals and `ready`, for dead runs. If seals or the whole folder were deleted, L1 and L2 still
+hold for a driver that commits under its own claim. Before its commit it checks that its claim is there and unchanged, and
+after it that no other driver has completed a newer claim.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
 def folder_name(job: str) -> str:
-    """The folder of a job. A plain name (small letters, digits, `_`, `-`) is its own folder. Any other gets a hash of it
-    at its end, so that two jobs never share a folder, also where upper and lower case are one."""
+    """The name of the folder of a job. A plain name (small letters, digits, `_`, `-`) is used as it is. Any other name gets
+    a hash of it appended, so that two jobs never share a folder, even on a filesystem that ignores upper and lower case."""
     if _PLAIN.fullmatch(job):
         return job
     readable = re.sub(r"[^a-z0-9_-]+", "_", job.lower())[:60].strip("_") or "job"
@@ -83,10 +84,10 @@ def folder_name(job: str) -> str:
 
 
 class Store:
-    """The checkpoints of the job `job` under a path or URL. Opening it touches nothing.
+    """The checkpoints of the job `job` under a path or URL. A new store object reads and writes nothing.
 
-    Names are relative to the job's folder. Every method may be called from any thread, `claim`, `commit`, `release` and
-    `sweep` from one at a time. An error of the filesystem comes out as it is: the operation may be done or not.
+    Names are relative to the job's folder. Every method may be called from any thread; `claim`, `commit`, `release` and
+    `sweep` from one at a time. An error of the filesystem is raised as it is: the operation may be done or not.
     """
 
     def __init__(
@@ -106,20 +107,20 @@ class Store:
         self.storage_options = storage_options
         self._claims = Claims(self.folder, job, process, nonce)
         self._barren: set[int] = set()
-        """Incarnations under which there is no manifest, and never will be one."""
+        """Incarnations that have no manifest, and never will have one."""
         self._leftovers = Leftovers(self.folder)
         self._lingering: set[str] = set()
-        """Manifests that are to be deleted, and may still be there."""
+        """Manifests that are to be deleted, and may still be there after a failure."""
 
     @classmethod
     def at(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
-        """The store whose job folder is at a path or URL, to read from it."""
+        """The store whose job folder is at a path or URL, for reading."""
         folder = open_folder(url, storage_options)
         return cls(url, job_in(folder) or folder.url.rpartition("/")[2], storage_options, folder=folder)
 
     @property
     def url(self) -> str:
-        """The job's folder."""
+        """The URL or path of the job's folder."""
         return self.folder.url
 
     def url_of(self, name: str) -> str:
@@ -127,11 +128,11 @@ class Store:
         return self.folder.url_of(name)
 
     def local_path(self) -> str | None:
-        """The job's folder as a path of this machine, where it is one."""
+        """The job's folder as a path of this machine; None if it is not local."""
         return self.url if isinstance(self.folder, LocalFolder) else None
 
     def make(self) -> None:
-        """Makes the job's folder, where folders are made. Raises `ConfigError` where nothing can be kept in it."""
+        """Makes the job's folder, if the filesystem has folders. Raises `ConfigError` if nothing can be kept in it."""
         try:
             self.folder.make()
         except OSError as error:
@@ -148,49 +149,50 @@ class Store:
         return incarnations_in(self.folder)
 
     def owner(self, incarnation: int) -> Owner | None:
-        """Who has claimed an incarnation, if that can be read."""
+        """The content of the claim of an incarnation; None if it is missing or cannot be read."""
         return owner_of(self.folder, incarnation)
 
     def holder(self, incarnation: int) -> Holder:
-        """Who has claimed an incarnation."""
+        """The run and the process that have claimed an incarnation, as far as the claim can be read."""
         return self._claims.holder(incarnation)
 
     def live_holder(self) -> Holder | None:
-        """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
+        """The holder of the newest incarnation, if its process lives on this host and has not released it; else None."""
         return self._claims.live_holder()
 
     def claim(self, owner: str, takeover: bool = False) -> int:
-        """A new incarnation for the run `owner`; nobody can commit under an older one once this has returned.
+        """A new incarnation for the run `owner`. Once this has returned, no driver can commit under an older one.
 
-        Called again, it is a restart of the same run. Raises `ConfigError` where another live job of this host has the
-        name, unless `takeover`; `Fenced` at a restart when another run has taken over.
+        A second call is a restart of the same run. Raises `ConfigError` if another live job of this host has the name,
+        unless `takeover`; `Fenced` at a restart if another run has taken over.
         """
         return self._claims.claim(owner, takeover)
 
     @property
     def term(self) -> int:
-        """How many coordinators of the run were lost before the one that this store is for."""
+        """Number of coordinators of the run that were lost before the one that uses this store."""
         return self._claims.term
 
     def hold(self, run_id: str, term: int = 0) -> None:
-        """Another process of this run has claimed for it, and this one goes on: what it does is done under these claims.
+        """Takes over the claims of another process of this run: this process works under them from now on.
 
-        `term` is how many coordinators of the run were lost before. One of them may still run somewhere: once this one has
-        claimed, that one claims, commits and removes nothing more.
-        Raises `CheckpointsRemoved` where there is none."""
+        `term` is the number of coordinators of the run that were lost before. One of them may still run somewhere: once
+        this process has claimed, that coordinator claims, commits and removes nothing more. Raises `CheckpointsRemoved`
+        if the run has no claim.
+        """
         self._claims.hold(run_id, term)
 
     def release(self, incarnation: int) -> None:
-        """The job has ended: its name may be used again."""
+        """Releases the name of the job at its end: another run may use it."""
         self._claims.release(incarnation)
 
     # Manifests.
 
     def commit(self, incarnation: int, after: int, number: int, data: bytes, needs: Iterable[str] = ()) -> str:
-        """Makes the manifest of checkpoint `number`, and with it the checkpoint real: its name. The commit before it under
-        this incarnation was that of `after`, 0 where there was none. Done twice with the same bytes it is done once.
-        Raises `Fenced` where a slot is taken, and `CheckpointsRemoved` where a file is gone that the checkpoint `needs`,
-        or our claim; after any other error the checkpoint may be committed or not, and only a new claim can tell."""
+        """Commits checkpoint `number`: makes its manifest, and returns the name of that. `after` is the number of the commit
+        before it under this incarnation, 0 if there was none. A second call with the same bytes has no further effect.
+        Raises `Fenced` if a slot is taken, and `CheckpointsRemoved` if a file that the checkpoint `needs`, or the claim
+        of this driver, is gone. After any other error the checkpoint may be committed or not; only a new claim finds out."""
         name = manifest_name(incarnation, number)
         self._claims.check_ours(incarnation)
         self._check_there(incarnation, needs)
@@ -199,13 +201,13 @@ class Store:
         if following != number:
             taken.append(manifest_name(incarnation, following))
             self._put(taken[-1], POINTER + b"%d\n" % number, name)
-        if self._put(name, data, name):  # else whoever has claimed since we made it has found it
+        if self._put(name, data, name):  # else made by an earlier try: a newer driver has found it
             self._check_nobody_newer(incarnation, number, taken)
         return name
 
     def _put(self, slot: str, data: bytes, name: str) -> bool:
-        """Takes a slot on the way to the manifest `name`. False where we have done so already, at a try that seemed to
-        fail."""
+        """Takes a slot on the way to the manifest `name`. Returns False if an earlier try that seemed to fail has taken it
+        with the same content. Raises `Fenced` for other content."""
         try:
             self.folder.create(slot, data)
             return True
@@ -218,8 +220,8 @@ class Store:
             return False
 
     def _check_there(self, incarnation: int, needs: Iterable[str]) -> None:
-        """Every file that a manifest is to name, with one look at each folder. A newer driver removes those that no manifest
-        names."""
+        """Checks that every file is there that a manifest is going to name, with one listing of each folder. A newer driver
+        removes files that no manifest names. Raises `Fenced`, `CheckpointsRemoved`."""
         wanted: dict[str, set[str]] = {}
         for name in needs:
             wanted.setdefault(name.rpartition("/")[0], set()).add(name)
@@ -239,8 +241,9 @@ class Store:
             )
 
     def _check_nobody_newer(self, incarnation: int, number: int, taken: list[str]) -> None:
-        """If a newer driver has come to the end of its claim, its seal is behind our manifest, which it has read then. Or it
-        was in the slot of our commit, and somebody has removed it: nobody has seen our manifest, which goes."""
+        """Checks after a commit that no newer driver has missed it. If a newer driver has completed its claim, its seal is
+        normally behind this manifest, and it has read the manifest. Otherwise its seal was in the slot of this manifest
+        and was deleted: no driver has read this manifest, so it is deleted. Raises `Fenced` then."""
         newer = self._claims.newer(incarnation)
         if newer is None or self._is_sealed(manifest_name(incarnation, number + 1)):
             return
@@ -254,17 +257,17 @@ class Store:
             return False
 
     def latest(self) -> tuple[str, Manifest] | None:
-        """The newest committed manifest with its name; None also where a newer run has ended and keeps none. Raises
-        `CheckpointCorrupt` for one that cannot be read."""
+        """The newest committed manifest with its name. None if there is none, or if a newer run has ended and keeps none.
+        Raises `CheckpointCorrupt` for a manifest that cannot be read."""
         barren: list[int] = []
         found, _ = newest_in(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
         held = self._claims.held
-        self._barren.update(one for one in barren if held and one < held[-1])  # sealed, and so for good
+        self._barren.update(one for one in barren if held and one < held[-1])  # sealed, so they stay without a manifest
         return None if found is None else (found, self.manifest(found))
 
     def manifest(self, name: str) -> Manifest:
-        """The manifest of this name, without prepared output that is known to be published: readers may have moved its
-        files meanwhile. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
+        """The manifest of this name, without prepared output that is known to be published, because readers may have moved
+        its files meanwhile. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
         try:
             data = self.folder.read(name)
         except FileNotFoundError as error:
@@ -284,8 +287,9 @@ class Store:
         return found
 
     def _check_place(self, name: str, found: Manifest) -> None:
-        """A copy under a later number would be the newest checkpoint, and the job would go back without a word. (A number
-        below that of the checkpoint is from when slots were counted.)"""
+        """Checks that a manifest lies under its own name. A copy under a later number would count as the newest checkpoint,
+        and the job would go back without an error. (A number below the number of the checkpoint is from the time when
+        slots were counted.) Raises `CheckpointCorrupt`."""
         if (found.kind == "savepoint") != (name == SAVEPOINT):
             raise CheckpointCorrupt(
                 f"{self.url_of(name)} holds a {found.kind}: somebody has renamed or copied it. Move it back, or away"
@@ -301,27 +305,27 @@ class Store:
             )
 
     def is_published(self, name: str) -> bool:
-        """Whether this manifest is marked: all its prepared output was published."""
+        """True if the manifest is marked as published: all its prepared output was published."""
         return self.folder.exists(published_mark(name))
 
     def mark_published(self, name: str) -> None:
-        """Marks the manifest: all its prepared output was published."""
+        """Marks the manifest as published: all its prepared output was published."""
         with contextlib.suppress(FileExistsError):
             self.folder.create(published_mark(name), b"published\n")
 
     def mark_ended(self, incarnation: int, ending: Ending) -> None:
-        """Notes how the run has ended that holds this incarnation, its newest. Done twice it is done once."""
+        """Notes how a run has ended, in its newest incarnation. A second call has no effect."""
         with contextlib.suppress(FileExistsError):
             self.folder.create(ended_mark(incarnation), encode_ending(ending))
 
     # Files.
 
     def writer(self, name: str) -> Writer:
-        """Begins a file."""
+        """Begins a file, and returns its writer."""
         return self.folder.writer(name)
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
+        """The content of a whole file."""
         return self.folder.read(name)
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
@@ -329,12 +333,13 @@ class Store:
         return self.folder.read_range(name, offset, length)
 
     def size(self, name: str) -> int:
-        """The size of a file."""
+        """The size of a file in bytes."""
         return self.folder.size(name)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files; what is missing is fine. Manifests go first, and before all else those that an earlier call could
-        not delete, since later manifests may have kept files of theirs: none is left behind without its files."""
+        """Deletes files; missing ones are ignored. Manifests are deleted first, and with them the manifests that an earlier
+        call could not delete, because the files to delete may be files that these name. So no manifest is left behind
+        without its files."""
         names = list(names)
         manifests = {name for name in names if manifest_place(name) is not None}
         first = self._lingering = self._lingering | manifests
@@ -349,14 +354,14 @@ class Store:
         """Every file under an incarnation."""
         return self._leftovers.names(incarnation)
 
-    # What is left behind.
+    # Leftovers.
 
     def sweep(self, before: int, needed: Iterable[str] = ()) -> list[str]:
-        """Deletes what this run has left under its incarnations below `before`: state files and manifests that are not
-        among `needed`, and files half made. Of earlier runs it deletes, once, state files that no manifest names, files half
-        made, and inputs of those that never had a checkpoint. No claim goes, and no seal. Own files of inputs
-        (`<incarnation>/inputs`) are needed as long as the run lasts: they go only where `before` is above every incarnation
-        of it, as it is at the end. Returns the names."""
+        """Deletes what this run has left under its incarnations below `before`: state files and manifests that are not among
+        `needed`, and temporary files. Once, it also deletes what earlier runs have left: state files that no manifest
+        names, temporary files, and inputs of runs that never had a checkpoint. It deletes no claim and no seal. Own files
+        of inputs (`<incarnation>/inputs`) are needed as long as the run lasts: they are deleted only if `before` is above
+        every incarnation of the run, as it is at the end. Returns the names of the deleted files."""
         over = all(held < before for held in self._claims.held)
         own = [held for held in self._claims.held if held < before]
         gone = self._leftovers.of_this_run(own, set(needed), over) if own else []
@@ -369,8 +374,8 @@ class Store:
         return gone
 
     def prune(self, keep: int, spare: Collection[str] = ()) -> Surplus:
-        """Deletes what dead runs have left, but for the newest `keep` of them that have left something, and those called
-        `spare`: see `pruning`. Returns what is gone."""
+        """Deletes what dead runs have left, except the newest `keep` of the runs that have left something, and the runs with
+        an id in `spare`: see `pruning`. Returns what was deleted."""
         found = surplus_in(self.folder, keep, spare)
         claims = [name for name in found.names if is_fence(name)]
         self.delete(name for name in found.names if not is_fence(name))
@@ -380,19 +385,20 @@ class Store:
         return found
 
     def dead(self, keep: int, spare: Collection[str] = ()) -> list[str]:
-        """The runs of which `prune` leaves nothing."""
+        """The ids of the runs of which `prune` leaves nothing."""
         return [run.run_id for run in dead_in(runs_in(self.folder), keep, spare)]
 
     def mark_swept(self) -> None:
-        """Notes that sinks have removed hidden output of earlier runs, too: the next start need not look there."""
+        """Notes that sinks have removed the hidden output of earlier runs, too: the next start need not look there."""
         if self._claims.held and self._leftovers.earlier_swept:
             with contextlib.suppress(FileExistsError):
                 self.folder.create(swept_mark(self._claims.held[0]), b"swept\n")
 
     def abandoned(self, dead: Collection[str] = ()) -> list[str]:
-        """Earlier runs that may have left output under cover which nobody will publish. Not those with a checkpoint whose
-        output may not be published yet: a start from it does that, unless they are `dead`. Nor those of another folder: this
-        one may be a copy, and a job that goes on in the original may live."""
+        """Ids of earlier runs that may have left hidden output which no run will publish. Runs with a checkpoint whose
+        output may not be published yet are excluded, because a start from it publishes that output, unless they are
+        `dead`. Runs of another folder are excluded: this folder may be a copy, and a job that goes on in the original may
+        live."""
         runs: dict[str, bool] = {}
         pruned = [one for one in self.incarnations() if dead and self._run_of(one) in dead]
         for incarnation in sorted({*self._unswept(), *pruned}):
@@ -406,7 +412,7 @@ class Store:
         return sorted(run for run, may_go in runs.items() if may_go)
 
     def _unswept(self) -> list[int]:
-        """Incarnations of earlier runs, back to that of the newest one that has swept what was before it."""
+        """Incarnations of earlier runs, newest first, back to the newest one whose run has swept what was before it."""
         earlier = [one for one in self.incarnations() if one < self._claims.held[0]]
         return list(back_to_the_mark(earlier, lambda one: self.folder.exists(swept_mark(one))))
 
@@ -422,7 +428,7 @@ class Store:
             except CheckpointNotFound:
                 continue  # a seal, or a pointer
             except CheckpointCorrupt:
-                return True  # nobody can say
+                return True  # unknown
         return False
 
     def _is_here(self, root: str) -> bool:

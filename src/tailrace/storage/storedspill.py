@@ -1,8 +1,9 @@
-"""A spill in the storage of checkpoints, so that no disk of a worker's machine has to hold what it keeps of what it sent.
+"""A spill in the storage of checkpoints, for frames that a worker has sent and keeps: no disk of its machine has to hold
+them.
 
-What comes is gathered into parts of some megabytes, and a thread makes a file of each: no frame waits for a store by itself.
-Where the store is slower than the worker, or out of reach for a while, `append` waits. Nothing in these files outlives the
-attempt. What a worker leaves behind that was killed goes with the next sweep (`storage.leftovers`).
+Appended bytes are gathered into parts of some megabytes, and a thread makes a file of each part: no single frame waits
+for the store. If the store is slower than the worker, or out of reach for a while, `append` waits. Nothing in these files
+outlives the attempt. The next sweep deletes the files of a worker that was killed (`storage.leftovers`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from tailrace.storage.filesystem import Folder
 
 PART_BYTES, LEAST_BYTES = 8 << 20, 64 << 10
 BEHIND = 2
-"""So many parts may wait for their files."""
+"""Largest number of parts that wait for their files."""
 PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Seconds between the first tries; the last pause comes again and again."""
+"""Seconds between tries; the last pause is repeated."""
 
 T = TypeVar("T")
 
 
 def part_bytes(memory: int) -> int:
-    """How large the parts are beside so much memory: those that wait, the one that is gathered and the one that was read
-    last take half of it more."""
+    """The size of a part, in bytes, for a spill that is used beyond `memory` bytes. The parts that wait, the part that is
+    gathered and the part that was read last take half of `memory` in addition."""
     return max(LEAST_BYTES, min(PART_BYTES, memory // 8))
 
 
 def pauses_within(seconds: float) -> tuple[float, ...]:
-    """The pauses between tries where a store may be out of reach for so many seconds in all."""
+    """The pauses between tries, for a store that may be out of reach for this many seconds in all."""
     found: list[float] = []
     for pause in chain(PAUSES, repeat(PAUSES[-1])):
         left = seconds - sum(found)
@@ -46,19 +47,19 @@ def pauses_within(seconds: float) -> tuple[float, ...]:
 
 
 class SpillFile:
-    """What becomes one file, or is one."""
+    """A part of a stored spill: one file, or bytes that become one."""
 
     __slots__ = ("checksum", "data", "end", "live", "made", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.data: bytes | bytearray | None = bytearray()
-        """None: it is in its file only."""
+        """The bytes of the part; None if only its file holds them."""
         self.end = 0
         self.live = 0
-        """How many references to it are not released."""
+        """Number of references to it that are not released."""
         self.made = False
-        """Whether there may be a file."""
+        """True if there may be a file."""
         self.checksum = 0
 
 
@@ -69,8 +70,8 @@ class StoredRef(NamedTuple):
 
 
 class StoredSpill:
-    """A spill in a folder of the storage. Its files begin with `prefix`, which nobody else has. `what` is in it, in words.
-    What fails is tried again after these `pauses`, in seconds.
+    """A spill in a folder of the storage. Names of its files begin with `prefix`, which no other spill has. `what` names the
+    spilled data in the text of errors. A request that fails is tried again after these `pauses`, in seconds.
 
     Invariant: of a part that is full, and has no live reference, no file stays; `held` is the sum of the live references'
     lengths.
@@ -91,16 +92,17 @@ class StoredSpill:
         self._current: SpillFile | None = None
         self._full: set[SpillFile] = set()
         self._last: tuple[SpillFile, bytes] | None = None
-        """The part that was read last, and what is in it: frames are wanted mostly in order."""
+        """The part that was read last, with its bytes: frames are mostly read in order."""
         self._error: str | None = None
-        """Why a file could not be made."""
+        """The reason why a file could not be made; None if there is none."""
         self._closed = threading.Event()
         self._room = threading.Semaphore(BEHIND)
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def append(self, data: bytes) -> StoredRef:
-        """Stores bytes. Raises `TailraceError` where the storage has refused earlier ones for too long."""
+        """Stores bytes, and returns the reference to them. Raises `TailraceError` if the storage has refused earlier ones
+        for too long."""
         part = self._current
         if part is None:
             self._numbers += 1
@@ -123,7 +125,7 @@ class StoredSpill:
         return ref
 
     def read(self, ref: StoredRef) -> bytes:
-        """The stored bytes. Raises `TailraceError` where the storage does not give them."""
+        """The bytes of a reference. Raises `TailraceError` if the storage does not return them."""
         part, offset, length = ref
         data = part.data
         if data is None:
@@ -133,7 +135,7 @@ class StoredSpill:
         return bytes(memoryview(data)[offset : offset + length])
 
     def release(self, ref: StoredRef) -> None:
-        """The bytes are not needed any more."""
+        """Releases a reference: its bytes are not needed any more."""
         part = ref.part
         part.live -= 1
         self.held -= ref.length
@@ -145,7 +147,7 @@ class StoredSpill:
         self._forget(part)
 
     def close(self) -> None:
-        """Nothing of it is needed any more. Its files are deleted beside whatever comes next."""
+        """Closes the spill. A thread deletes its files while the worker goes on."""
         self._closed.set()
         for part in list(self._full):
             self._forget(part)
@@ -155,7 +157,7 @@ class StoredSpill:
             self._todo.put(None)
 
     def settle(self) -> None:
-        """Waits until the storage has been told everything, once this is closed."""
+        """Waits until all requests to the storage are done, once the spill is closed."""
         if self._thread is not None:
             self._thread.join()
 
@@ -183,7 +185,7 @@ class StoredSpill:
         return data
 
     def _tried(self, ask: Callable[[], T]) -> T:
-        """Asks the storage again and again, for a while."""
+        """Repeats a request to the storage until it succeeds, for a while."""
         for pause in self._pauses:
             try:
                 return ask()
@@ -216,10 +218,10 @@ class StoredSpill:
             self._room.release()
 
     def _create(self, part: SpillFile, data: bytes) -> None:
-        with contextlib.suppress(FileExistsError):  # by a try that seemed to have failed: nobody else has such names
+        with contextlib.suppress(FileExistsError):  # an earlier try has made it, and seemed to fail
             self._folder.create(part.name, data)
 
     def _delete(self, part: SpillFile) -> None:
         if part.made:
-            with contextlib.suppress(Exception):  # out of reach: the next sweep finds it
+            with contextlib.suppress(Exception):  # out of reach: the next sweep deletes the file
                 self._folder.delete([part.name])
