@@ -12,7 +12,7 @@ Every message has a fixed size and the two sides take turns, so neither ever sto
 arrives out of turn is a refusal. The only exception follows from the order: the acceptor may speak right behind its OK,
 and what the dialer then receives with it is `leftover`.
 
-*Reflection.* A proof names the role of the one who made it, so a proof made by an acceptor is never good for a dialer,
+*Reflection.* A proof names the role of its maker, so a proof made by an acceptor is never good for a dialer,
 and the other way round; a peer that shows us our own nonce is refused. *Replay.* Each proof covers both nonces, and
 each side has its own drawn anew for every connection by the driver of these machines.
 
@@ -74,7 +74,7 @@ class HandshakeRefused(ProtocolViolation):
 class _Half:
     """The common part of both halves: turns, sizes, and the end of it."""
 
-    _may_follow: bool  # may the peer's last message of the handshake be followed at once by something else?
+    _may_follow: bool  # the peer may send something else right behind its last message of the handshake
 
     def __init__(self, token: bytes, nonce: bytes) -> None:
         if len(token) < TOKEN_MIN:
@@ -180,7 +180,7 @@ class Acceptor(_Half):
     def __init__(self, token: bytes, nonce: bytes) -> None:
         super().__init__(token, nonce)
         self._expected = _HELLO_SIZE
-        self._theirs: bytes | None = None  # the dialer's nonce, once it has said hello
+        self._theirs: bytes | None = None  # the dialer's nonce, once its first message is here
 
     def _glance(self) -> None:
         if self._theirs is not None:
