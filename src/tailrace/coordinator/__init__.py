@@ -10,5 +10,5 @@ and the simulator.
 - `output`: what of the output is published, and which manifests say so.
 - `loops`: waves through loop nests, and their ends.
 - `stats`: how checkpoints went.
-- `view`: what users see of all that: progress and slices.
+- `view`: progress and slices, as users see them.
 """

@@ -77,7 +77,7 @@ class WorkerLost(Message, frozen=True):
 
 
 class KnownHistory(Message, frozen=True):
-    """A survivor's answer to `WorkerLost`: its copy of the lost worker's history, and what it has received from it."""
+    """A survivor's answer to `WorkerLost`: its copy of the lost worker's history, and the records that have come from it."""
 
     slice: int
     history: Gained

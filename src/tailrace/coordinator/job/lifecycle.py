@@ -23,7 +23,7 @@ from tailrace.errors import InternalError
 
 
 class JobStatus(Enum):
-    """Where a job stands."""
+    """The states of a job."""
 
     CREATED = "CREATED"
     STARTING = "STARTING"
@@ -39,7 +39,7 @@ class JobStatus(Enum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing comes after it."""
+        """True if no state comes after it."""
         return not EDGES[self]
 
     def __str__(self) -> str:
@@ -68,8 +68,8 @@ ENDS: dict[JobStatus, JobStatus] = {
     JobStatus.FAILING: JobStatus.FAILED,
     JobStatus.CANCELLING: JobStatus.CANCELLED,
 }
-"""States in which only the leaving of the workers is awaited, and what comes then. FINISHING joins them once sinks have
-published."""
+"""The states in which the job only waits for its workers to leave, with the final state after each. FINISHING joins them
+once sinks have published."""
 
 
 def moved(start: JobStatus, finish: JobStatus) -> JobStatus:

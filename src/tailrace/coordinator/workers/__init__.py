@@ -3,5 +3,5 @@
 - `roster`: slots, epochs, signs of life. `places`: the Spark jobs that run processes.
 - `standbys`, `standby_placement`: processes that wait, and whose state each of them holds.
 - `replacements`, `takeovers`: a lost worker is replaced while the others go on: decisions, and what is known for them.
-- `failovers`: what became of each loss, for people.
+- `failovers`: the result of each loss, for users.
 """
