@@ -223,8 +223,7 @@ class Roster:
         return self.lost(index, f"the Spark task of worker {index} ended {how}") if wanted else []
 
     def move(self, launches: Collection[Start]) -> Decisions:
-        """Moves workers and standbys of these starts elsewhere: ends the starts that are the newest of their place, and
-        begins others."""
+        """Moves workers and standbys of these starts elsewhere, if they hold a place now: ends them, and starts others."""
         decided: Decisions = []
         for standby in self.standbys.all:
             if standby.connected and standby.start in launches:
