@@ -222,7 +222,7 @@ class Coordinator:
             case Gained() | KnownHistory() | Severed() | Restored() | ReplayDone():
                 self._of_replacing(index, message, now)
             case Ack() if self.course.ending:
-                self.actions.append(Delete([message.file]))  # sent before the worker heard of the end
+                self.actions.append(Delete([message.file]))  # sent before the worker knew of the end
             case Ack():
                 self.course.do(self.durability.ack(index, message, now, self.course.flowing), now)
             case Declined():
@@ -294,7 +294,7 @@ class Coordinator:
         self.durability.output.origin_published()
 
     def claim_failed(self, reason: str, now: int, kind: FailureKind = FailureKind.STORE) -> None:
-        """Takes the failure of a claim. `kind` decides whether the storage is asked again (STORE). It is not, where another
+        """Takes the failure of a claim. `kind` decides whether another request follows (STORE). It is not, where another
         start has taken the job over (FENCED), or where the storage's content cannot be read (STATE)."""
         self.durability.claims.answered()
         if not self.course.ending:

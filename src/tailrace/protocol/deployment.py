@@ -112,7 +112,7 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     finished: bool = False
     metrics: dict[str, float] = {}
     waits_for: str = ""
-    """The reason why its last step did nothing (`task.idle.Reason`); empty where the step did something."""
+    """The reason why its last step did nothing (`task.subtask.idleness.Reason`); empty where the step did something."""
     unsent_bytes: int = 0
     """Bytes that it has emitted and for which its output channels have no credit."""
     inputs: list[InputTime] = []
@@ -120,7 +120,7 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The duration of a step that had not come back at the last sign of life of the process. It is not in `busy_micros`.
     The coordinator knows it from a `Heartbeat`: a worker reports between steps."""
     age_micros: int = 0
-    """The age of the other figures. The coordinator sets it when it is asked for figures."""
+    """The age of the other figures. The coordinator sets it when the figures are requested."""
 
     @property
     def worked_micros(self) -> int:
@@ -142,7 +142,7 @@ class Progress(Message, frozen=True):
     """Bytes that have gone to other workers since the newest complete checkpoint. The worker keeps them for replacements of
     those workers."""
     phases: dict[int, str] = {}
-    """The phase (`PHASES`) of each checkpoint that the worker was asked for and has not made durable."""
+    """The phase (`PHASES`) of each checkpoint that the worker was requested to take and has not made durable."""
 
 
 class SubtasksFinished(Message, frozen=True):

@@ -73,7 +73,7 @@ class WorkerLost(Message, frozen=True):
     checkpoint: int
     """The checkpoint that the replacement restores; 0: that with which all workers have begun."""
     turn: int = 0
-    """The number of the question. The coordinator asks anew when another worker is lost meanwhile."""
+    """The number of the question. The coordinator sends a new question when another worker is lost meanwhile."""
 
 
 class KnownHistory(Message, frozen=True):

@@ -6,7 +6,7 @@ standby                            coordinator
                                <-  StandBy(plan)         read the plan, import what it needs
    StandsBy                    ->
                                <-  Hold(checkpoint)      after each complete one: read the state of these slices in it
-   StateHeld(checkpoint)            ->
+   StateHeld(checkpoint)       ->
                                <-  TakeSlot(slot)        a worker is lost
    Hello(slot, place)          ->                        on the same link
                                <-  Welcome(epoch)        and what follows for each worker that holds a slot

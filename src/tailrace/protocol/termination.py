@@ -2,8 +2,8 @@
 
     worker                                     coordinator
     Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with the frames counted
-    EventTimeMoved(nest, watermark, live)           ->                  event time has moved on where it comes into the
-                                           nest here <-  StartWave(nest, wave, time)
+    EventTimeMoved(nest, watermark, live)  ->                  event time has moved on where it enters the nest
+                                           <-  StartWave(nest, wave, time)
     (each task cuts, and counts what is between its cut and the cuts of its senders)
     WaveReport(nest, wave, facts)          ->                  every task of the nest here has completed the wave
                                            <-  Release(nest, wave, times)        leaves may let event time pass
@@ -115,7 +115,7 @@ class ScopeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     where all are idle or there is none. An operator further in may not yet have received what its entry has already
     sent."""
     content: int = MAX_TIME
-    """The smallest timestamp recorded on channels into them; `MAX_TIME` where there is none."""
+    """The smallest timestamp recorded on channels into these operators; `MAX_TIME` where there is none."""
     released: int | None = None
     """The smallest time up to which the scope's leaves here had let event time go at their cuts. None where all of them are
     idle, or none is here: leaves of the outermost scope are not in the nest."""

@@ -238,7 +238,7 @@ class Checkpoints:
     # What.
 
     def claimed(self, manifest: Manifest | None, path: str) -> None:
-        """Takes the newest manifest of this run, if there is any, with a new incarnation of the job."""
+        """Begins a new incarnation of the job. `manifest` is the newest of this run, if there is any."""
         self._unanswered = set()
         if manifest is not None:
             self.adopt(manifest, path, read=True)

@@ -15,9 +15,9 @@ class IncarnationClaims:
         self.under_way = False
         """True while the job waits for a new incarnation: nothing is deployed meanwhile."""
         self.due_at: int | None = None
-        """The time at which the storage is to be asked, where it has not been yet."""
+        """The time at which a request is to go to the storage, where none has gone yet."""
         self.asked_at: int | None = None
-        """The time at which the storage was asked, where it has not answered yet."""
+        """The time of the request to the storage, where it has not answered yet."""
         self._used = False
         """True if anything was deployed under the incarnation that the job holds."""
 
@@ -37,7 +37,7 @@ class IncarnationClaims:
             self.under_way, self.due_at = True, at
 
     def ask(self, now: int) -> bool:
-        """True if the storage is to be asked now; it counts as asked then."""
+        """True if a request is to go to the storage now; it counts as sent then."""
         if self.due_at is None or now < self.due_at:
             return False
         self.due_at, self.asked_at = None, now

@@ -114,7 +114,7 @@ class Durability:
         return [Claim()] if self.claims.ask(now) else []
 
     def claim_failed(self, reason: str, kind: FailureKind, now: int) -> Decisions:
-        """Takes the failure of a claim. Where the storage could not be reached, it is asked once more."""
+        """Takes the failure of a claim. Where the storage could not be reached, another request is scheduled."""
         what = f"no new incarnation could be claimed in the storage of checkpoints: {reason}"
         if kind is not FailureKind.STORE:
             return [Cause(what, kind)]
@@ -192,7 +192,8 @@ class Durability:
 
     def make_way(self, now: int, *, final: bool) -> Decisions:
         """Gives up checkpoints under way for a stop, except one whose manifest is on its way. `final`: also the last one of
-        the job, which is taken anew. Requests of checkpoints that were not begun get the stop's checkpoint."""
+        the job, which is taken anew. Requests of checkpoints that were not begun get the
+        stop's checkpoint; requests of savepoints that were not begun end without one."""
         decided: Decisions = []
         if self.checkpoints is None:
             return decided

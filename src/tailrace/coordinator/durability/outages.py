@@ -1,7 +1,7 @@
 """Places that the job needs and that are out of reach: since when, why, and when they are tried again.
 
 A failure because the storage of checkpoints or the place of a sink cannot be reached is no failure of the job. The
-coordinator tries again after pauses that grow, whatever the restart strategy says, until a try succeeds or the job's
+coordinator tries again after pauses that grow, whatever the restart strategy is, until a try succeeds or the job's
 patience is over.
 """
 

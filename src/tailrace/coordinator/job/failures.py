@@ -42,7 +42,7 @@ class Reaction(Enum):
     RESTART = "a restart"
     """The job starts again from its newest checkpoint, where its restart strategy allows it; else it fails."""
     MOVE = "a restart that does not count"
-    """The job starts again from its newest checkpoint, whatever the restart strategy says: nothing has failed."""
+    """The job starts again from its newest checkpoint, whatever the restart strategy is: nothing has failed."""
     WAIT = "a restart that does not count, after pauses that grow"
     """The job starts again from its newest checkpoint until `storage_patience` is over; then it fails: a place that it
     needs is out of reach."""
@@ -74,7 +74,7 @@ HALF_PUBLISHED = "all, some or none of the job's output may be visible"
 def reaction(cause: Cause, checkpointing: bool, finishing: bool) -> tuple[Reaction, Cause]:
     """The reaction to a failure, and the cause with what the user must know of it.
 
-    A job without checkpoints that is publishing cannot start again: nobody knows which output is visible, and a run from
+    A job without checkpoints that is publishing cannot start again: it is not known which output is visible, and a run from
     the beginning would write all of it once more. Before it publishes it can, but all of its work is lost. So its restart
     strategy decides, whatever has failed.
     """

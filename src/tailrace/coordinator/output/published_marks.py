@@ -84,7 +84,7 @@ class PublishedMarks:
         self._entries = [entry for entry in self._entries if entry.path in kept]
 
     def settled(self, number: int) -> int:
-        """The newest checkpoint, up to `number`, whose output no manifest can publish again; output up to `number` is
+        """The checkpoint, at most `number`, up to which no manifest can publish output again. All output up to `number` is
         visible. A manifest also has output of older checkpoints, where that was not visible when it was made."""
         return min([number, *(entry.first - 1 for entry in self._unmarked())])
 

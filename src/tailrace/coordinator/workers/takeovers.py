@@ -81,7 +81,7 @@ class Takeovers:
         self.since = 0
         """The time of the last loss."""
         self.asked = False
-        """True if the survivors were asked about all workers that are being replaced now."""
+        """True if `WorkerLost` was sent to the survivors for all workers that are being replaced now."""
         self.turn = 0
         """The number of questions to survivors."""
         self.count = 0
@@ -199,7 +199,7 @@ class Takeovers:
         return useless
 
     def ask(self) -> list[WorkerLost]:
-        """The questions to survivors about each lost worker; none where they were asked before."""
+        """The questions to survivors about each lost worker; none where they were sent before."""
         assert self.checkpoint is not None
         if self.asked:
             return []
@@ -226,7 +226,7 @@ class Takeovers:
 
     def cut_short(self) -> str | None:
         """The reason why replacements cannot do again what was done, where not all of it is known any more; else None. The
-        lost worker may have reported to others last, and not to the coordinator, that its history was cut short."""
+        lost worker may have reported to other workers last, and not to the coordinator, that its history was cut short."""
         assert self.checkpoint is not None
         missing = [one.slot for one in self.active.values() if not self._history(one).reaches_back_to(self.checkpoint)]
         return grown(missing[0]) if missing else None
