@@ -319,11 +319,11 @@ class Coordinator:
             self.course.do(decided, now)
 
     def marked(self, path: str, now: int) -> None:
-        """Notes that the mark is written that all output of a manifest is published."""
+        """Notes that a manifest is marked: all its output is published."""
         self.course.do(self.durability.marked(path, now, self.course.flowing), now)
 
     def not_marked(self, path: str, now: int) -> None:
-        """Notes that the mark could not be written: it is requested again with the next publication, or the next
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next
         checkpoint."""
         self.course.do(self.durability.not_marked(path, now, self.course.flowing), now)
 

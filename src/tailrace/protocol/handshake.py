@@ -1,6 +1,6 @@
 """The handshake: two processes prove to each other that they know the token of the job.
 
-Nothing of a connection is interpreted before it is over. The token itself never travels::
+Nothing of a connection is interpreted before the handshake is over. The token itself never travels::
 
     dialer                                      acceptor
       MAGIC, version, nonce_d   ------------>
@@ -9,7 +9,7 @@ Nothing of a connection is interpreted before it is over. The token itself never
                                 <------------     OK
 
 Every message has a fixed size and the two sides take turns, so neither ever stores more than one message. A byte that
-arrives out of turn is a refusal. The only exception follows from the order: the acceptor may speak right behind its OK,
+arrives out of turn is a refusal. The only exception follows from the order: the acceptor may send more right behind its OK,
 and what the dialer then receives with it is `leftover`.
 
 *Reflection.* A proof names the role of its maker, so a proof made by an acceptor is never good for a dialer,
@@ -147,7 +147,7 @@ class _Half:
 
 
 class Dialer(_Half):
-    """The half that opened the connection, and speaks first."""
+    """The half that opened the connection, and sends first."""
 
     _may_follow = True
 

@@ -175,10 +175,10 @@ class Checkpoints:
         self.aborted = 0
         self.completed = 0
         self.failures = 0
-        """The number of failures in a row, without checkpoints that could not be written because the storage was out of
-        reach."""
+        """The number of failures in a row that the job tolerates so far. Checkpoints that are `wanted`, or that could not be
+        written because the storage was out of reach, do not count."""
         self.in_a_row = 0
-        """The number of failures in a row, with such checkpoints."""
+        """The number of all failures in a row."""
         self.last_failure: FailedCheckpoint | None = None
         self.not_before = 0
         """The time before which no checkpoint is triggered: the storage is out of reach until then, as far as is known."""

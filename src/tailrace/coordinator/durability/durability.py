@@ -458,12 +458,12 @@ class Durability:
         return self._delete_surplus()
 
     def marked(self, path: str, now: int, running: bool) -> Decisions:
-        """Notes that the mark is written that all output of a manifest is published."""
+        """Notes that a manifest is marked: all its output is published."""
         self.output.marked(path)
         return [*self._delete_surplus(), *self._commit_next(now, running)]
 
     def not_marked(self, path: str, now: int, running: bool) -> Decisions:
-        """Notes that the mark could not be written: it is requested again with the next publication, or the next
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next
         checkpoint."""
         self.output.not_marked(path)
         return self._commit_next(now, running)

@@ -11,8 +11,8 @@
 
 STOPPING lasts from the beginning of a stop (`stopping`) until its checkpoint is complete; where that fails, the job is
 RUNNING again. RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives
-up; behind the checkpoint of a stop nothing runs any more, and what is left is to publish, which is FINISHING. FINISHING,
-FAILING and CANCELLING last until every worker has left, or did not leave in time; only then a final state is reached.
+up. Behind the checkpoint of a stop no worker runs again: a restart only publishes, and leads to FINISHING. FINISHING,
+FAILING and CANCELLING last until every worker has left, or did not leave in time. Only then a final state is reached.
 """
 
 from __future__ import annotations

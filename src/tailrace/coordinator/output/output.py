@@ -170,12 +170,12 @@ class JobOutput:
         self.origin.published()
 
     def marked(self, path: str) -> None:
-        """Notes that the mark is written that all output of a manifest is published."""
+        """Notes that a manifest is marked: all its output is published."""
         self._marks.marked(path)
         self.origin.marked(path)
 
     def not_marked(self, path: str) -> None:
-        """Notes that the mark could not be written: it is requested again with the next publication, or the next
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next
         checkpoint."""
         self._marks.not_marked(path)
         self.origin.not_marked(path)
