@@ -71,7 +71,7 @@ class WorkerLost(Message, frozen=True):
 
     slice: int
     checkpoint: int
-    """The checkpoint that the replacement restores; 0: that with which all workers have begun."""
+    """The checkpoint that the replacement restores; 0: the one with which all workers have begun."""
     turn: int = 0
     """The number of the question. The coordinator sends a new question when another worker is lost meanwhile."""
 

@@ -192,8 +192,8 @@ class Durability:
 
     def make_way(self, now: int, *, final: bool) -> Decisions:
         """Gives up checkpoints under way for a stop, except one whose manifest is on its way. `final`: also the last one of
-        the job, which is taken anew. Requests of checkpoints that were not begun get the
-        stop's checkpoint; requests of savepoints that were not begun end without one."""
+        the job, which is taken anew. Requests of checkpoints that were not begun get the stop's checkpoint; requests of
+        savepoints that were not begun end without one."""
         decided: Decisions = []
         if self.checkpoints is None:
             return decided

@@ -76,8 +76,8 @@ class Takeovers:
         self.active: dict[int, Takeover] = {}
         """The workers that are being replaced, by slot."""
         self.checkpoint: int | None = None
-        """The checkpoint that their replacements restore (0: that with which all have begun); None while a manifest is on
-        its way."""
+        """The checkpoint that their replacements restore (0: the one with which all have begun); None while a manifest is
+        on its way."""
         self.since = 0
         """The time of the last loss."""
         self.asked = False
@@ -112,7 +112,8 @@ class Takeovers:
         return [slot for slot in range(self._slots) if slot not in self.active]
 
     def anew(self) -> None:
-        """Forgets everything: all workers are deployed anew, or about to be."""
+        """Forgets the histories, messages, events and losses of an attempt: all workers are deployed anew, or about to
+        be."""
         self.active, self.checkpoint = {}, None
         self._copies, self._said, self._events, self._severed = {}, {}, {}, {}
         self._hearsay = Hearsay()
@@ -214,7 +215,7 @@ class Takeovers:
 
     @property
     def waiting(self) -> bool:
-        """True if a replacement was not sent yet what to do."""
+        """True if a replacement still has to be sent its `Resume`."""
         return any(not one.resumed for one in self.active.values())
 
     @property
