@@ -175,8 +175,8 @@ class Checkpoints:
         self.aborted = 0
         self.completed = 0
         self.failures = 0
-        """The number of failures in a row that the job tolerates so far. Checkpoints that are `wanted`, or that could not be
-        written because the storage was out of reach, do not count."""
+        """The number of failures in a row that count against `tolerated_failures`. Checkpoints that are `wanted`, or that
+        could not be written because the storage was out of reach, do not count."""
         self.in_a_row = 0
         """The number of all failures in a row."""
         self.last_failure: FailedCheckpoint | None = None

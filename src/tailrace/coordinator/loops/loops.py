@@ -171,7 +171,7 @@ class _Nest:
         """The number of `Release`, `Advance` and `CallFinish` that were sent."""
         self.counts = FrameCounts(spec.slots)
         self.news = False
-        """True if a worker has come to rest since the last wave began."""
+        """True if a worker has come to rest, or has ended a round, since the last wave began."""
         self.entered: dict[int, EventTimeMoved] = {}
         """The newest report of each slot on event time where it comes into the nest."""
         self.moved = False
