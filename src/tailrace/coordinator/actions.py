@@ -1,4 +1,4 @@
-"""What the coordinator of a job wants done, as data. Its drivers carry it out."""
+"""The actions of a job's coordinator, as data. Its drivers carry them out."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tailrace.state.manifest import Manifest
 
 @dataclass(frozen=True)
 class Launch:
-    """An action: start a Spark job for a slot, or for a standby: their places count on behind the slots."""
+    """An action: start a Spark job for a slot or for a standby. The places of standbys count on behind the slots."""
 
     slot: int
     launch: int = 1
-    """Which start of the place it is."""
+    """The number of this start of the place."""
 
 
 @dataclass(frozen=True)
 class Send:
-    """An action: a message to the worker that holds a slot under this epoch."""
+    """An action: send a message to the worker that holds a slot under this epoch."""
 
     slot: int
     epoch: int
@@ -41,7 +41,8 @@ class CloseLink:
 
 @dataclass(frozen=True)
 class Kill:
-    """An action: cancel a Spark job of a place; its worker did not leave by itself, or is not wanted any more."""
+    """An action: cancel a Spark job of a place. Its worker did not leave by itself, or the job does not need it any
+    more."""
 
     slot: int
     launch: int = 1
@@ -49,19 +50,20 @@ class Kill:
 
 @dataclass(frozen=True)
 class StatusChanged:
-    """An action: tell the watchers."""
+    """An action: report a new status of the job to its watchers."""
 
     status: JobStatus
 
 
 @dataclass(frozen=True)
 class Claim:
-    """An action: claim a new incarnation, so that nobody can commit under an older one. `claimed` or `claim_failed`."""
+    """An action: claim a new incarnation, so that no process can commit under an older one. `claimed` or `claim_failed` is
+    the answer."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """An action: create the manifest of a checkpoint. `committed` or `not_committed`."""
+    """An action: create the manifest of a checkpoint. `committed` or `not_committed` is the answer."""
 
     checkpoint: int
     incarnation: int
@@ -69,45 +71,46 @@ class Commit:
     """The checkpoint that was committed before it under this incarnation; 0: none."""
     data: bytes
     needs: list[str]
-    """The files that it names: it is not to be created where one is gone."""
+    """The files that the manifest names. The storage must not create it where one of them is gone."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """An action: these files (relative to the checkpoint folder of the job) are not needed any more."""
+    """An action: delete these files (relative to the checkpoint folder of the job), which are not needed any more."""
 
     names: list[str]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """An action: what this run has written under incarnations before this one, and is not among `needed`, goes. So does what
-    earlier runs have left and no manifest of theirs names."""
+    """An action: delete what this run has written under incarnations before this one, except files in `needed`. Delete also
+    what earlier runs have left and no manifest of theirs names."""
 
     incarnation: int
     needed: list[str]
     keep_runs: int = 0
-    """So many earlier runs keep what they have left; 0: all."""
+    """The number of earlier runs that keep what they have left; 0: all."""
     spare: str = ""
-    """A run that does in any case: the job goes on from its checkpoint."""
+    """A run that keeps what it has left in any case: the job goes on from its checkpoint."""
 
 
 @dataclass(frozen=True)
 class MarkSwept:
-    """An action: sinks have removed what earlier runs had left under cover, and the next start need not look for it."""
+    """An action: note that sinks have removed what earlier runs had left hidden. The next start need not look for it."""
 
 
 @dataclass(frozen=True)
 class MarkPublished:
-    """An action: all that this manifest has prepared was published, and need not be published again. `marked`, when that is
-    written down."""
+    """An action: mark this manifest. All output that it has prepared was published, and need not be published again.
+    `marked` is the answer, when the mark is written."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class CheckpointEnded:
-    """An action: tell those who wait for a checkpoint that it is complete (`stats`), or why it never will be."""
+    """An action: report to the parties that wait for a checkpoint that it is complete (`stats`), or why it never will
+    be."""
 
     checkpoint: int
     waiting: tuple[Any, ...]
@@ -117,7 +120,8 @@ class CheckpointEnded:
 
 @dataclass(frozen=True)
 class CheckpointFailed:
-    """An action: tell the watchers that a checkpoint has failed, how many have in a row, and what comes next."""
+    """An action: report to the watchers that a checkpoint has failed, how many have failed in a row, and what comes
+    next."""
 
     checkpoint: int
     reason: str
@@ -127,8 +131,9 @@ class CheckpointFailed:
 
 @dataclass(frozen=True)
 class OutOfReach:
-    """An action: tell the watchers that the job waits for a place (the storage of checkpoints, that of a sink): why, how
-    many tries have failed within so many microseconds (`since`), and in how many it is tried again."""
+    """An action: report to the watchers that the job waits for a place (the storage of checkpoints, or a sink's). The
+    report has the reason, the number of failed tries, the microseconds since the first one (`since`), and the microseconds
+    until the next one."""
 
     place: str
     reason: str
@@ -140,7 +145,7 @@ class OutOfReach:
 
 @dataclass(frozen=True)
 class InReach:
-    """An action: tell the watchers that a place can be used again, which was out of reach for so many microseconds."""
+    """An action: report to the watchers that a place can be used again, which was out of reach for `took` microseconds."""
 
     place: str
     took: int
@@ -148,8 +153,9 @@ class InReach:
 
 @dataclass(frozen=True)
 class CopySavepoint:
-    """An action: copy the state files of a checkpoint into a folder of their own (`target`; empty: the usual one), with this
-    manifest. `copied` or `not_copied`, however long it takes: other wishes are not to wait for it."""
+    """An action: copy the state files of a checkpoint into a folder of their own (`target`; empty: the usual one), with
+    this manifest. `copied` or `not_copied` is the answer, however long the copy takes. The driver carries out other actions
+    meanwhile."""
 
     checkpoint: int
     savepoint: Manifest
@@ -158,8 +164,8 @@ class CopySavepoint:
 
 @dataclass(frozen=True)
 class SavepointEnded:
-    """An action: tell who waits for a savepoint that it is there (`stats`), or why it never will be. `checkpoint` is 0 where
-    none was begun for it."""
+    """An action: report to the party that waits for a savepoint that it is there (`stats`), or why it never will be.
+    `checkpoint` is 0 where none was begun for it."""
 
     checkpoint: int
     who: Any
@@ -169,8 +175,8 @@ class SavepointEnded:
 
 @dataclass(frozen=True)
 class StopEnded:
-    """An action: tell who has asked for a stop that the job has stopped, with its last checkpoint and its savepoint, where
-    there are such; or why it has not (`reason` is not empty then)."""
+    """An action: report to the party that requested a stop that the job has stopped, with its last checkpoint and its
+    savepoint, where there are such; or why it has not (`reason` is not empty then)."""
 
     who: Any
     stats: CheckpointStats | None
@@ -180,12 +186,13 @@ class StopEnded:
 
 @dataclass(frozen=True)
 class WasPublished:
-    """An action: sinks have made something visible; on the driver's side something may be left to do (a table's cache)."""
+    """An action: note that sinks have made something visible. The driver may have something left to do (a table's
+    cache)."""
 
 
 @dataclass(frozen=True)
 class Restarting:
-    """An action: tell the watchers."""
+    """An action: report a restart to the watchers."""
 
     attempt: int
     cause: Cause
@@ -193,7 +200,7 @@ class Restarting:
 
 @dataclass(frozen=True)
 class Stalled:
-    """An action: tell the watchers that the thread of a slot's worker has not come back from what it does, and where it
+    """An action: report to the watchers that the thread of a slot's worker has not come back from its work, and where it
     is."""
 
     slot: int
@@ -202,7 +209,8 @@ class Stalled:
 
 @dataclass(frozen=True)
 class Replacing:
-    """An action: tell the watchers that a worker was lost, and that it is being replaced while the others go on."""
+    """An action: report to the watchers that a worker was lost, and that it is being replaced while the other workers go
+    on."""
 
     slot: int
     cause: Cause
@@ -210,7 +218,7 @@ class Replacing:
 
 @dataclass(frozen=True)
 class NotReplaced:
-    """An action: tell the watchers why a worker that was lost cannot be replaced alone: all start again."""
+    """An action: report to the watchers why a lost worker cannot be replaced alone: all workers start again."""
 
     slot: int
     reason: str
@@ -218,8 +226,8 @@ class NotReplaced:
 
 @dataclass(frozen=True)
 class WorkerReplaced:
-    """An action: tell the watchers that a worker has taken the place of a lost one, so many microseconds after that was
-    noticed."""
+    """An action: report to the watchers that a worker has taken the place of a lost one, `took` microseconds after the loss
+    was noticed."""
 
     slot: int
     took: int
@@ -227,7 +235,7 @@ class WorkerReplaced:
 
 @dataclass(frozen=True)
 class StandbyLost:
-    """An action: tell the watchers that a standby is gone. `left`: it is not started again."""
+    """An action: report to the watchers that a standby is gone. `left`: it is not started again."""
 
     place: int
     reason: str
@@ -235,10 +243,10 @@ class StandbyLost:
 
 
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
-"""What is wanted of the storage of checkpoints."""
+"""The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
-"""What becomes of something that somebody waits for."""
+"""The actions that report the end of a request to the party that waits for it."""
 Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost
 Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
-"""What the watchers of a job are told in its log."""
+"""The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

@@ -1,8 +1,8 @@
-"""The course of one job: where it stands, and what follows from what was decided.
+"""The course of one job: its status, and what follows from the bookkeepers' decisions.
 
-The bookkeepers decide (`decisions`). Here it is carried out: words go to workers, wishes to the driver, and where something
-has failed the job starts again, as long as its restart strategy allows it, or ends. The outcome is decided once: the first
-cause wins, and from then on the only thing awaited is that the workers leave.
+The bookkeepers decide (`decisions`). This module carries it out: messages go to workers, and actions to the driver. Where
+something has failed, the job starts again, as long as its restart strategy allows it, or ends. The outcome is decided once:
+the first cause wins, and from then on the job only waits for its workers to leave.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from tailrace.state.manifest import encode_manifest
 class Course:
     """The state of one job, from its first attempt to its end.
 
-    Invariant J1: `cause` is set exactly when the job is FAILING or FAILED, and then never changes but for what Spark says
-    about the worker that was lost, which comes a moment later and completes its text.
+    Invariant J1: `cause` is set exactly when the job is FAILING or FAILED, and then never changes, except for Spark's
+    report about the worker that was lost, which comes a moment later and completes its text.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Course:
         self.left_behind: list[int] = []
         """Places whose Spark job had not ended when the job did."""
         self.story: deque[str] = deque(maxlen=64)
-        """What has happened last, for the report of an internal error."""
+        """The last events of the job, for the report of an internal error."""
         self.plan = plan
-        """What workers are deployed with; the driver takes it away when the job is over."""
+        """The plan with which workers are deployed; the driver removes it when the job is over."""
         self._roster = roster
         self._attempts = attempts
         self._durability = durability
@@ -89,28 +89,28 @@ class Course:
 
     @property
     def ending(self) -> bool:
-        """Whether the outcome is decided."""
+        """True if the outcome is decided."""
         return self._leaving.since is not None or self.status.final
 
     @property
     def filling(self) -> bool:
-        """Whether the job waits for its slots to be filled and deployed."""
+        """True if the job waits for its slots to be filled and deployed."""
         return self.status in (JobStatus.STARTING, JobStatus.RESTARTING)
 
     @property
     def running(self) -> bool:
-        """Whether records flow, and nobody has asked for the end."""
+        """True if records flow, and the end of the job was not requested."""
         return self.status is JobStatus.RUNNING
 
     @property
     def flowing(self) -> bool:
-        """Whether tasks run, though those of a job that stops may do nothing any more."""
+        """True if tasks run, though tasks of a job that stops may do nothing any more."""
         return self.status in (JobStatus.RUNNING, JobStatus.STOPPING)
 
     # The beginning of an attempt.
 
     def maybe_deploy(self, now: int) -> None:
-        """Sends the plan when every slot has a worker that runs nothing, and nobody can commit under an older one of our
+        """Sends the plan when every slot has a worker that runs nothing, and no worker can commit under an older one of our
         incarnations."""
         attempts, claims = self._attempts, self._durability.claims
         if not self.filling or attempts.deployed or attempts.paused(now) or claims.under_way or not self._roster.ready:
@@ -124,7 +124,8 @@ class Course:
         self.do([Tell(deploys[slot.attempt], slot.index) for slot in self._roster.slots], now)
 
     def begin(self, now: int) -> None:
-        """All have deployed. What the restored checkpoint had prepared is published before anything else happens."""
+        """Publishes the output that the restored checkpoint had prepared, before anything else happens. All workers have
+        deployed."""
         self._attempts.publishing = True
         self.do(self._durability.restored(now), now)
         self.do(self._durability.output.begin(restarted=self._attempts.restarts > 0), now)
@@ -136,7 +137,7 @@ class Course:
         # The job may be ending meanwhile.
         if self._attempts.publishing and self.filling and not self._durability.output.pending:
             self._attempts.publishing = False
-            if self._stopping.is_sealed:  # this attempt was to publish, and nothing else
+            if self._stopping.is_sealed:  # this attempt only publishes
                 self.move(JobStatus.FINISHING)
                 return
             self.move(JobStatus.RUNNING)
@@ -147,7 +148,7 @@ class Course:
     # Workers that come, and standbys.
 
     def joined(self, place: Slot | Standby, now: int) -> None:
-        """A worker holds a place now. A standby takes a slot at once where one waits for a worker."""
+        """Goes on with a worker that holds a place now. A standby takes a slot at once where one waits for a worker."""
         roster = self._roster
         if isinstance(place, Standby):
             taken = roster.fill_with(place)
@@ -155,7 +156,7 @@ class Course:
             return
         active = self._takeovers.active.get(place.index)
         if self._attempts.deployed and (active is None or active.resumed):
-            # Spark has started the worker again by itself; the one before is gone, with all that it held.
+            # Spark has started the worker again by itself; the process before is gone, with all its state.
             cause = Cause(f"Spark replaced the process of worker {place.index}", FailureKind.WORKER, slot=place.index)
             if self.ending or not self._replaces(cause, now, there=True):
                 self.fail(now, Cause(cause.message, cause.kind))
@@ -164,7 +165,7 @@ class Course:
         self.maybe_deploy(now)
 
     def of_a_standby(self, place: Standby, message: AnyMessage, now: int) -> None:
-        """A standby says something."""
+        """Takes a message of a standby."""
         if isinstance(message, StandsBy):
             self._roster.standbys.is_ready(place)
             self.hold(now)
@@ -176,7 +177,7 @@ class Course:
             self.standby_lost(place, what, now)
 
     def hold(self, now: int) -> None:
-        """Standbys are to hold what the newest checkpoint has."""
+        """Makes standbys hold the state of the newest checkpoint."""
         newest = self._durability.newest
         if newest is not None:
             bare = msgspec.structs.replace(newest[1], prepared=[])
@@ -184,13 +185,13 @@ class Course:
             self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare), homes, now), now)
 
     def standby_lost(self, place: Standby, what: str, now: int) -> None:
-        """A standby is gone. While the job runs another one is started."""
+        """Goes on without a standby that is gone. While the job runs another one is started."""
         self.do(self._roster.standbys.lost(place, what, again=self.flowing), now)
 
     # Published output.
 
     def was_published(self, said: Published, now: int) -> None:
-        """A worker has published what sinks had prepared."""
+        """Takes a worker's report that output of sinks is published."""
         decided = self._durability.published(said, now)
         if decided is not None:
             self.do([*decided, WasPublished()], now)
@@ -200,8 +201,8 @@ class Course:
     # Failures and restarts.
 
     def fail(self, now: int, cause: Cause) -> None:
-        """Something failed: a worker that was lost is replaced, where the others can go on; else the job starts again where
-        its strategy allows it, or ends."""
+        """Goes on after a failure. A worker that was lost is replaced, where the other workers can go on. Else the job
+        starts again where its strategy allows it, or ends."""
         if self.ending or self._replaces(cause, now):
             return
         checkpointing = self._durability.checkpoints is not None
@@ -211,7 +212,7 @@ class Course:
             delay = self._restarts.delay(now)
         elif what is Reaction.WAIT:
             delay, decided = self._durability.wait(cause, now)
-            if delay is None:  # its patience is over
+            if delay is None:  # the job's patience is over
                 self.do(decided, now)
                 return
             self.do(decided, now)
@@ -224,7 +225,8 @@ class Course:
     # Workers that are replaced.
 
     def _replaces(self, cause: Cause, now: int, there: bool = False) -> bool:
-        """Whether what has failed is no more than that a worker was lost, and it is being replaced."""
+        """Begins a replacement, if the failure is only the loss of a worker, and the loss is covered. Returns False if
+        not."""
         refused = self._replacements.refused(cause, self.status)
         if refused is not None:
             if refused:
@@ -240,11 +242,11 @@ class Course:
         return True
 
     def maybe_resume(self, now: int) -> None:
-        """Those that take the places of lost workers are told what to do, when they are there, and all is known."""
+        """Sends replacements of lost workers what they have to do, when they are there, and all is known."""
         self.do(self._replacements.resume(self.plan), now)
 
     def replayed(self, slot: int, heard: int, now: int) -> None:
-        """A replacement is where the lost one was."""
+        """Goes on with a replacement that has done all that the lost worker did."""
         self.do(self._replacements.replayed(slot, heard, now), now)
         if not self._replacements.active and self.flowing:
             if self._roster.finished:
@@ -252,7 +254,7 @@ class Course:
             self._begin_stop(now)
 
     def restart(self, now: int, cause: Cause, delay: int) -> None:
-        """Everybody drops what they run and waits for the plan; lost workers are started anew."""
+        """Restarts the job: workers drop what they run and wait for the plan; lost workers are started anew."""
         self._attempts.anew(cause, now, delay)
         self._takeovers.failovers.given_up(cause.message)
         self._takeovers.anew()
@@ -270,7 +272,8 @@ class Course:
     # Stops.
 
     def stop(self, who: Any, aim: Aim, now: int) -> None:
-        """Somebody wants the job to end in order. `StopEnded` will carry `who`, when it has, or why it does not."""
+        """Takes a request to end the job in order. `StopEnded` carries `who`, at the end of the job, or with the reason why
+        it does not end."""
         if self.status in (*ENDS, *ENDS.values()):
             self.actions.append(StopEnded(who, None, None, f"the job is {self.status}"))
             return
@@ -305,8 +308,8 @@ class Course:
             self.do([Tell(EndSources())], now)
 
     def _stop_disturbed(self, cause: Cause, now: int) -> None:
-        """The job starts again. Where the manifest of the stop's checkpoint was on its way, the next claim tells whether it
-        is complete; else it is not, and the job goes on."""
+        """Decides on the stop of a job that starts again. Where the manifest of the stop's checkpoint was on its way, the
+        next claim shows whether it is complete. Else it is not, and the job goes on."""
         if self._stopping.stage is Stage.DOUBTFUL or self._durability.may_be_stopped:
             self._stopping.doubtful()
         else:
@@ -316,7 +319,7 @@ class Course:
         self.do(self._stopping.failed(f"{reason}; the job goes on"), now)
 
     def _stop_failed(self, reason: str, now: int) -> None:
-        """The checkpoint of a stop was aborted, and the tasks go on."""
+        """Goes on after a stop whose checkpoint was aborted: the tasks run."""
         self._give_up_stop(reason, now)
         if self.status is JobStatus.STOPPING:
             self.move(JobStatus.RUNNING)
@@ -324,7 +327,7 @@ class Course:
                 self.all_finished(now)
 
     def claimed(self, now: int) -> None:
-        """A claim has read what there is: it tells what has become of a stop."""
+        """Goes on after a claim, which shows what has become of a stop."""
         self._attempts.claimed(now)
         found = self._durability.found_stop(now)
         if found is not None:
@@ -340,14 +343,14 @@ class Course:
     # The end.
 
     def last_complete(self, stats: CheckpointStats, now: int) -> None:
-        """The checkpoint is complete behind which the job ends."""
+        """Finishes the job: the checkpoint is complete behind which the job ends."""
         if self._stopping.is_open:
             self._stopping.seal(stats)
         self.move(JobStatus.FINISHING)
         self.maybe_finish(now)
 
     def all_finished(self, now: int) -> None:
-        """Every subtask has ended."""
+        """Goes on when every subtask has ended."""
         if self._stopping.stage is Stage.SUSPENDING or self._replacements.active:
             return  # the checkpoint of the stop has all of that, or the job goes on without it
         if self._durability.checkpoints is None:
@@ -358,37 +361,37 @@ class Course:
             self.do(self._durability.last(now), now)
 
     def maybe_finish(self, now: int) -> None:
-        """The job is over when all that it has to publish is published, and its savepoints are copied."""
+        """Ends the job when all its output is published, and its savepoints are copied."""
         pending = self._durability.output.pending or self._durability.savepoints.under_way
         if self.status is JobStatus.FINISHING and not pending:
             self._leave("the job has finished", now)
 
     def end(self, status: JobStatus, reason: str, now: int) -> None:
-        """The job ends before its records do: it was cancelled, or has failed."""
+        """Ends the job before its records do: it was cancelled, or has failed."""
         self.do(self._durability.attempt_over(reason, now), now)
         self.move(status)
         self._tell_of_stop(well=False)
         self._leave(reason, now)
 
     def _leave(self, reason: str, now: int) -> None:
-        """The outcome is decided: everybody is told to leave."""
+        """Sends `Leave` to all workers: the outcome is decided."""
         if self._leaving.begin(now, well=self.status is JobStatus.FINISHING):
             self.do([*self._durability.over(reason), Tell(Leave(reason)), *self._roster.standbys.dismiss()], now)
         self.maybe_over()
 
     def kill_all(self, now: int) -> Decisions:
-        """The workers had their time to leave: those that are still there are ended."""
+        """Ends workers that had their time to leave and are still there."""
         self._leaving.killed = True
         return self._roster.kill()
 
     def leave_behind(self, now: int) -> Decisions:
-        """They have not gone even so: the job is over without them."""
+        """Ends the job without the workers that have not gone even then."""
         self.left_behind = [place.index for place in self._roster.places if not place.spark_ended]
         self._over()
         return []
 
     def maybe_over(self) -> None:
-        """The job is over when its workers have left."""
+        """Ends the job when its workers have left."""
         if self._leaving.since is not None and self._roster.spark_ended:
             self._over()
 
@@ -398,7 +401,7 @@ class Course:
             self._tell_of_stop(well=self.status is JobStatus.FINISHED)
 
     def gives_up(self, crashed: bool) -> bool:
-        """Whether the checkpoints of the job, which is over, are not to outlive it. `crashed`: its driver broke."""
+        """True if the checkpoints of the job, which is over, are not to outlive it. `crashed`: its driver broke."""
         stopping, durability = self._stopping, self._durability
         if self._fenced or stopping.keeps or (stopping.is_sealed and durability.keeps):
             return False
@@ -413,11 +416,11 @@ class Course:
 
     @property
     def _fenced(self) -> bool:
-        """Whether another start has taken over: it starts from the checkpoints of this one."""
+        """True if another start has taken over: it starts from the checkpoints of this one."""
         return self.cause is not None and self.cause.kind is FailureKind.FENCED
 
     def move(self, status: JobStatus) -> None:
-        """The job gets another status. Raises `InternalError`, with what happened last, where it may not."""
+        """Gives the job another status. Raises `InternalError`, with the last events, where the step is illegal."""
         try:
             self.status = moved(self.status, status)
         except InternalError as error:

@@ -1,4 +1,4 @@
-"""What bookkeepers decide: actions, words for workers, and that something has failed. `course` carries it out."""
+"""The decisions of bookkeepers: actions, messages for workers, and failures. `course` carries them out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.protocol.wire import AnyMessage
 
 @dataclass(frozen=True)
 class Tell:
-    """A message to the worker of a slot, or to all of them (None). Where none is there, nobody is told."""
+    """A message to the worker of a slot, or to all workers (None). It is dropped where no worker is there."""
 
     message: AnyMessage
     slot: int | None = None
@@ -19,16 +19,16 @@ class Tell:
 
 @dataclass(frozen=True)
 class StopFailed:
-    """The checkpoint of a stop was aborted, and tasks are told so: the job can go on."""
+    """A failure of a stop: its checkpoint was aborted, and the tasks were informed of it. The job can go on."""
 
     reason: str
 
 
 Decision = Action | Tell | Cause | StopFailed
-"""A cause: that has failed, and the course of the job says what follows from it."""
+"""A decision of a bookkeeper. A `Cause` is a failure; the course of the job decides what follows from it."""
 Decisions = list[Decision]
 
 
 def each(said: list[tuple[int, AnyMessage]]) -> Decisions:
-    """Words for workers, by their slots."""
+    """The decisions that send these messages to workers, by their slots."""
     return [Tell(message, slot) for slot, message in said]

@@ -1,8 +1,8 @@
-"""The coordinator of one job: a front that hands events to bookkeepers, and what they decide to the course of the job.
+"""The coordinator of one job: a front that hands events to bookkeepers, and their decisions to the course of the job.
 
-Events come as method calls with the clock reading where one is needed; what is to be done collects in `actions`. The
+Events come as method calls, with the clock reading where one is needed; actions for the driver collect in `actions`. The
 bookkeepers (`roster`, `attempts`, `durability` with `claims`, `checkpoints` and `output`, `loops`, `restarts`, `failures`,
-`leaving`) return decisions and know each other by values only; `course` alone knows the state of the job, and carries out
+`shutdown`) return decisions and know each other by values only; `course` alone knows the state of the job, and carries out
 what they decide. The drivers of a coordinator are `runtime.driver.coordinator` and the simulator.
 """
 
@@ -52,11 +52,11 @@ from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 
 Deadline = tuple[int | None, Callable[[int], Iterable[Decision]]]
-"""When something is to be done that the clock alone brings about (None: not as things stand), and what decides on it."""
+"""A deadline: (the time at which the clock alone brings something about, None as things stand; the decision then)."""
 
 
 class Coordinator:
-    """One job, as its driver sees it."""
+    """The coordinator of one job, as its driver sees it."""
 
     def __init__(
         self,
@@ -79,9 +79,10 @@ class Coordinator:
         replicas: int = 1,
         depth: int = 1,
     ) -> None:
-        """`no_savepoints`: why the job takes none; empty where it does. `standbys`: how many processes stand by to take the
-        slot of a lost worker while the others go on; None: all start again where one is lost. `replicas`: how many of them
-        hold the state of each. `depth`: how many workers may be lost at once."""
+        """`no_savepoints`: why the job takes none; empty where it does. `standbys`: the number of processes that stand by
+        to take the slot of a lost worker while the other workers go on; None: all workers start again where one is lost.
+        `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of workers that may be
+        lost at once."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -114,12 +115,12 @@ class Coordinator:
 
     @property
     def status(self) -> JobStatus:
-        """Where the job stands."""
+        """The status of the job."""
         return self.course.status
 
     @property
     def cause(self) -> Cause | None:
-        """Why the job is failing, or has failed."""
+        """The cause for which the job is failing, or has failed."""
         return self.course.cause
 
     @property
@@ -129,7 +130,7 @@ class Coordinator:
 
     @property
     def actions(self) -> list[Action]:
-        """What the driver is to do, in order; it takes them away."""
+        """The actions for the driver, in order; the driver takes them away."""
         return self.course.actions
 
     @actions.setter
@@ -144,14 +145,15 @@ class Coordinator:
     # Events: workers.
 
     def start(self, now: int) -> None:
-        """The job is to run."""
+        """Starts the job."""
         self.course.move(JobStatus.STARTING)
         self.attempts.begin(now)
         self.course.do([*self.roster.launch(), *self.durability.start()], now)
 
     def take_over(self, why: str, now: int) -> None:
-        """The job goes on where another process of the same run was lost, and its coordinator with it: under a new
-        incarnation, from the newest checkpoint of this run. What that process has deployed cannot commit any more then."""
+        """Starts the job where another process of the same run, with its coordinator, was lost. The job goes on under a new
+        incarnation, from the newest checkpoint of this run. Workers that the lost process has deployed cannot commit any
+        more then."""
         self.course.move(JobStatus.STARTING)
         self.attempts.begin(now)
         self.durability.claims.deployed()
@@ -159,7 +161,8 @@ class Coordinator:
         self.course.restart(now, Cause(why, FailureKind.WORKER), 0)
 
     def hello(self, hello: Hello, now: int) -> int | None:
-        """A worker joins. Its epoch, or None when it is not wanted (its link is then to be closed)."""
+        """Takes the `Hello` of a worker. Returns its epoch, or None when the worker is refused (its link is then to be
+        closed)."""
         self.course.story.append(f"{now} hello {hello.slot} pid {hello.pid}")
         closed = self.status is JobStatus.CREATED or self.course.ending
         if closed or not self.roster.wants(hello, self.job, self.incarnation):
@@ -172,7 +175,7 @@ class Coordinator:
         return epoch
 
     def message(self, index: int, epoch: int, message: AnyMessage, now: int) -> None:
-        """A message of a worker. One that holds no slot any more is not heard."""
+        """Takes a message of a worker. It is dropped if the worker holds no slot any more."""
         if not self.roster.holds(index, epoch):
             return
         slot = self.roster.at(index)
@@ -182,7 +185,7 @@ class Coordinator:
         elif slot.clean:
             self._heard(slot, message, now)
         elif isinstance(message, WasReset) and message.attempt == slot.attempt:
-            # It has dropped the attempt that is over: from here on it speaks of the next one.
+            # The worker has dropped the attempt that is over: its messages from here on are of the next one.
             slot.clean = True
             self.course.maybe_deploy(now)
 
@@ -219,7 +222,7 @@ class Coordinator:
             case Gained() | KnownHistory() | Severed() | Restored() | ReplayDone():
                 self._of_replacing(index, message, now)
             case Ack() if self.course.ending:
-                self.actions.append(Delete([message.file]))  # sent before the worker heard of the end
+                self.actions.append(Delete([message.file]))  # sent before the worker knew of the end
             case Ack():
                 self.course.do(self.durability.ack(index, message, now, self.course.flowing), now)
             case Declined():
@@ -232,11 +235,11 @@ class Coordinator:
                 self.course.fail(now, Cause(f"worker {index} sent {type(message).__name__}, which no worker may send"))
 
     def heartbeat(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> None:
-        """A worker's process gives a sign of life, and says what its thread is at, where that takes long."""
+        """Takes a sign of life of a worker's process, with the work of its thread where that takes long."""
         self.course.do(self.roster.heard(index, pid, now, under_way), now)
 
     def link_lost(self, index: int, epoch: int, reason: str, now: int) -> None:
-        """The link of a worker closed: the worker is lost, unless it was to leave."""
+        """Takes the loss of a worker's link: the worker is lost, unless it was to leave."""
         slot = self.roster.at(index) if self.roster.holds(index, epoch) else self.roster.taken(index, epoch)
         if slot is None:
             return
@@ -258,8 +261,8 @@ class Coordinator:
         over: bool = False,
         unfit: bool = False,
     ) -> None:
-        """A Spark job of a place ended, by itself or because it was told to. Somebody else who cancels a worker's Spark job
-        (Ctrl-C does, in a program with a Spark session) wants the job to end. `over`, `unfit`: see `Roster.job_ended`."""
+        """Takes the end of a place's Spark job. A Spark job that another party has cancelled ends our job (Ctrl-C cancels
+        it, in a program with a Spark session). `over`, `unfit`: see `Roster.job_ended`."""
         start = (index, self.roster.at(index).launches if launch is None else launch)
         place = self.roster.holder(start)
         self.course.story.append(f"{now} spark job {start[1]} of {index} ended: {error}")
@@ -280,25 +283,25 @@ class Coordinator:
     # Events: the storage of checkpoints.
 
     def claimed(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
-        """A new incarnation is ours, and nobody can commit under an older one any more. `manifest` is the newest that was
-        committed under this job's name."""
+        """Takes a new incarnation of the job: no process can commit under an older one any more. `manifest` is the newest
+        that was committed under this job's name."""
         self.course.do(self.durability.claimed(incarnation, manifest, path), now)
         self.course.claimed(now)
         self.course.maybe_deploy(now)
 
     def origin_published(self) -> None:
-        """The checkpoint that the run has started from is marked, by us or by another start from it."""
+        """Notes that the checkpoint from which the run has started is marked, by us or by another start from it."""
         self.durability.output.origin_published()
 
     def claim_failed(self, reason: str, now: int, kind: FailureKind = FailureKind.STORE) -> None:
-        """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again (STORE): not
-        where another start has taken the job over (FENCED), or where what is there cannot be read (STATE)."""
+        """Takes the failure of a claim. `kind` decides whether another request follows (STORE). It is not, where another
+        start has taken the job over (FENCED), or where the storage's content cannot be read (STATE)."""
         self.durability.claims.answered()
         if not self.course.ending:
             self.course.do(self.durability.claim_failed(reason, kind, now), now)
 
     def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
-        """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
+        """Takes the commit of a checkpoint's manifest; `path` is its name relative to the checkpoint folder of the job."""
         decided, last = self.durability.committed(checkpoint, path, url, now, self.course.flowing)
         self.takeovers.completed(checkpoint)
         self.course.do(decided, now)
@@ -309,56 +312,60 @@ class Coordinator:
             self.course.last_complete(last, now)
 
     def not_committed(self, checkpoint: int, reason: str, kind: FailureKind, now: int) -> None:
-        """The manifest of a checkpoint could not be written, or nobody knows whether it was (STORE): it is asked for again.
-        A job that was overtaken by another start (FENCED), or whose checkpoints somebody has removed (STATE), has ended."""
+        """Takes the failure of a commit. Where the outcome may be unknown (STORE), it is requested again. A job that was
+        overtaken by another start (FENCED), or whose checkpoints were removed (STATE), has ended."""
         decided = self.durability.not_committed(checkpoint, reason, kind, now)
         if not self.course.ending:
             self.course.do(decided, now)
 
     def marked(self, path: str, now: int) -> None:
-        """It is written down that all that a manifest has prepared is published."""
+        """Notes that a manifest is marked: all its output is published."""
         self.course.do(self.durability.marked(path, now, self.course.flowing), now)
 
     def not_marked(self, path: str, now: int) -> None:
-        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next
+        checkpoint."""
         self.course.do(self.durability.not_marked(path, now, self.course.flowing), now)
 
     def copied(self, checkpoint: int, url: str, size: int, now: int) -> bool:
-        """A savepoint is in its folder, `size` bytes. False where nobody waits for it any more: it is to go."""
+        """Takes the copy of a savepoint, of `size` bytes. Returns False where it is not awaited any more: the copy has to
+        go."""
         decided = self.durability.copied(checkpoint, url, size, now)
         self.course.do(decided or [], now)
         self.course.maybe_finish(now)
         return decided is not None
 
     def not_copied(self, checkpoint: int, reason: str, now: int) -> None:
-        """A savepoint could not be copied, and nothing is left of it."""
+        """Takes the failure of a savepoint's copy, of which nothing is left."""
         self.course.do(self.durability.not_copied(checkpoint, reason), now)
         self.course.maybe_finish(now)
 
     # Events: the user, the driver and the clock.
 
     def checkpoint(self, who: Any, now: int) -> None:
-        """Somebody wants a checkpoint now; `CheckpointEnded` will carry `who`."""
+        """Takes a request of a checkpoint now; `CheckpointEnded` will carry `who`."""
         self.course.do(self.durability.request(who, self._no_more()), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 
     def savepoint(self, who: Any, target: str, now: int) -> None:
-        """Somebody wants a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry `who`."""
+        """Takes a request of a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry
+        `who`."""
         refused = self._no_more() or self._no_savepoints or None
         self.course.do(self.durability.request_savepoint(SavepointRequest(who, target), refused), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 
     def _no_more(self) -> str | None:
-        """Why no checkpoint is taken any more that somebody asks for."""
+        """The reason why requests of checkpoints are refused; None where they are not."""
         over = self.course.ending or self.stopping.is_sealed
         over = over or self.status in (JobStatus.FINISHING, JobStatus.STOPPING)
         return f"the job is {self.status}" if over else None
 
     def stop(self, who: Any, aim: Aim, now: int) -> None:
-        """Somebody wants the job to end in order; `StopEnded` will carry `who`, when it has, or why it does not. Legal at
-        any moment. Who asks for the same again gets the same answer; for something else there is a sentence."""
+        """Takes a request to end the job in order, legal at any moment. `StopEnded` will carry `who`, at the end of the
+        job, or with the reason why it does not end. Requests with equal aims get one answer; a request with another aim is
+        refused."""
         refused = None
         if aim.savepoint is not None:
             refused = TAKES_NONE if self.checkpoints is None else self._no_savepoints or None
@@ -369,17 +376,18 @@ class Coordinator:
 
     @property
     def movable(self) -> bool:
-        """Whether workers can move: the job goes on from a checkpoint, and its restart strategy allows restarts at all."""
+        """True if workers can move: the job goes on from a checkpoint, and its restart strategy allows restarts at all."""
         return self.checkpoints is not None and not isinstance(self.restarts, Never)
 
     def move(self, launches: Collection[tuple[int, int]], now: int) -> None:
-        """The machines of these starts of slots are about to go: their workers are started elsewhere, and the job goes on
-        from its newest checkpoint. It does not count as a failure. A start that is not the newest of its slot is over."""
+        """Moves workers off machines that are about to go: workers of these starts are started elsewhere, and the job goes
+        on from its newest checkpoint. It does not count as a failure. A start that is not the newest of its slot is
+        over."""
         if self.movable and self.course.running:
             self.course.do(self.roster.move(launches), now)
 
     def cancel(self, now: int) -> None:
-        """The user wants the job to end at once. Legal at any moment; after the end it changes nothing."""
+        """Ends the job at once, on the user's request. Legal at any moment; after the end it changes nothing."""
         if self.status is JobStatus.CREATED:
             self.course.move(JobStatus.CANCELLING)
             self.course.move(JobStatus.CANCELLED)
@@ -387,12 +395,12 @@ class Coordinator:
             self.course.end(JobStatus.CANCELLING, "the job was cancelled", now)
 
     def fail(self, message: str, now: int) -> None:
-        """The driver of this machine cannot go on."""
+        """Fails the job: the driver of this machine cannot go on."""
         self.course.fail(now, Cause(message))
 
     def give_up(self, crashed: bool) -> list[str] | None:
-        """The job is over, well or not; `crashed`: its driver broke. The files of its checkpoints, where these are not to
-        outlive it; None where they stay."""
+        """The files of the checkpoints of a job that is over, where these are not to outlive it; None where they stay.
+        `crashed`: its driver broke."""
         return self.durability.give_up() if self.course.gives_up(crashed) else None
 
     def ending(self, crashed: bool, now: int) -> Ending | None:
@@ -400,17 +408,17 @@ class Coordinator:
         return self.course.mark_of_end(crashed, now)
 
     def tick(self, now: int) -> None:
-        """The clock moved: does what is due, in the order of `_deadlines`, which sees what was done before."""
+        """Does what is due at `now`, in the order of `_deadlines`, which sees what was done before."""
         for at, act in self._deadlines():
             if at is not None and at <= now:
                 self.course.do(act(now), now)
 
     def next_tick(self, now: int) -> int | None:
-        """When the clock alone gives something to do next, or None."""
+        """The time at which the clock alone gives something to do next, or None."""
         return min((at for at, _ in self._deadlines() if at is not None), default=None)
 
     def _deadlines(self) -> Iterator[Deadline]:
-        """Everything that the clock alone brings about. What is done at a deadline takes it away."""
+        """All deadlines of the job. The action at a deadline takes the deadline away."""
         if self.status is JobStatus.CREATED:
             return
         limits, roster, durability = self.limits, self.roster, self.durability
@@ -443,7 +451,7 @@ class Coordinator:
             yield self._leaving.over_at, self.course.leave_behind
 
     def _resume(self, now: int) -> Decisions:
-        """The pause before a restart is over."""
+        """Ends the pause before a restart."""
         self.attempts.resume_at = None
         self.course.maybe_deploy(now)
         return []
@@ -474,7 +482,7 @@ class Coordinator:
                 self.course.replayed(index, message.heard, now)
 
     def _links_broken(self, now: int) -> Decisions:
-        """Links between workers have been closed for a while, and both live."""
+        """Decides on links between live workers that have been closed for a while."""
         broken = self.takeovers.broken(now, self.limits.severed)
         return self.replacements.cut_off((slot, peer) for slot, peer, epoch in broken if self.roster.holds(peer, epoch))
 
@@ -482,10 +490,10 @@ class Coordinator:
         whose = " and ".join(f"worker {slot}" for slot in self.takeovers.active)
         return [Cause(f"nobody has taken the place of {whose}", FailureKind.WORKER)]
 
-    # Loops, and what operators say to each other.
+    # Loops, and messages between operators.
 
     def _of_a_nest(self, index: int, message: FromWorker, now: int) -> None:
-        """A worker speaks of a loop nest. While the job does not run, or does not any more, nothing follows from it."""
+        """Takes a message about a loop nest. Nothing follows from it while the job does not run, or does not any more."""
         if self.course.flowing:
             try:
                 self.course.do(each(self.nests.message(index, message, now)), now)

@@ -1,4 +1,4 @@
-"""How checkpoints go: those that are complete, under way, or have failed."""
+"""The course of checkpoints that are complete, under way, or have failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FailedCheckpoint:
     id: int
     reason: str
     timestamp: int
-    """Microseconds since 1970."""
+    """The time of the failure, in microseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PendingStats:
     age: int
     """Microseconds since its trigger."""
     phase: str
-    """How far those are that it waits for: `PHASES`."""
+    """The least advanced phase of the workers that it waits for: `PHASES`."""
     slots: tuple[int, ...] = ()
     """The workers that it waits for; none where its manifest is on its way."""
 
@@ -44,7 +44,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class CheckpointStats:
-    """How a complete checkpoint went. Times are int64 microseconds, of the slowest part."""
+    """The figures of a complete checkpoint. Times are int64 microseconds, of the slowest part."""
 
     id: int
     path: str
@@ -52,34 +52,35 @@ class CheckpointStats:
     duration: int
     size: int
     trigger: int
-    """What is left of the duration without the other three: travelling, waiting for a turn, commit."""
+    """The rest of the duration without the other three: travelling, waiting for a turn, commit."""
     alignment: int
     freeze: int
     write: int
-    """Encoding and writing."""
+    """Time for encoding and writing."""
     full_size: int
-    """With the files of earlier checkpoints that it refers to."""
+    """The size with the files of earlier checkpoints that it refers to."""
     final: bool = False
     inflight: int = 0
-    """Bytes of records on their way around loops, and of those that barriers have overtaken."""
+    """Bytes of records on their way around loops, and of records that barriers have overtaken."""
     inflight_by: dict[str, int] = field(default_factory=dict)
-    """Of the latter: bytes by the uid of the operator that was to receive them."""
+    """Bytes of overtaken records, by the uid of the operator that was to receive them."""
     referred: int = 0
-    """Of `inflight`: bytes that an earlier checkpoint has written, and this one only refers to."""
+    """Bytes of `inflight` that an earlier checkpoint has written, and this one only refers to."""
     policy: str = "aligned"
-    """"unaligned" where a barrier has overtaken records, or a subtask has cut before all of its barriers were read."""
+    """The policy under which it has ended: "unaligned" where a barrier has overtaken records, or a subtask has cut before
+    all of its barriers were read."""
 
 
 @dataclass(frozen=True)
 class SavepointStats:
-    """How a savepoint went that is there. Times are int64 microseconds."""
+    """The figures of a complete savepoint. Times are int64 microseconds."""
 
     id: int
     """The number of its checkpoint."""
     path: str
     timestamp: int
     duration: int
-    """From the trigger of its checkpoint until the copy was there."""
+    """Time from the trigger of its checkpoint until the copy was there."""
     size: int
     inflight: int = 0
 
@@ -91,7 +92,7 @@ def policy_of(acks: list[Ack]) -> str:
 
 
 def parts_of(acks: list[Ack], duration: int) -> tuple[int, int, int]:
-    """(freeze, alignment, write) of a checkpoint: the longest freeze that there was, and the other two of the subtask that
+    """(freeze, alignment, write) of a checkpoint: the longest freeze of all subtasks, and the other two of the subtask that
     took longest in all. Each is measured by another clock; together they are at most the duration."""
     freeze = max((s.freeze_micros for ack in acks for s in ack.subtasks), default=0)
     slowest = max(
@@ -114,13 +115,13 @@ def parts_of(acks: list[Ack], duration: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Books:
-    """How the checkpoints of a job go."""
+    """The figures of a job's checkpoints."""
 
     history: Sequence[CheckpointStats] = ()
     completed: int = 0
     aborted: int = 0
     pending: Sequence[PendingStats] = ()
     in_a_row: int = 0
-    """How many have failed since the newest complete one."""
+    """The number of failures since the newest complete checkpoint."""
     last_failure: FailedCheckpoint | None = None
     waits: Sequence[Waits] = ()

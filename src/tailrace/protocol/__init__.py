@@ -1,1 +1,1 @@
-"""One module per conversation, with its messages and both halves. Conversations do not know each other."""
+"""The protocols of a job: one module per conversation, with its messages and both halves. They do not know each other."""

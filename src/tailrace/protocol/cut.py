@@ -1,17 +1,19 @@
 """The cut: a marker that crosses the graph in-band, in order with the data.
 
-This is one task's half. A marker is *announced* when it arrives, which may be behind records that are still to be read: so a
-task knows of a cut, and since when, before its turn has come; for an aligned cut nothing else follows. A channel that has
-delivered the marker of a cut is *blocked* until all live channels have; then the task cuts, between two records, and sends
-the marker on. In an unaligned cut the task does not wait for channels that may be *overtaken*: it cuts as soon as it knows
-of the cut, and records, of each such channel, what comes before the marker does. Others, broadcast ones for instance,
-deliver their markers first even then. A task without live channels (a source, or one whose inputs have all ended) cuts when
-the coordinator triggers it. An end of input counts as the marker of every open cut on its channel.
+This module is one task's half. A marker is *announced* when it arrives, perhaps behind records that are still to be read.
+So a task knows of a cut, and since when, before it reads the marker. An aligned cut makes no other use of that. A channel
+that has delivered the marker of a cut is *blocked* until all live channels have delivered it. Then the task cuts, between
+two records, and sends the marker on.
 
-The argument. On each channel, what its sender sent before its own cut comes before the marker, so the receiver has
-processed exactly that of it when it cuts, and what comes after the marker is processed after: no record is on two sides
-of one cut, and none is in between. Where the task cuts before the marker came, what lies in between is in the record of the
-channel, which belongs to the cut. A channel that ended has delivered all it ever will.
+In an unaligned cut the task does not wait for channels that may be *overtaken*. It cuts as soon as it knows of the cut, and
+records, of each such channel, what comes before the marker. Channels that may not be overtaken, broadcast ones for
+instance, deliver their markers first even then. A task without live channels (a source, or a task whose inputs have all
+ended) cuts when the coordinator triggers it. An end of input counts as the marker of every open cut on its channel.
+
+The argument. On each channel, records that the sender sent before its own cut come before the marker, and later records
+come after it. The receiver has processed exactly the former when it cuts, and processes the latter after its cut. So no
+record is on two sides of one cut, and none is in between. Where the task cuts before the marker came, the records in
+between are in the record of the channel, which belongs to the cut. A channel that ended has delivered all it ever will.
 """
 
 from __future__ import annotations
@@ -21,32 +23,32 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Channel = TypeVar("Channel")
-"""How a task calls its channels."""
+"""A task's name for one of its channels."""
 
 
 @dataclass(slots=True)
 class CutOutcome(Generic[Channel]):
-    """What follows from an event, in this order: give up, release, cut."""
+    """The consequences of an event, in this order: give up, release, cut."""
 
     given_up: list[int] = field(default_factory=list)
-    """Cuts that cannot be completed here any more."""
+    """Cuts that this task cannot complete any more."""
     cuts: list[int] = field(default_factory=list)
     """Cuts to make now."""
     block: bool = False
-    """Whether the channel of the event must not be read before the cut."""
+    """True if the task must not read the channel of the event before the cut."""
     release: list[Channel] = field(default_factory=list)
-    """Channels that may be read again."""
+    """Channels that the task may read again."""
 
 
 class Aligner(Generic[Channel]):
-    """One task's cuts, by number. Numbers grow on each channel; some may be missing. `overtakable`: the channels for whose
-    markers an unaligned cut does not wait.
+    """The cuts of one task, by number. Numbers grow on each channel; some may be missing. `overtakable`: the channels for
+    whose markers an unaligned cut does not wait.
 
     Invariant A1: `blocked` holds exactly the live channels that have delivered the marker of `current`.
     Invariant A2: a cut is made at most once, in growing order, and never after it was aborted here.
     Invariant A3: while a cut is open (`current`), some live channel has not delivered its marker.
     Invariant A4: `announced` holds cuts that are still to be made here, each with the channels on which its marker has
-    arrived, whether it was read or not.
+    arrived, read or unread.
     """
 
     def __init__(self, channels: Iterable[Channel], overtakable: Iterable[Channel] = ()) -> None:
@@ -60,11 +62,11 @@ class Aligner(Generic[Channel]):
         """The newest cut that was made or given up here. Older ones are over."""
         self._aborted: set[int] = set()
         self._triggered: set[int] = set()
-        """Cuts the coordinator wants that no marker has announced yet."""
+        """Cuts that the coordinator has triggered and no marker has announced yet."""
 
     def announce(self, channel: Channel, cut: int) -> bool:
-        """The marker of a cut has arrived on a channel, behind what is unread there. True where it is the first one of a cut
-        that is still to be made here."""
+        """Notes that the marker of a cut has arrived on a channel, behind what is unread there. Returns True for the first
+        marker of a cut that is still to be made here."""
         if self._over(cut):
             return False
         first = cut not in self.announced
@@ -72,7 +74,7 @@ class Aligner(Generic[Channel]):
         return first
 
     def marker(self, channel: Channel, cut: int) -> CutOutcome[Channel]:
-        """The marker of a cut is read on a channel."""
+        """Takes the marker of a cut that the task has read on a channel."""
         outcome: CutOutcome[Channel] = CutOutcome()
         if self._over(cut) or (self.current is not None and cut < self.current):
             return outcome  # aborted, or overtaken: another channel will never deliver it
@@ -87,7 +89,7 @@ class Aligner(Generic[Channel]):
         return outcome
 
     def ended(self, channel: Channel) -> CutOutcome[Channel]:
-        """A channel ended."""
+        """Takes the end of a channel."""
         outcome: CutOutcome[Channel] = CutOutcome()
         self.live.pop(channel, None)
         if self.current is not None:
@@ -98,7 +100,8 @@ class Aligner(Generic[Channel]):
         return outcome
 
     def trigger(self, cut: int) -> CutOutcome[Channel]:
-        """The coordinator wants a cut. It is made here, unless markers will bring it."""
+        """Takes the coordinator's trigger of a cut. A task with live channels waits for the markers; a task without makes
+        the cut at once."""
         outcome: CutOutcome[Channel] = CutOutcome()
         if self._over(cut):
             return outcome
@@ -110,19 +113,21 @@ class Aligner(Generic[Channel]):
 
     @property
     def next_known(self) -> int | None:
-        """The cut to be made next, of those that are known of. One that a channel has skipped is not made any more."""
+        """The number of the next cut to make, of all cuts that this task knows of; None if it knows of none. A cut that a
+        channel has skipped is not made any more."""
         if self.current is not None:
             return self.current
         return min((*self.announced, *self._triggered), default=None)
 
     def may_overtake(self, cut: int) -> bool:
-        """Whether the next cut waits for nothing but channels that may be overtaken."""
+        """True if `cut` is the next one, and waits only for channels that may be overtaken."""
         if cut != self.next_known:
             return False
         return all(channel in self.overtakable or channel in self.blocked for channel in self.live)
 
     def overtake(self, cut: int) -> tuple[list[Channel], CutOutcome[Channel]]:
-        """The next cut is made before all markers are read. Says on which channels they are not."""
+        """Makes the next cut before all markers are read. Returns the channels whose markers are unread. Raises
+        `ValueError` where `may_overtake` is False."""
         if not self.may_overtake(cut):
             raise ValueError(f"cut {cut} waits for channels that are never overtaken, or is not the next")
         missing = [channel for channel in self.live if channel not in self.blocked]
@@ -131,13 +136,13 @@ class Aligner(Generic[Channel]):
         return missing, outcome
 
     def do_again(self, cut: int) -> CutOutcome[Channel]:
-        """A cut that was made before, in another process, is made at once."""
+        """Makes at once a cut that the slice made before, in another process."""
         outcome: CutOutcome[Channel] = CutOutcome()
         self._make(cut, outcome)
         return outcome
 
     def abort(self, cut: int) -> CutOutcome[Channel]:
-        """A cut will not be completed anywhere."""
+        """Forgets a cut that will not be completed anywhere."""
         outcome: CutOutcome[Channel] = CutOutcome()
         if cut > self.done:
             self._aborted.add(cut)
@@ -150,17 +155,17 @@ class Aligner(Generic[Channel]):
 
     @property
     def awaited(self) -> bool:
-        """Whether a cut is announced that is still to be made here: the task gives the channel that will bring its marker
-        its turn."""
+        """True if a cut is announced, and is still to be made here. The task then gives a turn to the channel that will
+        bring the marker."""
         return self.current is not None or bool(self._triggered)
 
     @property
     def asked(self) -> list[int]:
-        """The cuts that are known of and still to be made here."""
+        """Numbers of the cuts that this task knows of and still has to make."""
         return [*self._triggered, *(() if self.current is None else (self.current,))]
 
     def check(self) -> str | None:
-        """What is wrong with the invariants, or None."""
+        """The invariant that does not hold, as text, or None."""
         if not set(self.blocked) <= set(self.live):
             return "A1: a channel that ended is blocked"
         if (self.current is None) != (not self.blocked):

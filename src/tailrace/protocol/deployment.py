@@ -1,4 +1,4 @@
-"""How a worker joins a job, is told its part, reports, and leaves. The messages and the worker's half of the order.
+"""How a worker joins a job, receives its part, reports, and leaves. The messages and the worker's half of the order.
 
     worker                          coordinator
     Hello(slot, address)      ->
@@ -10,8 +10,8 @@
     SubtasksFinished          ->                            all tasks of the slice ended; what its sinks prepared
                               <-    Publish(prepared)       when all slices have ended; to one worker
     Published                 ->
-    NotPublished              ->                            or the place of a sink is out of reach; it is told once more
-                              <-    Settled(number)         with checkpoints: nobody will ask for it again
+    NotPublished              ->                            or the place of a sink is out of reach; it is sent once more
+                              <-    Settled(number)         with checkpoints: it will never be sent again
                               <-    Leave                   at the end, and whenever the job is over for another reason
     (closes)
 
@@ -33,7 +33,7 @@ from tailrace.state.format import Placed
 
 
 class Hello(Message, frozen=True):
-    """A worker is there. `host` and `port` are where other workers reach it."""
+    """A request of a worker to join. Other workers reach it at `host` and `port`."""
 
     slot: int
     host: str
@@ -42,41 +42,41 @@ class Hello(Message, frozen=True):
     job: str
     incarnation: int
     launch: int = 1
-    """Which start of the place's Spark job this is; an older one is not wanted any more."""
+    """The number of this start of the place's Spark job. The coordinator refuses an older one."""
     place: int | None = None
     """The place that the Spark job was started for, where it is not that of the slot: a standby takes the slot."""
     executor: str = ""
-    """The executor on that host that the process belongs to, where its environment says; empty where it does not, and in
-    local mode, where all are in one."""
+    """The executor on that host that the process belongs to. Empty where the environment does not name it, and in local
+    mode, where all processes are in one executor."""
 
 
 class UnderWay(msgspec.Struct, frozen=True, omit_defaults=True):
     """Work of a worker's own thread that has not come back. Times are int64 microseconds."""
 
     since: int
-    """When it began, on the clock of `Progress.elapsed_micros`."""
+    """The time at which it began, on the clock of `Progress.elapsed_micros`."""
     micros: int
-    """For how long it has been under way."""
+    """The duration until now."""
     vertex: int | None = None
-    """The vertex whose step it is; None for what is done between steps: functions are opened, output is published."""
+    """The vertex whose step it is; None for work between steps: functions are opened, output is published."""
     operator: str | None = None
-    """The operator whose code runs, where the user is to be told of it and where that is known."""
+    """The operator whose code runs, where it is known and the user is to be informed of it."""
     stack: str = ""
-    """Where the thread is, as lines of a traceback: only in the beats of which the user is to be told."""
+    """The position of the thread, as lines of a traceback. Only in heartbeats of which the user is to be informed."""
 
 
 class Heartbeat(Message, frozen=True):
-    """A worker's process lives. Sent on a link of its own by a thread of its own; `slot`, which is the place that it was
-    started for, and `pid` say whose."""
+    """A sign of life of a worker's process. A thread of its own sends it on a link of its own. `slot` (the place that the
+    process was started for) and `pid` identify the process."""
 
     slot: int
     pid: int
     under_way: UnderWay | None = None
-    """What the worker's own thread has been at for a second or longer."""
+    """Work that the worker's own thread has been at for a second or longer."""
 
 
 class Deployed(Message, frozen=True):
-    """The plan was read, functions are open, peers are connected."""
+    """A report of a worker: it has read the plan, its functions are open, its peers are connected."""
 
 
 class InputTime(msgspec.Struct, frozen=True):
@@ -89,8 +89,8 @@ class InputTime(msgspec.Struct, frozen=True):
 
 
 PHASES = ("triggered", "aligning", "encoding", "writing")
-"""How far a worker is with a checkpoint: it has not said; not all of its subtasks have cut; their state is not all encoded;
-the storage has not made its file durable."""
+"""The phases of a checkpoint in a worker: the worker has not reported one; not all of its subtasks have cut; their state is
+not all encoded; the storage has not made its file durable."""
 
 
 class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,7 +101,7 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     records_in: int = 0
     records_out: int = 0
     records_sunk: int = 0
-    """Those of `records_out` that went into sinks."""
+    """Records of `records_out` that went into sinks."""
     watermark: int = 0
     timed: bool = False
     source: bool = False
@@ -112,19 +112,19 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     finished: bool = False
     metrics: dict[str, float] = {}
     waits_for: str = ""
-    """Why its last step did nothing (`task.idle.Reason`); nothing where it did something."""
+    """The reason why its last step did nothing (`task.subtask.idleness.Reason`); empty where the step did something."""
     unsent_bytes: int = 0
-    """What it has emitted and its channels out have no credit for."""
+    """Bytes that it has emitted and for which its output channels have no credit."""
     inputs: list[InputTime] = []
     under_way_micros: int = 0
-    """For how long a step has been under way that had not come back when the process last gave a sign of life. It is not in
-    `busy_micros`. The coordinator knows it from a `Heartbeat`: a worker reports between steps."""
+    """The duration of a step that had not come back at the last sign of life of the process. It is not in `busy_micros`.
+    The coordinator knows it from a `Heartbeat`: a worker reports between steps."""
     age_micros: int = 0
-    """How old the other figures are. The coordinator says so, when it is asked."""
+    """The age of the other figures. The coordinator sets it when the figures are requested."""
 
     @property
     def worked_micros(self) -> int:
-        """How long it has worked, with the step that is under way."""
+        """The time that the subtask has worked, with the step that is under way."""
         return self.busy_micros + self.under_way_micros
 
 
@@ -136,43 +136,45 @@ class Progress(Message, frozen=True):
     refused: dict[str, int] = {}
     """Connections refused at the worker's port, by reason."""
     log_entries: int = 0
-    """Of its history, as far as another worker may have to do it again; 0 where lost workers are not replaced alone."""
+    """Entries of its history that another worker may have to do again; 0 where lost workers are not replaced alone."""
     log_bytes: int = 0
     kept_bytes: int = 0
-    """What has gone to other workers since the newest complete checkpoint, and is kept for those that take their places."""
+    """Bytes that have gone to other workers since the newest complete checkpoint. The worker keeps them for replacements of
+    those workers."""
     phases: dict[int, str] = {}
-    """How far the worker is with each checkpoint that it was asked for and has not made durable: `PHASES`."""
+    """The phase (`PHASES`) of each checkpoint that the worker was requested to take and has not made durable."""
 
 
 class SubtasksFinished(Message, frozen=True):
-    """All subtasks of the slice ended. `prepared` is what is to be published, where there are no checkpoints: (uid of the
-    sink, bytes)."""
+    """A report of a worker: all subtasks of the slice ended. `prepared` is the output to publish, where there are no
+    checkpoints: (uid of the sink, bytes)."""
 
     prepared: list[tuple[str, bytes]]
     more: bool = False
-    """Whether this is a part of what was prepared, and others follow."""
+    """True if this is a part of what was prepared, and more parts follow."""
 
 
 class Published(Message, frozen=True):
-    """Everything of a `Publish` is visible, but for what is `skipped`."""
+    """A report of a worker: everything of a `Publish` is visible, except skipped output."""
 
     number: int = 0
-    """That of the `Publish`."""
+    """The number of the `Publish`."""
     skipped: bool = False
-    """Whether something of it stays under cover: no sink of the dataflow can publish it, and the user has given it up."""
+    """True if some of the output stays hidden: no sink of the dataflow can publish it, and the user has given it up."""
 
 
 class NotPublished(Message, frozen=True):
-    """The place of a sink is out of reach: not everything of a `Publish` is visible. It has to be told once more."""
+    """A report of a worker: the place of a sink is out of reach, and not everything of a `Publish` is visible. The
+    coordinator has to send the `Publish` once more."""
 
     number: int
     tries: int
-    """That of the `Publish`."""
+    """The tries of the `Publish`."""
     reason: str
 
 
 class OperatorEvent(Message, frozen=True):
-    """From one subtask of an operator to another, over the coordinator, which does not look inside."""
+    """A message of one subtask of an operator to another. It goes over the coordinator, which does not look inside."""
 
     vertex: int
     source: int
@@ -181,7 +183,7 @@ class OperatorEvent(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The worker's part failed. `kind` says what has failed, or who erred."""
+    """A report of a worker: its part failed. `kind` names what has failed, or the party that erred."""
 
     kind: FailureKind
     message: str
@@ -196,15 +198,15 @@ class Failed(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """The worker holds its slot under this epoch."""
+    """A message to a worker: it holds its slot under this epoch."""
 
     epoch: int
     clock: int = 0
-    """What time it is for the job (int64 microseconds since 1970), by its driver; 0 where nobody says."""
+    """The time of day for the job (int64 microseconds since 1970), by its driver; 0 where the driver gives none."""
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Where a worker listens."""
+    """The address at which a worker listens."""
 
     slot: int
     host: str
@@ -213,63 +215,63 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Deploy(Message, frozen=True):
-    """The worker's part. `plan` is opaque to the coordinator; the worker unpickles it."""
+    """A command to a worker, with its part of the job. `plan` is opaque to the coordinator; the worker unpickles it."""
 
     plan: bytes
     peers: list[Peer]
     incarnation: int = 1
-    """What every frame, file and commit of this attempt carries."""
+    """The number that every frame, file and commit of this attempt carries."""
     attempt: int = 0
-    """How many times the slice of the slot was started anew before."""
+    """The number of times that the slice of the slot was started anew before."""
     manifest: bytes = b""
-    """The checkpoint to restore, as its manifest's bytes; empty for a fresh start."""
+    """The manifest of the checkpoint to restore, as bytes; empty for a fresh start."""
     folder: str = ""
-    """The URL of the job's folder that it lies in; empty for this job's own."""
+    """The URL of the job's folder in which that checkpoint lies; empty for this job's own."""
     own: bool = False
-    """Whether its files are this run's own, so that the next checkpoint may refer to them."""
+    """True if the checkpoint's files are this run's own, so that the next checkpoint may refer to them."""
 
 
 class Start(Message, frozen=True):
-    """All workers are ready: run."""
+    """A command to a worker: run, all workers are ready."""
 
 
 class Publish(Message, frozen=True):
-    """Make these visible: (uid of the sink, what its subtasks prepared)."""
+    """A command to a worker: make this output visible, (uid of the sink, what its subtasks prepared)."""
 
     prepared: list[tuple[str, list[bytes | Placed]]]
     number: int = 0
-    """That of the checkpoint; 0 for what the restored one had prepared, and where there are no checkpoints."""
+    """The number of the checkpoint; 0 for output of the restored checkpoint, and where there are no checkpoints."""
     recover: list[str] = []
-    """After a restart: the runs whose unpublished leftovers are to be removed; empty where nothing is."""
+    """Runs whose unpublished leftovers are to be removed, after a restart; empty where there are none."""
     more: bool = False
-    """Whether this is a part, and others of the same number follow: only the last one is answered."""
+    """True if more parts of this number follow. The worker answers only the last part."""
     folder: str = ""
-    """The URL of the job's folder in which the bytes are that are not here; empty for this job's own."""
+    """The URL of the job's folder with the bytes that are not in this message; empty for this job's own."""
     tries: int = 0
-    """How often it was told before, and has come to nothing."""
+    """The number of earlier sends of this `Publish` that have failed."""
 
 
 class Settled(Message, frozen=True):
-    """What was published with numbers from 1 to this one will never be asked for again: every checkpoint that has it is
-    marked as published, or gone."""
+    """A message to a worker: output that was published with numbers from 1 to this one will never be sent again. Every
+    checkpoint that has it is marked as published, or gone."""
 
     number: int
     restored: bool = False
-    """Whether this goes for number 0 as well."""
+    """True if this goes for number 0 as well."""
 
 
 class EndSources(Message, frozen=True):
-    """A stop that drains: sources read nothing more, their input ends here."""
+    """A command to a worker, for a stop that drains: sources read nothing more, their input ends here."""
 
 
 class Leave(Message, frozen=True):
-    """The job is over for this worker."""
+    """A command to a worker: leave, the job is over for it."""
 
     reason: str
 
 
 class PeerHello(Message, frozen=True):
-    """The first message on a link between two workers, both ways: who calls."""
+    """The first message on a link between two workers, both ways: it names its sender."""
 
     slot: int
     epoch: int
@@ -278,7 +280,7 @@ class PeerHello(Message, frozen=True):
 
 
 class FailureKind(StrEnum):
-    """What has failed, or who erred."""
+    """The kinds of failures, by what has failed or by the party that erred."""
 
     USER = "user"
     """The user's code or data."""
@@ -295,9 +297,9 @@ class FailureKind(StrEnum):
     SINK = "sink"
     """The place that a sink writes to is out of reach."""
     INTERNAL = "internal"
-    """We did."""
+    """A fault of Tailrace itself."""
 
-    # The coordinator's to find; a worker does not say them.
+    # Kinds that only the coordinator finds; a worker does not report them.
     WORKER = "worker"
     """A worker was lost."""
     MOVED = "moved"
@@ -309,11 +311,11 @@ class FailureKind(StrEnum):
     FENCED = "fenced"
     """A newer start of the job has taken over."""
     SILENT = "silent"
-    """A place that the job needs was out of reach for longer than it is patient."""
+    """A place that the job needs was out of reach for longer than the job's patience."""
 
     @property
     def of_worker(self) -> bool:
-        """Whether a worker may say it."""
+        """True if a worker may report this kind."""
         return self in _OF_WORKERS
 
 
@@ -332,7 +334,7 @@ _OF_WORKERS = frozenset(
 
 
 class Phase(Enum):
-    """Where a worker stands."""
+    """The phases of a worker."""
 
     JOINING = "joining"
     JOINED = "joined"
@@ -358,8 +360,8 @@ AFTER: dict[tuple[Phase, type[Message]], Phase] = {
     (Phase.RUNNING, OperatorEvent): Phase.RUNNING,
     (Phase.FINISHED, OperatorEvent): Phase.FINISHED,
 }
-"""Which message of this conversation is legal in which phase of a worker, and the phase after it. `Leave` is legal in all
-of them."""
+"""The messages of this conversation that are legal in each phase of a worker, with the phase after each. `Leave` is legal
+in all of them."""
 
 
 def next_phase(phase: Phase, message: Message) -> Phase:

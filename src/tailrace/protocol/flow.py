@@ -1,19 +1,19 @@
 """Flow control: the consumer grants bytes, the producer never sends more.
 
-Both halves count bytes from the channel's beginning, so a grant that is lost and said again does no harm. Markers cost
-nothing. A grant is said when half a window is due, not after each frame; while nothing is unread, more than half of the
-window is therefore always open. A frame larger than that may go exactly then: it travels with at most half a window
-before it, and no frame, however large, waits for a grant that nobody will say.
+Both halves count bytes from the channel's beginning, so a grant that is lost and sent again does no harm. Markers cost
+nothing. The consumer sends a grant when half a window is due, not after each frame. While nothing is unread, more than half
+of the window is therefore always open. A frame larger than that may go exactly then: it travels with at most half a window
+before it, and no frame, however large, waits for a grant that the consumer will never send.
 
-A channel may begin *closed*, where its reader has something else to read first: then nothing is granted until the reader
-says so. Both halves must know of it.
+A channel may begin *closed*, where its reader has to read something else first: then the consumer grants nothing until the
+reader opens the channel. Both halves must know of it.
 
 Invariant F1 (producer): when a frame goes, `sent + size <= allowed`, or more than half of the window was open.
-Invariant F2 (consumer): the same, judged on arrival. So at most `window` bytes, or half a window and one frame, are
-between the producer's send and the consumer's reading.
-Invariant F3: nothing is granted to who sends to a task before that task has read all that was in flight to it at the
-restored cut, but where one of the two has taken a lost worker's place: it has a window then. So what is in flight does not
-grow with each restart of a job that fails before it has read that.
+Invariant F2 (consumer): when a frame arrives, its size is at most what is granted, or more than half of the window was
+open. So at most `window` bytes, or half a window and one frame, are between the producer's send and the consumer's reading.
+Invariant F3: a task that still has to read what was in flight to it at the restored cut grants nothing to its senders. The
+exception is a channel of which one end has taken a lost worker's place: it has a window then. So what is in flight does not
+grow with each restart of a job that fails before the task has read it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Producer:
         """Bytes sent since the beginning; never decreases; F1."""
 
     def may_send(self, size: int) -> bool:
-        """Whether a frame of `size` bytes may go now."""
+        """True if a frame of `size` bytes may go now."""
         room = self.allowed - self.sent
         return size <= room or room > self.window // 2
 
@@ -68,8 +68,8 @@ class Consumer:
         return self.window
 
     def whole(self) -> int | None:
-        """The grant of a whole window behind what has arrived, for who reads nothing before more has come; None where it was
-        said."""
+        """The grant of a whole window beyond the bytes that have arrived; None where it was sent. For a reader that reads
+        nothing before more has come."""
         due = self.arrived + self.window
         if due <= self.granted:
             return None
@@ -86,7 +86,7 @@ class Consumer:
         self.arrived += size
 
     def consume(self, size: int) -> int | None:
-        """Accounts for a frame that was read. Returns the new grant when it is worth saying, else None."""
+        """Accounts for a frame that was read. Returns the new grant when it is worth a message, else None."""
         self.consumed += size
         due = self.consumed + self.window
         if due - self.granted >= self.window // 2:

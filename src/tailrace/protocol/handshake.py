@@ -1,6 +1,6 @@
 """The handshake: two processes prove to each other that they know the token of the job.
 
-Nothing of a connection is interpreted before it is over. The token itself never travels::
+Nothing of a connection is interpreted before the handshake is over. The token itself never travels::
 
     dialer                                      acceptor
       MAGIC, version, nonce_d   ------------>
@@ -9,10 +9,10 @@ Nothing of a connection is interpreted before it is over. The token itself never
                                 <------------     OK
 
 Every message has a fixed size and the two sides take turns, so neither ever stores more than one message. A byte that
-arrives out of turn is a refusal. The only exception follows from the order: the acceptor may speak right behind its OK,
+arrives out of turn is a refusal. The only exception follows from the order: the acceptor may send more right behind its OK,
 and what the dialer then receives with it is `leftover`.
 
-*Reflection.* A proof names the role of the one who made it, so a proof made by an acceptor is never good for a dialer,
+*Reflection.* A proof names the role of its maker, so a proof made by an acceptor is never good for a dialer,
 and the other way round; a peer that shows us our own nonce is refused. *Replay.* Each proof covers both nonces, and
 each side has its own drawn anew for every connection by the driver of these machines.
 
@@ -43,10 +43,10 @@ _OK: Final = b"\x06"
 
 
 class Refusal(enum.Enum):
-    """Why a connection was turned away.
+    """The reason for which a connection was turned away.
 
-    The first four are found by the two halves. The others are found by their driver, and are listed here so that
-    one count has one vocabulary.
+    The two halves find the first four. Their driver finds the others; they are listed here so that one count has one
+    vocabulary.
     """
 
     BAD_MAGIC = "the peer does not speak this protocol"
@@ -61,7 +61,7 @@ class Refusal(enum.Enum):
 
 
 class HandshakeRefused(ProtocolViolation):
-    """The peer must not be talked to; close the connection."""
+    """Raised where a peer must not be talked to: close the connection."""
 
     def __init__(self, reason: Refusal) -> None:
         super().__init__(reason)
@@ -72,9 +72,9 @@ class HandshakeRefused(ProtocolViolation):
 
 
 class _Half:
-    """What both halves share: turns, sizes, and the end of it."""
+    """The common part of both halves: turns, sizes, and the end of it."""
 
-    _may_follow: bool  # may the peer's last message of the handshake be followed at once by something else?
+    _may_follow: bool  # the peer may send something else right behind its last message of the handshake
 
     def __init__(self, token: bytes, nonce: bytes) -> None:
         if len(token) < TOKEN_MIN:
@@ -92,13 +92,14 @@ class _Half:
 
     @property
     def wants(self) -> int:
-        """How many bytes the peer may still send in this turn. Reading no more than this keeps `leftover` empty."""
+        """The number of bytes that the peer may still send in this turn. A reader that reads no more than this keeps
+        `leftover` empty."""
         if self.done or self._outgoing or self._refusal is not None:
             return 0
         return self._expected - len(self._buffer)
 
     def outgoing(self) -> bytes:
-        """What has to be sent now, once."""
+        """The bytes that have to be sent now; they are returned once."""
         out, self._outgoing = self._outgoing, b""
         return out
 
@@ -127,10 +128,10 @@ class _Half:
             self.leftover = bytes(rest)
 
     def _glance(self) -> None:
-        """Refuse early what its first bytes already give away."""
+        """Refuses early a message whose first bytes are already wrong."""
 
     def _take(self, message: bytes) -> None:
-        """Act on one whole message of the peer."""
+        """Acts on one whole message of the peer."""
         raise NotImplementedError
 
     def _proof(self, role: bytes, dialer_nonce: bytes, acceptor_nonce: bytes) -> bytes:
@@ -146,7 +147,7 @@ class _Half:
 
 
 class Dialer(_Half):
-    """The half that opened the connection, and speaks first."""
+    """The half that opened the connection, and sends first."""
 
     _may_follow = True
 
@@ -172,14 +173,14 @@ class Dialer(_Half):
 
 
 class Acceptor(_Half):
-    """The half that was connected to."""
+    """The half that accepted the connection."""
 
     _may_follow = False
 
     def __init__(self, token: bytes, nonce: bytes) -> None:
         super().__init__(token, nonce)
         self._expected = _HELLO_SIZE
-        self._theirs: bytes | None = None  # the dialer's nonce, once it has said hello
+        self._theirs: bytes | None = None  # the dialer's nonce, once its first message is here
 
     def _glance(self) -> None:
         if self._theirs is not None:

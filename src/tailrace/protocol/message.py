@@ -1,4 +1,4 @@
-"""The root of what coordinator and workers say to each other. `protocol.wire` knows all of it, as bytes."""
+"""The root of the messages between coordinator and workers. `protocol.wire` knows all of them, as bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Restarting a job in the processes that survived.
+"""The restart of a job in the processes that survived.
 
 worker                          coordinator
-                          <-    Reset(attempt)     drop what you run; whatever you said before does not count
+                          <-    Reset(attempt)     drop all tasks; messages that the worker has sent before do not count
 WasReset(attempt)         ->
                           <-    Deploy(…)          as at the start (`deployment`), with what is to be restored
 """
@@ -12,13 +12,13 @@ from tailrace.protocol.message import Message
 
 
 class Reset(Message, frozen=True):
-    """Give up all tasks, close the links to other workers, and wait for a new `Deploy`."""
+    """A command to a worker: give up all tasks, close the links to other workers, and wait for a new `Deploy`."""
 
     attempt: int
-    """How many times the job was restarted, this one included."""
+    """The number of restarts of the job, this one included."""
 
 
 class WasReset(Message, frozen=True):
-    """Nothing of what the worker ran is left. What came from it before belongs to the attempt before."""
+    """A report of a worker: it runs nothing any more. What it has sent before belongs to the attempt before."""
 
     attempt: int

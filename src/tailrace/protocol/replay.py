@@ -1,4 +1,4 @@
-"""A worker takes the place of one that was lost, and the others go on.
+"""The messages by which a worker takes the place of a lost one while the other workers go on.
 
 survivor                         coordinator                        replacement
                            <-    WorkerLost(slice, checkpoint)
@@ -7,19 +7,20 @@ KnownHistory(slice, history, …)   ->                                 <-    Hel
                                                               <-    Restored
       <- links between survivors and the replacement, over which what is kept goes once more ->
                                                               <-    ReplayDone(heard)
-                                 what was said to the slice meanwhile ->
+                                 messages to the slice that were held back meanwhile ->
 
-*History.* What a worker has done (`task.journal.history`) goes to each other worker, and to the coordinator, before
-anything that follows from it: `Gained`. So whoever depends on an event of a worker can tell it to the one that takes its
-place. All copies are beginnings of the same history; the longest has everything that anybody depends on.
+*History.* A worker sends what it has done (`task.journal.history`) to each other worker, and to the coordinator, before
+anything that follows from it: `Gained`. So each party that depends on an event of a worker can report it to the
+replacement. All copies are beginnings of one history; the longest has everything that any party depends on.
 
 *What is restored* is the newest complete checkpoint. Checkpoints under way are given up before.
 
-*So many at once* (`depth`). Where a second worker is lost before the first one's place is taken, a survivor depends on what
-the first one did through the second one, and may not know it. With a depth of 2 or more workers tell each other also what
-they know of others' histories, before anything that follows from it: with 2 what they have from that one itself, with more
-all that they know. Then so many may be lost at once: all are replaced together, and feed each other as they do again what
-the lost ones did. What is beyond the depth is a restart of all from the newest checkpoint, as without any of this.
+*Several losses at once* (`depth`). A second worker may be lost before the first one's place is taken. A survivor may then
+depend, through the second worker, on what the first one did, and may not know it. With a depth of 2 or more workers
+therefore also send each other what they know of the histories of other workers, before anything that follows from it. With
+a depth of 2 they send what they have received from the owner of a history; with more, all that they know. Then up to
+`depth` workers may be lost at once. All are replaced together, and feed each other as they do again what the lost workers
+did. A loss beyond the depth is a restart of all from the newest checkpoint, as without replacements.
 """
 
 from __future__ import annotations
@@ -31,33 +32,34 @@ from tailrace.protocol.deployment import Deploy, Peer
 from tailrace.protocol.message import Message
 
 Came = tuple[int, int, int, int, int]
-"""Of a channel (edge, source, target): how many elements have come since the barrier of a checkpoint, without barriers, and
-their digest (`elements.digests`)."""
+"""The records that have come on a channel: (edge, source, target, number of elements since the barrier of a checkpoint,
+without barriers, their digest (`elements.digests`))."""
 
 
 class Gained(Message, frozen=True):
-    """From a worker: what its history has gained since it told it last. `first` is the number of the first entry. `cuts`:
-    the first cut for each checkpoint, (checkpoint, number of the entry)."""
+    """A report of a worker: the entries that its history has gained since its last report. `first` is the number of the
+    first entry. `cuts`: the first cut for each checkpoint, (checkpoint, number of the entry)."""
 
     first: int
     entries: list[bytes]
     cuts: list[tuple[int, int]] = []
     origin: int = -1
-    """Whose history it is, where the worker tells what it knows of another one's; -1: its own."""
+    """The slice whose history it is, where a worker reports what it knows of another worker's; -1: its own."""
     cut_short: bool = False
-    """Whether it had grown too large, and what was before `first` is gone, though no complete checkpoint is behind it."""
+    """True if the history had grown too large, and entries before `first` are gone, though no complete checkpoint is behind
+    them."""
     opened: bytes = b""
-    """What opening the functions of the worker has found of the world (`task.subtask.opening`): told to each party first,
-    once."""
+    """Facts of the world that the worker found when it opened its functions (`task.subtask.opening`). The first report to
+    each party has them."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:
-        """Whether it has all that is behind the cuts of a complete checkpoint."""
+        """True if it has all entries behind the cuts of a complete checkpoint."""
         return not self.cut_short or any(number == checkpoint for number, _ in self.cuts)
 
 
 class Severed(Message, frozen=True):
-    """From a worker: its link to another one closed. `epoch` is that of the other one: its slot may be held by somebody else
-    when this is heard."""
+    """A report of a worker: its link to a peer closed. `epoch` is the epoch of the peer: another process may hold the slot
+    when the coordinator receives this."""
 
     peer: int
     reason: str
@@ -65,101 +67,103 @@ class Severed(Message, frozen=True):
 
 
 class WorkerLost(Message, frozen=True):
-    """To survivors: the worker of this slice is lost. Nothing comes from it any more."""
+    """A message to survivors: the worker of this slice is lost. Nothing comes from it any more."""
 
     slice: int
     checkpoint: int
-    """What the one that takes its place restores; 0: that with which all have begun."""
+    """The checkpoint that the replacement restores; 0: the one with which all workers have begun."""
     turn: int = 0
-    """Which question it is: another one is asked when another worker is lost meanwhile."""
+    """The number of the question. The coordinator sends a new question when another worker is lost meanwhile."""
 
 
 class KnownHistory(Message, frozen=True):
-    """From a survivor: what it knows of the lost one."""
+    """A survivor's answer to `WorkerLost`: its copy of the lost worker's history, and the records that have come from it."""
 
     slice: int
     history: Gained
     came: list[Came]
     turn: int = 0
-    """The question that it answers."""
+    """The number of the question that it answers."""
 
 
 class Resume(Message, frozen=True):
-    """To the replacement: do what the lost one did, and go on."""
+    """A command to the replacement: do what the lost worker did, and go on."""
 
     deploy: Deploy
     checkpoint: int
     history: Gained
     came: list[Came]
-    """What others have of this slice's channels already."""
+    """The records of this slice that other workers have already."""
     events: list[tuple[int, int]] = []
-    """How many messages of each source (its vertex) the coordinator has had for other subtasks of it."""
+    """The number of messages that the coordinator has had from this slice for other subtasks of a source: (vertex,
+    number)."""
     together: list[int] = []
-    """Others that are replaced at the same time: they lack all since the checkpoint, and get it as it is made."""
+    """Slices that are replaced at the same time. They lack all since the checkpoint, and receive the output of the replay
+    as it is made."""
     in_flight: list[str] = []
-    """The operators (uids) to which records were in flight at the checkpoint with which all have begun."""
+    """The operators (uids) to which records were in flight at the checkpoint with which all workers have begun."""
 
 
 class Replaced(Message, frozen=True):
-    """To survivors: who takes the place of the lost worker, and where it listens."""
+    """A message to survivors: the worker that takes the place of the lost one, and the address at which it listens."""
 
     peer: Peer
     checkpoint: int
 
 
 class Restored(Message, frozen=True):
-    """From the replacement: its state is there, and functions are open. What it does again comes now."""
+    """A report of the replacement: its state is restored, and its functions are open. Now it replays."""
 
 
 class ReplayDone(Message, frozen=True):
-    """From the replacement: it is where the lost one was, and goes on."""
+    """A report of the replacement: it has done all that the lost worker did, and goes on."""
 
     heard: int
-    """The number of the last word of the coordinator that it has followed."""
+    """The number of the last message of the coordinator that it has followed."""
 
 
 class Copy:
-    """What one party knows of the history of another's slice.
+    """The copy that one party has of the history of another's slice.
 
     Invariant Y3: it has no gaps: its entries follow each other from `first` on.
     """
 
     def __init__(self) -> None:
         self._gone = 0
-        """Where it is cut short: the number of its first entry; 0: it is not."""
+        """The number of the first entry, where the copy is cut short; 0 where it is not."""
         self.opened = b""
         self.first = 0
         self.entries: list[bytes] = []
         self.cuts: dict[int, int] = {}
         self.direct = 0
-        """How far that one has told it itself."""
+        """The number behind the last entry that the owner of the history has sent itself."""
         self._told: dict[int, int] = {}
-        """How far it was told on, by party."""
+        """The number behind the last entry that was sent on, by party."""
         self._complete = 0
         """The newest checkpoint that is complete."""
 
     @property
     def end(self) -> int:
-        """The number behind that of the last entry."""
+        """The number behind the last entry."""
         return self.first + len(self.entries)
 
     def gain(self, gained: Gained) -> None:
-        """More of it was told."""
+        """Takes a report of the owner, or of another worker that knows the history."""
         first, entries = gained.first, gained.entries
         self.opened = gained.opened or self.opened
         if gained.origin == -1:
             self.direct = max(self.direct, first + len(entries))
         elif first + len(entries) <= self.end:
-            return  # that one has told it itself by now
+            return  # the owner has sent these entries itself by now
         if gained.cut_short and first > self.first:
             self.first = self._gone = first
             self.entries, self.cuts = [], {}
             self._told = {party: min(known, first - 1) for party, known in self._told.items()}
-        if first < self.first:  # who tells it had not heard yet that the checkpoint is complete
+        if first < self.first:  # the sender had not received `Complete` yet
             first, entries = self.first, entries[self.first - first :]
         self.cuts.update((number, at) for number, at in gained.cuts if at >= first)
         if first > self.end or not self.entries:
-            # What lies between is older than a complete checkpoint: nobody will ever want it.
+            # The entries between are older than a complete checkpoint: no replay will ever need them.
             self.first, self.entries = first, list(entries)
         else:
             self.entries += entries[self.end - first :]
@@ -167,7 +171,7 @@ class Copy:
             self.complete(self._complete)
 
     def complete(self, checkpoint: int) -> None:
-        """Nobody restores an older checkpoint any more."""
+        """Drops the entries before a complete checkpoint: no worker restores an older one any more."""
         self._complete = checkpoint
         cut = self.cuts.get(checkpoint)
         if cut is None or cut < self.first:
@@ -177,13 +181,13 @@ class Copy:
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
     def told(self) -> Gained:
-        """All of it."""
+        """The whole copy, as a report."""
         cuts = sorted(self.cuts.items())
         return Gained(self.first, self.entries, cuts, cut_short=self._gone > 0, opened=self.opened)
 
     def told_on(self, origin: int, party: int, depth: int) -> Gained | None:
-        """What a party is to be told of this history, which is that of `origin`, where so many losses at once are covered;
-        None: nothing. It is taken for told."""
+        """The part of this history to send to a party now; None if there is none. It counts as sent. `origin` is the slice
+        whose history it is, `depth` the number of losses at once that are covered."""
         end = self.direct if depth == 2 else self.end
         opened = b"" if party in self._told else self.opened
         told = self._told.get(party, 0)
@@ -196,34 +200,32 @@ class Copy:
         return Gained(known, entries, cuts, origin, told < self._gone, opened)
 
     def forget(self, party: int) -> None:
-        """Somebody new stands for this party, and was told nothing."""
+        """Forgets what was sent to a party: a new process stands for it, and has received nothing."""
         self._told.pop(party, None)
 
 
 class Hearsay:
-    """What others tell of third ones, until it counts: with what they tell of themselves, which comes behind it. Some of it
-    alone would be of no use: who does again what one history has would wait for what is in another one, and only who has
-    told of both had that.
-    """
+    """Second-hand histories, buffered until their sender's own history arrives behind them. Using one without the other
+    would be of no use: a replay of one history would wait for what is in another one, and only their sender had both."""
 
     def __init__(self) -> None:
         self._waits: dict[int, list[Gained]] = {}
 
     def told(self, party: int, gained: Gained) -> list[tuple[int, Gained]]:
-        """A party tells something: what counts now, each with the slice whose history it is."""
+        """Takes a report of a party. Returns the reports that count now, each with the slice whose history it is."""
         if gained.origin != -1:
             self._waits.setdefault(party, []).append(gained)
             return []
         return [*((one.origin, one) for one in self._waits.pop(party, [])), (party, gained)]
 
     def forget(self, party: int) -> None:
-        """A party is lost, and says nothing more."""
+        """Drops the buffered reports of a party that is lost."""
         self._waits.pop(party, None)
 
 
 def longest(copies: list[Gained]) -> Gained:
-    """The copy that has everything which any of them has. Raises `InternalError` where they are not beginnings of one
-    history."""
+    """The longest of some copies, which has everything that any of them has. Raises `InternalError` where they are not
+    beginnings of one history."""
     found = max(copies, key=lambda copy: (copy.first + len(copy.entries), len(copy.opened)))
     for copy in copies:
         start = max(copy.first, found.first)
@@ -238,11 +240,11 @@ _decoder = msgspec.msgpack.Decoder(Gained)
 
 
 def encode_gained(gained: Gained) -> bytes:
-    """What a worker tells another one, as bytes."""
+    """A report of a history as bytes, for another worker."""
     return _encoder.encode(gained)
 
 
 def decode_gained(data: bytes | memoryview) -> Gained:
-    """What `encode_gained` has made. Raises `msgspec.MsgspecError` for what it has not."""
+    """A report from the bytes that `encode_gained` made. Raises `msgspec.MsgspecError` for other bytes."""
     gained: Gained = _decoder.decode(data)
     return gained

@@ -1,4 +1,4 @@
-"""Checkpoints: how coordinator and workers agree that one is complete.
+"""The messages by which coordinator and workers agree that a checkpoint is complete.
 
     worker                          coordinator
                               <-    Trigger(cut)       to all workers; sources and tasks without live inputs cut
@@ -8,7 +8,8 @@
                               <-    Complete(n)        all acked, and the manifest was created
                               <-    Abort(n)           or it will never be: timeout, a decline, a failed write
 
-What sinks prepared for n goes with the ack into the manifest, and is published after its commit (`deployment.Publish`).
+The output that sinks prepared for n goes with the ack into the manifest, and is published after its commit
+(`deployment.Publish`).
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from tailrace.state.manifest import InFlight
 
 
 class Trigger(Message, frozen=True):
-    """Take a checkpoint."""
+    """A command to a worker: take a checkpoint."""
 
     cut: CutRequest
 
     @property
     def checkpoint(self) -> int:
-        """Its number."""
+        """The number of the checkpoint."""
         return self.cut.number
 
 
 class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the manifest says of an operator, as one subtask knows it."""
+    """An operator's entry in the manifest, as one subtask knows it."""
 
     uid: str
     name: str
@@ -48,36 +49,36 @@ class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One subtask's part in a checkpoint. Times are int64 microseconds."""
+    """The part of one subtask in a checkpoint. Times are int64 microseconds."""
 
     vertex: int
     subtask: int
     alignment_micros: int = 0
-    """From the moment at which the first marker was read, to the cut."""
+    """Time from the reading of the first marker to the cut."""
     freeze_micros: int = 0
-    """How long the step of the cut took."""
+    """Duration of the step in which the task cut."""
     encode_micros: int = 0
-    """From the cut until all was encoded."""
+    """Time from the cut until all state was encoded."""
     size: int = 0
     operators: list[OperatorAck] = []
     announced_micros: int = 0
-    """From the moment at which the first marker had arrived, behind records that were still to be read, to the cut."""
+    """Time from the arrival of the first marker, behind records that were still to be read, to the cut."""
     overtook: bool = False
-    """Whether the cut was made before all markers were read."""
+    """True if the cut was made before all markers were read."""
 
 
 class Transaction(msgspec.Struct, frozen=True, array_like=True):
-    """What a sink has prepared in one subtask."""
+    """Output that a sink has prepared in one subtask."""
 
     uid: str
     data: bytes | Placed
     """The bytes, or where they are in the worker's file."""
     first: int = 0
-    """The checkpoint that had it first: every complete one from there on has it, too. 0 where that is this one."""
+    """The first checkpoint that had it: every complete one from there on has it, too. 0 where that is this checkpoint."""
 
 
 class Ack(Message, frozen=True):
-    """All subtasks of the worker have cut, and their state is durable."""
+    """A report of a worker: all its subtasks have cut, and their state is durable."""
 
     checkpoint: int
     file: str
@@ -86,37 +87,38 @@ class Ack(Message, frozen=True):
     """Files of earlier checkpoints that this one refers to."""
     subtasks: list[SubtaskAck] = []
     prepared: list[Transaction] = []
-    """What sinks have prepared, and is in no checkpoint that the worker knows to be complete."""
+    """Output that sinks have prepared, and that is in no checkpoint which the worker knows to be complete."""
     write_micros: int = 0
-    """From the last block to a durable file."""
+    """Time from the last block to a durable file."""
     inflight: int = 0
     """Bytes of records that were in flight: on their way around loops, or overtaken by barriers."""
     overtaken: dict[str, int] = {}
-    """Of the latter: bytes by the uid of the operator that was to receive them."""
+    """Bytes of overtaken records, by the uid of the operator that was to receive them."""
     referred: int = 0
-    """Bytes of `inflight` that are in files of earlier checkpoints, and only referred to."""
+    """Bytes of `inflight` that lie in files of earlier checkpoints; this one only refers to them."""
     channels: list[InFlight] = []
     """The edges over which these records were on their way, each once."""
 
 
 class Declined(Message, frozen=True):
-    """The worker cannot take part in this checkpoint. The job goes on."""
+    """A report of a worker: it cannot take part in this checkpoint. The job goes on."""
 
     checkpoint: int
     reason: str
     out_of_reach: bool = False
-    """Whether that is because the storage of checkpoints is."""
+    """True if the reason is that the storage of checkpoints is out of reach."""
 
 
 class Abort(Message, frozen=True):
-    """The checkpoint will never be complete: forget it."""
+    """A message to workers: the checkpoint will never be complete, forget it."""
 
     checkpoint: int
 
 
 class Complete(Message, frozen=True):
-    """The checkpoint is complete: its manifest exists."""
+    """A message to workers: the checkpoint is complete, its manifest exists."""
 
     checkpoint: int
     visible: int = -1
-    """Up to which checkpoint all that sinks prepared is published (0: that which the job has begun with); -1: none."""
+    """The newest checkpoint up to which all output that sinks prepared is published. 0 stands for the checkpoint with which
+    the job has begun; -1: none is."""

@@ -1,17 +1,17 @@
-"""A standby takes the slot of a worker that is lost.
+"""The messages by which a standby takes the slot of a lost worker.
 
 standby                            coordinator
    Hello(place)                ->                        as any worker; places count on behind the slots
                                <-  Welcome(epoch)
                                <-  StandBy(plan)         read the plan, import what it needs
    StandsBy                    ->
-                               <-  Hold(checkpoint)      after each complete one: read what it has of these slices
-   StateHeld(checkpoint)            ->
+                               <-  Hold(checkpoint)      after each complete one: read the state of these slices in it
+   StateHeld(checkpoint)       ->
                                <-  TakeSlot(slot)        a worker is lost
    Hello(slot, place)          ->                        on the same link
-                               <-  Welcome(epoch)        and what follows for whoever holds a slot
+                               <-  Welcome(epoch)        and what follows for each worker that holds a slot
 
-A standby that cannot read the plan says `Failed`, and is started anew. Nobody depends on it.
+A standby that cannot read the plan sends `Failed`, and is started anew. No worker depends on a standby.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from tailrace.protocol.message import Message
 
 
 class StandBy(Message, frozen=True):
-    """To a standby: get ready for any slot of the job."""
+    """A command to a standby: get ready for any slot of the job."""
 
     plan: bytes
 
 
 class StandsBy(Message, frozen=True):
-    """From a standby: it is ready."""
+    """A report of a standby: it is ready."""
 
 
 class Hold(Message, frozen=True):
-    """To a standby: keep the keyed state of these slices, as this checkpoint has it. `manifest` is its manifest's bytes."""
+    """A command to a standby: keep the keyed state of these slices, as this checkpoint has it. `manifest` is the
+    checkpoint's manifest as bytes."""
 
     checkpoint: int
     manifest: bytes
@@ -38,13 +39,13 @@ class Hold(Message, frozen=True):
 
 
 class StateHeld(Message, frozen=True):
-    """From a standby: it has the state of these slices, as this checkpoint has it."""
+    """A report of a standby: it has the state of these slices, as this checkpoint has it."""
 
     checkpoint: int
     slots: list[int]
 
 
 class TakeSlot(Message, frozen=True):
-    """To a standby: hold this slot from now on. It says hello for it."""
+    """A command to a standby: hold this slot from now on. The standby answers with a `Hello` for the slot."""
 
     slot: int

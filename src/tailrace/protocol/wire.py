@@ -104,8 +104,8 @@ def encode(message: AnyMessage) -> bytes:
 
 
 class Speech:
-    """What one process says to many: a message that goes to one after the other is made into bytes once, and all links on
-    which it waits share them. The plan of a job is in such a message."""
+    """An encoder for one process that sends a message to many links. It encodes the message once, and all links on which
+    the message waits share the bytes. The plan of a job is in such a message."""
 
     def __init__(self) -> None:
         self._message: AnyMessage | None = None
@@ -120,7 +120,7 @@ class Speech:
 
 
 def decode(data: bytes) -> AnyMessage:
-    """A message from bytes. Raises `ProtocolViolation` for anything that is none."""
+    """A message from bytes. Raises `ProtocolViolation` for bytes that are no message."""
     try:
         message: AnyMessage = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:

@@ -22,33 +22,36 @@ HISTORY = 100
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """When checkpoints are taken and how many are kept. Times are int64 microseconds."""
+    """The settings of a job's checkpoints. Times are int64 microseconds."""
 
     interval: int | None = None
-    """From one trigger to the next; None: only on request."""
+    """Time from one trigger to the next; None: only on request."""
     timeout: int = 600_000_000
     min_pause: int = 0
-    """From the end of one to the trigger of the next."""
+    """Time from the end of one checkpoint to the trigger of the next."""
     max_concurrent: int = 1
     tolerated_failures: int = 10
-    """So many checkpoints in a row may fail before the job does."""
+    """The number of checkpoints in a row that may fail before the job does."""
     keep: int = 1
     keep_runs: int = 0
-    """How many complete ones are kept; how many earlier runs keep what they have left when the job starts (0: all)."""
+    """`keep`: the number of complete checkpoints that are kept. `keep_runs`: the number of earlier runs that keep what they
+    have left when the job starts (0: all)."""
     overtakes_after: int = -1
     most_inflight: int = -1
-    """When barriers overtake records, and how many bytes of them at most: see `elements.cuts.CutRequest`."""
+    """The time after which barriers overtake records, and the most bytes that they overtake: see
+    `elements.cuts.CutRequest`."""
     ahead: bool = False
-    """Whether workers write records that wait before a checkpoint finds them."""
+    """True if workers write records that wait before a checkpoint finds them."""
     origin: str = ""
     """The URL of the checkpoint folder, for the manifest."""
     retain: str = "on-cancellation"
-    """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
+    """The lifetime of checkpoints: "never" (deleted with the job), "on-cancellation" (kept after a cancellation or a
+    failure) or "always"."""
     dataflow: Dataflow = ()
-    """What the job runs, for the mark of its end."""
+    """The dataflow that the job runs, for the mark of its end."""
 
     def given_up(self, well: bool) -> bool:
-        """Whether none of them outlives a job that has ended, well or not."""
+        """True if no checkpoint outlives a job that has ended, well or not."""
         return self.retain == "never" or (self.retain == "on-cancellation" and well)
 
 
@@ -58,44 +61,44 @@ class PendingCheckpoint:
 
     id: int
     triggered_at: int
-    """By the coordinator's clock."""
+    """The time of the trigger, by the coordinator's clock."""
     timestamp: int
-    """Microseconds since 1970."""
+    """The time of the trigger, in microseconds since 1970."""
     cut: CutRequest
-    """What its workers were asked for."""
+    """The cut that its workers were requested to make."""
     waiting: list[Any]
-    """Who asked for it, as the driver knows them."""
+    """The parties that requested it, as the driver knows them."""
     base: set[str]
-    """Files that it may refer to: those of the newest complete checkpoint when it was triggered, and of all since."""
+    """Files that it may refer to: the files of the newest complete checkpoint when it was triggered, and of all since."""
     acks: dict[int, Ack] = field(default_factory=dict)
     committing: bool = False
     fresh: list[Prepared] = field(default_factory=list)
-    """Of what is prepared in its manifest, what no earlier manifest has. What sinks prepared for a checkpoint that is
-    complete is in that one's, and is told to be published with it."""
+    """Output in its manifest that no earlier manifest has. Output that sinks prepared for an earlier complete checkpoint is
+    in that one's manifest, and is published with it."""
 
     @property
     def final(self) -> bool:
-        """Whether it is the last one of the job."""
+        """True if it is the last one of the job."""
         return self.cut.kind.final
 
     @property
     def ends(self) -> bool:
-        """Whether the job ends behind it."""
+        """True if the job ends behind it."""
         return self.final or self.cut.hold
 
     @property
     def alone(self) -> bool:
-        """Whether none may be triggered beside it, which would overtake it and be all that is left of it."""
+        """True if no other checkpoint may be triggered beside it: that would overtake it and be all that is left of it."""
         return self.ends or self.cut.kind.whole
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for it who is told when it fails: that is no failure of the job."""
+        """True if a party that waits for it is informed when it fails: that is no failure of the job."""
         return self.cut.hold or self.cut.kind is CutKind.SAVEPOINT
 
     def needs(self) -> set[str]:
-        """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
-        built on files of an older one than `base` knows of."""
+        """Files that it may refer to, or does refer to. A worker that had not yet received `Complete` for a newer
+        checkpoint has built on files of an older one, which `base` may not have."""
         return self.base.union(*(ack.older for ack in self.acks.values()))
 
 
@@ -106,9 +109,9 @@ class Completed:
     ended: CheckpointEnded
     stats: CheckpointStats
     fresh: list[Prepared]
-    """What is to be published with it."""
+    """Output to publish with it."""
     ends: bool
-    """Whether the job ends behind it."""
+    """True if the job ends behind it."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,11 @@ class Aborted:
     ended: CheckpointEnded
     final: bool
     hold: bool
-    """Whether tasks have done nothing behind it."""
+    """True if tasks have done nothing behind it."""
     too_many: bool
-    """Whether that is one failure more than the job tolerates in a row."""
+    """True if that is one failure more than the job tolerates in a row."""
     gone: list[str]
-    """Files that nobody needs."""
+    """Files that no checkpoint needs."""
 
 
 @dataclass
@@ -134,12 +137,12 @@ class _Kept:
 
 
 class Checkpoints:
-    """The bookkeeping; what follows from it is for the coordinator to do.
+    """The bookkeeping of one job's checkpoints; the coordinator carries out what follows.
 
     Invariant P1: a manifest is made only when every worker has acked, and for one checkpoint at a time.
-    Invariant P2: what a kept manifest names, or a pending checkpoint may refer to, or refers to in what its workers have
-    acked, is not among what may be deleted; nor is what this run has not written. A checkpoint that refers to something
-    that was deleted before the ack came is aborted (`gone`).
+    Invariant P2: a file is not deleted while a kept manifest names it, while a pending checkpoint may refer to it, or while
+    the acks of a pending checkpoint refer to it. Nor is a file deleted that this run has not written. A checkpoint that
+    refers to a file which was deleted before the ack came is aborted (`gone`).
     """
 
     def __init__(
@@ -154,56 +157,58 @@ class Checkpoints:
         self.settings = settings
         self.job, self.run_id, self.slots, self.max_parallelism = job, run_id, slots, max_parallelism
         self.clock_offset = 0
-        """What to add to the coordinator's clock to get microseconds since 1970. Set by the driver."""
+        """The difference from the coordinator's clock to microseconds since 1970. The driver sets it."""
         self.next_id = 1 if origin is None else origin.checkpoint + 1
         self.last = 0
         """The newest checkpoint that was committed under this incarnation; 0: none."""
         self.committing: Manifest | None = None
-        """The manifest that the storage was asked to create, and has not answered for."""
+        """The manifest that the storage was requested to create, and has not answered for."""
         self.commit_asked_at: int | None = None
-        """When it was asked."""
+        """The time of that request."""
         self.pending: dict[int, PendingCheckpoint] = {}
         self._unanswered: set[str] = set()
-        """Files that a manifest needs which was on its way when its attempt was over: until a claim has found it, or not."""
+        """Files of a manifest that was on its way when its attempt was over. They are needed until a claim has found it, or
+        not."""
         self.requests: list[Any] = []
-        """Who waits for a checkpoint that has not been triggered yet."""
+        """The parties that wait for a checkpoint that has not been triggered yet."""
         self.history: deque[CheckpointStats] = deque(maxlen=HISTORY)
         self.aborted = 0
         self.completed = 0
         self.failures = 0
-        """How many have failed in a row, but for those that could not be written because the storage was out of reach."""
+        """The number of failures in a row that count against `tolerated_failures`. Checkpoints that are `wanted`, or that
+        could not be written because the storage was out of reach, do not count."""
         self.in_a_row = 0
-        """The same with those."""
+        """The number of all failures in a row."""
         self.last_failure: FailedCheckpoint | None = None
         self.not_before = 0
-        """The storage is out of reach until then, as far as is known: none is triggered earlier."""
+        """The time before which no checkpoint is triggered: the storage is out of reach until then, as far as is known."""
         self.final_again = False
-        """Whether the last one of the job has failed, and is to be taken once more."""
+        """True if the last checkpoint of the job has failed, and is to be taken once more."""
         self.newest = 0
         """The newest complete checkpoint of this run."""
         self.stopping = False
-        """Whether the job is drained: the last checkpoint is that of a stop."""
+        """True if the job is drained: its last checkpoint is the one of a stop."""
         self.pinned: Collection[str] = ()
-        """Files that somebody still copies."""
+        """Files that are still being copied."""
         self._next_at: int | None = None
         self._ended_at: int | None = None
-        """When the last checkpoint was complete or aborted."""
+        """The time at which the last checkpoint was complete or aborted."""
         self._kept: list[_Kept] = []
         self._sizes: dict[str, int] = {}
-        """Every file that this run has written and that was not deleted."""
+        """The size of every file that this run has written and that was not deleted."""
         self._found: set[str] = set()
-        """Files that a complete checkpoint refers to, whoever wrote them: a coordinator that was lost, or another run. Those
-        that are not in `_sizes` are never deleted by us."""
+        """Files that a complete checkpoint refers to, whichever process or run wrote them. Files that are not in `_sizes`
+        are never deleted by this run."""
 
     # When.
 
     def start(self, now: int) -> None:
-        """The job runs, for the first time or again."""
+        """Begins the schedule: the job runs, for the first time or again."""
         self._next_at = None if self.settings.interval is None else now + self.settings.interval
 
     def due_at(self, asked: bool = False) -> int | None:
-        """When the next checkpoint is to be triggered, as far as the clock decides; None while others must go first.
-        `asked`: a savepoint is wanted."""
+        """The time at which the next checkpoint is to be triggered, as far as the clock decides; None while other
+        checkpoints must go first. `asked`: a savepoint is requested."""
         if len(self.pending) >= self.settings.max_concurrent or any(p.alone for p in self.pending.values()):
             return None
         ended = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
@@ -213,7 +218,7 @@ class Checkpoints:
         return None if self._next_at is None else max(self._next_at, earliest)
 
     def timeout_at(self) -> int | None:
-        """When the oldest pending checkpoint times out."""
+        """The time at which the oldest pending checkpoint times out."""
         return min((at for _, at in self._timeouts()), default=None)
 
     def timed_out(self, now: int) -> list[int]:
@@ -221,18 +226,19 @@ class Checkpoints:
         return [number for number, at in self._timeouts() if at <= now]
 
     def _timeouts(self) -> list[tuple[int, int]]:
-        """Pending checkpoints, with when each of them times out. A manifest on its way does not: only its storage knows."""
+        """Pending checkpoints, each with the time at which it times out. A checkpoint whose manifest is on its way does not
+        time out: only its storage knows of it."""
         return [(p.id, p.triggered_at + self.settings.timeout) for p in self.pending.values() if not p.committing]
 
     def trigger_due(self, now: int, asked: bool = False) -> bool:
-        """Whether the next checkpoint is to be triggered now."""
+        """True if the next checkpoint is to be triggered now."""
         due = self.due_at(asked)
         return due is not None and due <= now
 
     # What.
 
     def claimed(self, manifest: Manifest | None, path: str) -> None:
-        """The job holds a new incarnation. `manifest` is the newest of this run, if there is any."""
+        """Begins a new incarnation of the job. `manifest` is the newest of this run, if there is any."""
         self._unanswered = set()
         if manifest is not None:
             self.adopt(manifest, path, read=True)
@@ -241,11 +247,11 @@ class Checkpoints:
 
     @property
     def final_pending(self) -> bool:
-        """Whether the last checkpoint of the job is under way."""
+        """True if the last checkpoint of the job is under way."""
         return any(pending.final for pending in self.pending.values())
 
     def trigger(self, now: int, kind: CutKind = CutKind.CHECKPOINT, hold: bool = False) -> CutRequest:
-        """A checkpoint begins: what its workers are asked for."""
+        """Begins a checkpoint. Returns the cut that its workers are requested to make."""
         number = self.next_id
         self.next_id += 1
         self.final_again = self.final_again and not kind.final
@@ -260,7 +266,7 @@ class Checkpoints:
         return cut
 
     def ack(self, slot: int, ack: Ack) -> bool:
-        """A worker has acked. True when it was the last one that was awaited."""
+        """Takes a worker's ack. Returns True when it was the last one that was awaited."""
         pending = self.pending.get(ack.checkpoint)
         if pending is None or pending.committing:
             return False
@@ -268,9 +274,9 @@ class Checkpoints:
         return len(pending.acks) == self.slots
 
     def refused(self, slot: int, ack: Ack) -> str | None:
-        """Why an ack counts for nothing: the worker refers to a file where it must not, or to one that is not there any
-        more: a peer's barrier overtook our `Complete`, so it did not know of the newest complete checkpoint when it
-        encoded."""
+        """The reason why an ack does not count; None where it does. Either the worker refers to a file where it must not,
+        or to a deleted file. The latter happens when a peer's barrier overtook our `Complete`, so the worker did not know
+        of the newest complete checkpoint when it encoded."""
         pending = self.pending.get(ack.checkpoint)
         if pending is not None and pending.cut.kind.whole and ack.older:
             return f"the file of worker {slot} refers to {ack.older[0]}, and that of a savepoint must be whole"
@@ -280,8 +286,8 @@ class Checkpoints:
         return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
 
     def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
-        """The storage is to be asked for the manifest of a checkpoint that all have acked. `carried`: what complete
-        checkpoints have prepared, and may not be visible."""
+        """The request to the storage for the manifest of a checkpoint that all workers have acked. `carried`: output that
+        complete checkpoints have prepared, and that may not be visible."""
         pending.committing = True
         self.commit_asked_at = now
         made = self.committing = self.manifest(pending, carried, incarnation)
@@ -289,19 +295,20 @@ class Checkpoints:
         return Commit(pending.id, incarnation, self.last, encode_manifest(made), needs)
 
     def commit_answered(self) -> Manifest | None:
-        """The storage has answered for the manifest that it was asked for last; None where nobody waits for it any more."""
+        """Takes the storage's answer for a manifest. Returns the manifest, or None where the answer is not awaited any
+        more."""
         manifest, self.committing, self.commit_asked_at = self.committing, None, None
         return manifest
 
     def ready(self) -> PendingCheckpoint | None:
-        """The checkpoint whose manifest is to be committed next, or None: while one is on its way there is none."""
+        """The checkpoint whose manifest is to be committed next; None while one is on its way."""
         if any(p.committing for p in self.pending.values()):
             return None
         complete = [p for p in self.pending.values() if len(p.acks) == self.slots]
         return min(complete, key=lambda p: p.id, default=None)
 
     def manifest(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int) -> Manifest:
-        """The manifest of a checkpoint that all have acked."""
+        """The manifest of a checkpoint that all workers have acked."""
         acks = [pending.acks[slot] for slot in sorted(pending.acks)]
         pending.fresh = [
             Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
@@ -331,14 +338,14 @@ class Checkpoints:
         )
 
     def overtaken(self, number: int) -> list[int]:
-        """Pending checkpoints before this one, which is complete: they will never be."""
+        """Pending checkpoints before this one, which is complete: they will never be complete."""
         return [other for other in self.pending if other < number]
 
     def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> Completed:
-        """The manifest exists: the checkpoint is complete."""
+        """Completes a checkpoint whose manifest exists."""
         pending = self.pending.pop(number)
         following = self.last + 1 if self.last else 0
-        if following != number:  # that slot holds a pointer, which nobody needs behind a manifest
+        if following != number:  # that slot holds a pointer, which is not needed behind a manifest
             self._sizes[manifest_name(manifest.incarnation, following)] = 0
         self.last = number
         self.completed += 1
@@ -352,8 +359,8 @@ class Checkpoints:
         return Completed(ended, stats, pending.fresh, pending.ends)
 
     def adopt(self, manifest: Manifest, path: str, read: bool = False) -> None:
-        """A complete checkpoint of this run counts among those that are kept. `read` from its file, where it is marked as
-        published it seems to have prepared nothing: the mark is needed all the same."""
+        """Keeps a complete checkpoint of this run. A manifest that is `read` from its file, and is marked as published,
+        seems to have prepared nothing; its mark is needed all the same."""
         self.newest = max(self.newest, manifest.checkpoint)
         if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
             return
@@ -369,8 +376,8 @@ class Checkpoints:
             pending.base |= names
 
     def attempt_over(self, reason: str, now: int) -> list[CheckpointEnded | Delete]:
-        """Every checkpoint of the attempt is over. One whose manifest is on its way may yet be complete: nobody waits for it
-        any more, and the next claim finds it."""
+        """Ends every checkpoint of the attempt. One whose manifest is on its way may yet be complete: it is not awaited any
+        more, and the next claim finds it."""
         actions: list[CheckpointEnded | Delete] = []
         self.committing, self.commit_asked_at = None, None
         self.final_again = False
@@ -378,7 +385,7 @@ class Checkpoints:
             self._drop(pending.id, now)
             if pending.committing:
                 self._unanswered |= pending.needs()
-            else:  # after its ack a worker forgets the file: deleting it is ours, unless the one on its way refers to it
+            else:  # a worker forgets its file after the ack: this run deletes it, unless the manifest on its way needs it
                 self._sizes.update({ack.file: ack.size for ack in pending.acks.values()})
             actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
         gone = self._unneeded()
@@ -387,16 +394,16 @@ class Checkpoints:
         return actions
 
     def storage_away(self, until: int) -> None:
-        """The storage is tried again at `until`: by then the next one is due."""
+        """Notes that the storage is tried again at `until`: the next checkpoint is due then."""
         self.not_before, self._next_at = until, self._next_at and until
 
     def is_open(self, number: int) -> bool:
-        """Whether a checkpoint is under way, and its manifest is not yet."""
+        """True if a checkpoint is under way, and its manifest is not yet."""
         return number in self.pending and not self.pending[number].committing
 
     def abort(self, number: int, reason: str, now: int, failure: bool = True, counts: bool = True) -> Aborted | None:
-        """A pending checkpoint will never be complete; None where it is not pending, or its manifest is on its way. Whether
-        that is a `failure`, and one that `counts` among those that the job tolerates."""
+        """Aborts a pending checkpoint; None where it is not pending, or its manifest is on its way. `failure`: it is
+        reported as a failure. `counts`: it counts among the failures that the job tolerates."""
         if not self.is_open(number):
             return None
         pending = self._drop(number, now)
@@ -414,8 +421,8 @@ class Checkpoints:
         return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded())
 
     def unwanted(self, ack: Ack) -> list[str]:
-        """A worker has acked a checkpoint that was aborted meanwhile: the files that go. All others that nobody needs went
-        when that came to be."""
+        """The files to delete after an ack of a checkpoint that was aborted meanwhile. Other unneeded files were deleted as
+        soon as no checkpoint needed them."""
         self._left(ack.checkpoint, ack)
         if self._is_needed(ack.file):
             return []
@@ -429,8 +436,8 @@ class Checkpoints:
         return any(name in pending.base or name in pending.needs() for pending in self.pending.values())
 
     def _left(self, number: int, ack: Ack) -> None:
-        """The file of a worker was acked for a checkpoint that will never be complete. Those that were triggered behind it
-        may refer to the file."""
+        """Notes the file of an ack whose checkpoint will never be complete. Checkpoints that were triggered behind it may
+        refer to the file."""
         self._sizes[ack.file] = ack.size
         for later in self.pending.values():
             if later.id > number:
@@ -445,8 +452,8 @@ class Checkpoints:
 
     def surplus(self, unmarked: Collection[str]) -> list[str]:
         """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them. A manifest
-        that has output and is not marked as published stays, however many there are: nobody knows when it is really deleted,
-        and until then it can be started from, and asks for its output."""
+        that has output and is not marked as published stays, however many there are. Nobody knows when it is really
+        deleted, and until then a job can start from it, and publishes its output."""
         while len(self._kept) > self.settings.keep and self._kept[0].path not in unmarked:
             self._kept.pop(0)
         return self._unneeded()
@@ -462,7 +469,7 @@ class Checkpoints:
         return names
 
     def give_up_all(self) -> list[str]:
-        """None of this run's checkpoints is to be kept: the names of all their files."""
+        """The names of all files of this run's checkpoints, none of which is kept from now on."""
         self._kept, self.pinned = [], ()
         self.pending, self._unanswered = {}, set()
         return self._unneeded()

@@ -1,8 +1,8 @@
-"""What outlives an attempt: the claim of an incarnation, checkpoints, and the output that goes with them.
+"""The parts of a job that outlive an attempt: the claim of an incarnation, checkpoints, and the output that goes with them.
 
 `Durability` is the coordinator's side of the conversation with the storage of checkpoints. It keeps the books of
 `IncarnationClaims`, `Checkpoints` and `JobOutput` in step. A job that takes no checkpoints has no `Checkpoints` here, and
-speaks with no storage.
+sends the storage nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ STOPS = "the job is being stopped"
 
 
 class Durability:
-    """The bookkeeping of one job; its decisions are for the coordinator to carry out. `running`: whether the job is RUNNING;
-    in any other state nothing is triggered or committed."""
+    """The durability of one job; the coordinator carries out its decisions. `running`: True if the job is RUNNING; in any
+    other state nothing is triggered or committed."""
 
     def __init__(
         self,
@@ -57,34 +57,34 @@ class Durability:
         self.newest: tuple[int, Manifest] | None = None
         """The newest checkpoint that was complete in this attempt."""
         self._last_complete: Manifest | None = None
-        """The newest one of this run that is known to be complete, in whatever attempt."""
+        """The newest checkpoint of this run that is known to be complete, in whatever attempt."""
         self.suspended = False
-        """Whether none is taken for now: a worker is being replaced."""
+        """True while no checkpoint is taken, since a worker is being replaced."""
         self._held_since: int | None = None
-        """Since when the commit of the last checkpoint waits for a mark."""
+        """The time since which the commit of the last checkpoint waits for a mark."""
         self._commit: Commit | None = None
         """The commit under way."""
         self._commit_due_at: int | None = None
-        """When it is asked for once more: nobody knows whether it was done."""
+        """The time at which the commit is requested once more: the storage has not reported whether it was done."""
 
     # Attempts begin and end.
 
     def start(self) -> Decisions:
-        """The job begins: what its slots' earlier incarnations have left in the folder goes."""
+        """Begins the job: the storage sweeps away what its slots' earlier incarnations have left in the folder."""
         if self.checkpoints is None:
             return []
         origin, keep = self.output.origin.manifest, self.checkpoints.settings.keep_runs
         return [Sweep(self.claims.incarnation, [], keep, origin.run_id if keep and origin is not None else "")]
 
     def running(self, now: int) -> Decisions:
-        """All workers are told to start."""
+        """Begins the run of an attempt: all workers are sent `Start`."""
         if self.checkpoints is None:
             return []
         self.checkpoints.start(now)
         return [*self.output.started()]
 
     def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
-        """Nothing of this attempt is committed any more. `spare`: the savepoint of a stop may yet come."""
+        """Ends the attempt: nothing of it is committed any more. `spare`: the savepoint of a stop may yet come."""
         self._held_since = self.newest = self._commit = self._commit_due_at = None
         self.suspended = False
         self.output.attempt_over()
@@ -96,11 +96,11 @@ class Durability:
         return [*told, *self.checkpoints.attempt_over(reason, now)]
 
     def over(self, reason: str) -> Decisions:
-        """The job ends: nobody copies anything any more."""
+        """Ends the job: all copies under way are given up."""
         return [*self.savepoints.over(reason)]
 
     def anew(self, cause: Cause, now: int, pause: int) -> Decisions:
-        """The job is restarted after a pause, under a new incarnation where one was used."""
+        """Begins another attempt after a pause, under a new incarnation where one was used."""
         if self.checkpoints is None:
             self.claims.count_on()
             return []
@@ -110,11 +110,11 @@ class Durability:
         return self.claim_due(now)
 
     def claim_due(self, now: int) -> Decisions:
-        """Time has gone by: the storage may have to be asked for an incarnation."""
+        """Requests an incarnation from the storage, if that is due now."""
         return [Claim()] if self.claims.ask(now) else []
 
     def claim_failed(self, reason: str, kind: FailureKind, now: int) -> Decisions:
-        """There is no claim. Where the storage could not be reached, it is asked once more."""
+        """Takes the failure of a claim. Where the storage could not be reached, another request is scheduled."""
         what = f"no new incarnation could be claimed in the storage of checkpoints: {reason}"
         if kind is not FailureKind.STORE:
             return [Cause(what, kind)]
@@ -124,7 +124,7 @@ class Durability:
         return decided
 
     def claimed(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
-        """The storage has answered: see `Coordinator.claimed`."""
+        """Takes the storage's answer to a claim: see `Coordinator.claimed`."""
         self.claims.answered()
         ours = manifest if manifest is not None and manifest.run_id == self._run_id else None
         if manifest is not None and ours is None and manifest.incarnation > self.claims.incarnation:
@@ -142,30 +142,31 @@ class Durability:
 
     @property
     def silent_at(self) -> int | None:
-        """When the storage has not answered a claim or a commit for too long, or a mark that the last commit waits for."""
+        """The time at which the storage has not answered for too long: a claim, a commit, or a mark that the last commit
+        waits for."""
         commit = None if self.checkpoints is None else self.checkpoints.commit_asked_at
         asked = map(self.storage.silent_at, (self.claims.asked_at, commit, self._held_since))
         return min((at for at in asked if at is not None), default=None)
 
     def wait(self, cause: Cause, now: int) -> tuple[int | None, Decisions]:
-        """A place is out of reach, and the job has to start again: after how long, None where its patience is over; and what
-        else is decided."""
+        """Decides on a restart whose cause is a place out of reach: (the pause before it, None where the job's patience is
+        over; what else is decided)."""
         outage = self.storage if cause.kind is FailureKind.STORE else self.places
         decided = outage.failed(cause.message, now)
         given_up = any(isinstance(one, Cause) for one in decided)
         return None if given_up or outage.due_at is None else outage.due_at - now, decided
 
     def restored(self, now: int) -> Decisions:
-        """All workers have read what they are to go on from."""
+        """Notes that all workers have read the state from which they go on."""
         return self.storage.over(now)
 
     @property
     def retry_at(self) -> int | None:
-        """When something is tried once more that has failed: see `_retries`."""
+        """The time at which something that has failed is tried once more: see `_retries`."""
         return min((at for at, _ in self._retries() if at is not None), default=None)
 
     def retry(self, now: int) -> Iterator[Decision]:
-        """What is due of that."""
+        """Retries that are due now."""
         for at, act in list(self._retries()):
             if at is not None and at <= now:
                 yield from act(now)
@@ -177,7 +178,7 @@ class Durability:
             yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
 
     def _commit_again(self, now: int) -> Decisions:
-        """Nobody knows whether a commit was done. The storage does none a second time (`Store.commit`)."""
+        """Requests a commit once more whose outcome is unknown. The storage does none a second time (`Store.commit`)."""
         assert self.checkpoints is not None and self._commit is not None
         self._commit_due_at, self.checkpoints.commit_asked_at = None, now
         return [self._commit]
@@ -186,12 +187,13 @@ class Durability:
 
     @property
     def keeps(self) -> bool:
-        """Whether the checkpoint of a stop outlives the job."""
+        """True if the checkpoint of a stop outlives the job."""
         return self.checkpoints is not None and self.checkpoints.settings.retain != "never"
 
     def make_way(self, now: int, *, final: bool) -> Decisions:
-        """The job is to stop: checkpoints under way are given up, but for one whose manifest is on its way. `final`: also
-        the last one of the job, which is taken anew. Who waits for a checkpoint that was not begun gets that of the stop."""
+        """Gives up checkpoints under way for a stop, except one whose manifest is on its way. `final`: also the last one of
+        the job, which is taken anew. Requests of checkpoints that were not begun get the stop's checkpoint; requests of
+        savepoints that were not begun end without one."""
         decided: Decisions = []
         if self.checkpoints is None:
             return decided
@@ -202,20 +204,20 @@ class Durability:
         return [*decided, *(SavepointEnded(0, request.who, None, STOPS) for request in requested)]
 
     def drains(self) -> None:
-        """Sources end, because the job is to stop: its last checkpoint is that of a stop."""
+        """Notes that sources end because the job is to stop: its last checkpoint is the stop's."""
         if self.checkpoints is not None:
             self.checkpoints.stopping = True
 
     @property
     def may_be_stopped(self) -> bool:
-        """Whether the manifest of a stop's checkpoint is on its way, or nobody knows what has become of it."""
+        """True if the manifest of a stop's checkpoint is on its way, or its outcome is unknown."""
         checkpoints = self.checkpoints
         if checkpoints is None:
             return False
         return any(one.committing and (one.cut.hold or checkpoints.stopping) for one in checkpoints.pending.values())
 
     def found_stop(self, now: int) -> CheckpointStats | None:
-        """Of a claim: the newest checkpoint of this run, where a stop has taken it; else None."""
+        """The newest checkpoint of this run, found by a claim, where a stop has taken it; else None."""
         found = self.output.origin.restored if self.output.origin.restores_own else None
         if self.checkpoints is None or found is None or not found.stopped:
             return None
@@ -226,13 +228,13 @@ class Durability:
         )
 
     def no_stop_found(self, reason: str) -> Decisions:
-        """It has not: its savepoint will not come either."""
+        """Ends the savepoint of a stop whose checkpoint a claim has not found."""
         return [*self.savepoints.attempt_over(reason)]
 
     # A checkpoint, from its trigger to its commit.
 
     def request(self, who: Any, refused: str | None) -> Decisions:
-        """Somebody wants a checkpoint; `refused` says why none is taken any more."""
+        """Takes a request of a checkpoint; `refused` is the reason why none is taken any more."""
         if self.checkpoints is None:
             refused = TAKES_NONE
         elif refused is None:
@@ -241,7 +243,7 @@ class Durability:
         return [CheckpointEnded(0, (who,), None, refused)]
 
     def request_savepoint(self, request: SavepointRequest, refused: str | None) -> Decisions:
-        """Somebody wants a savepoint; `refused` says why none is taken any more."""
+        """Takes a request of a savepoint; `refused` is the reason why none is taken any more."""
         if self.checkpoints is None:
             refused = f"{TAKES_NONE} (interval=None takes them on request only)"
         elif refused is None:
@@ -251,18 +253,18 @@ class Durability:
 
     @property
     def due_at(self) -> int | None:
-        """When the next checkpoint is to be triggered, as far as the clock decides."""
+        """The time at which the next checkpoint is to be triggered, as far as the clock decides."""
         if self.checkpoints is None or self.suspended:
             return None
         return self.checkpoints.due_at(bool(self.savepoints.requested))
 
     @property
     def late_at(self) -> int | None:
-        """When a checkpoint has taken too long."""
+        """The time at which a checkpoint has taken too long."""
         return None if self.checkpoints is None else self.checkpoints.timeout_at()
 
     def trigger_due(self, now: int, final: bool) -> Decisions:
-        """Time has gone by, or somebody has asked: a checkpoint may have to be triggered. `final`: all inputs have ended."""
+        """Triggers a checkpoint, if one is due or requested. `final`: all inputs have ended."""
         wanted = bool(self.savepoints.requested)
         if self.checkpoints is None or self.suspended or not self.checkpoints.trigger_due(now, wanted):
             return []
@@ -273,12 +275,12 @@ class Durability:
         return CutKind.FINAL_SAVEPOINT if self.savepoints.requested else CutKind.FINAL
 
     def last(self, now: int) -> Decisions:
-        """All inputs have ended: the last checkpoint is triggered, where it is not under way."""
+        """Triggers the last checkpoint, where it is not under way: all inputs have ended."""
         assert self.checkpoints is not None
         return [] if self.checkpoints.final_pending else self.trigger(now, self._final)
 
     def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
-        """A checkpoint begins: all workers are asked for the cut."""
+        """Begins a checkpoint: all workers are requested to cut."""
         assert self.checkpoints is not None
         cut = self.checkpoints.trigger(now, kind, hold)
         if kind.whole and self.savepoints.requested:
@@ -286,7 +288,7 @@ class Durability:
         return [Tell(Trigger(cut))]
 
     def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
-        """A worker has made its part durable."""
+        """Takes the report of a worker that its part is durable."""
         if self.checkpoints is None:
             return []
         if ack.checkpoint not in self.checkpoints.pending:
@@ -298,8 +300,8 @@ class Durability:
         return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
 
     def declined(self, said: Declined, who: str, now: int, running: bool) -> Decisions:
-        """A worker cannot take part in a checkpoint. Where the storage is out of reach, that is not counted among the
-        failures that the job tolerates: the next one comes when it is tried again."""
+        """Takes the report of a worker that cannot take part in a checkpoint. Where the storage is out of reach, it does
+        not count among the failures that the job tolerates: the next checkpoint comes when the storage is tried again."""
         number, reason = said.checkpoint, f"{who}{said.reason}"
         if self.checkpoints is None or not self.checkpoints.is_open(number):
             return []
@@ -313,7 +315,7 @@ class Durability:
     def abort(
         self, number: int, reason: str, now: int, running: bool, failure: bool = True, counts: bool = True
     ) -> Decisions:
-        """A checkpoint will never be complete. Too many in a row that count are a failure of the job."""
+        """Aborts a checkpoint that will never be complete. Too many in a row that count are a failure of the job."""
         checkpoints = self.checkpoints
         aborted = None if checkpoints is None else checkpoints.abort(number, reason, now, failure, counts)
         if checkpoints is None or aborted is None:
@@ -336,29 +338,29 @@ class Durability:
         return [*decided, *self.trigger(now, self._final)] if again and checkpoints.not_before <= now else decided
 
     def suspend(self, reason: str, now: int) -> Decisions:
-        """A worker is being replaced: checkpoints under way are given up, but for one whose manifest is on its way, and none
-        is taken until `resume`."""
+        """Suspends checkpoints until `resume`, while a worker is being replaced. Checkpoints under way are given up, except
+        one whose manifest is on its way."""
         self.suspended = True
         if self.checkpoints is not None:
             self.checkpoints.final_again = False
         decided: Decisions = []
         for number, pending in [] if self.checkpoints is None else list(self.checkpoints.pending.items()):
-            if pending.final and not pending.committing:  # it is taken once more, when all is as it was
+            if pending.final and not pending.committing:  # it is taken once more, when the workers are replaced
                 self.savepoints.again(number)
             decided += self.abort(number, reason, now, running=False, failure=False)
         return decided
 
     def resume(self) -> None:
-        """Checkpoints are taken again."""
+        """Lets checkpoints be taken again."""
         self.suspended = False
 
     @property
     def committing(self) -> bool:
-        """Whether a manifest is on its way."""
+        """True if a manifest is on its way."""
         return self.checkpoints is not None and self.checkpoints.committing is not None
 
     def late(self, now: int) -> list[tuple[int, str, PendingCheckpoint]]:
-        """Checkpoints that took too long, and what is said of them."""
+        """Checkpoints that took too long, each with the reason to report."""
         if self.checkpoints is None:
             return []
         what = f"it took longer than its timeout of {self.checkpoints.settings.timeout / 1e6:g} s"
@@ -370,7 +372,7 @@ class Durability:
         if self.checkpoints is None or ready is None or not running:
             return []
         if ready.ends and self.output.origin.marking:
-            # Behind the last commit there is no other one whose success lets sinks forget what the origin had prepared.
+            # Behind the last commit no other one follows whose success lets sinks forget the origin's output.
             self._held_since = now if held is None else held
             return []
         commit = self._commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
@@ -380,8 +382,8 @@ class Durability:
     def committed(
         self, number: int, path: str, url: str, now: int, running: bool
     ) -> tuple[Decisions, CheckpointStats | None]:
-        """A manifest exists: what follows, and the checkpoint, if the job ends behind it. Where the job was restarted
-        meanwhile, the claim has found it, or will."""
+        """Takes the commit of a manifest: (what follows, the checkpoint if the job ends behind it). Where the job was
+        restarted meanwhile, the claim has found the manifest, or will."""
         checkpoints = self.checkpoints
         manifest = None if checkpoints is None else checkpoints.commit_answered()
         if checkpoints is None or manifest is None or number not in checkpoints.pending:
@@ -402,7 +404,7 @@ class Durability:
         return [*decided, *self._commit_next(now, running)], None
 
     def not_committed(self, number: int, reason: str, kind: FailureKind, now: int) -> Decisions:
-        """A manifest could not be written, or nobody knows whether it was: see `Coordinator.not_committed`."""
+        """Takes a failed commit, or one whose outcome is unknown: see `Coordinator.not_committed`."""
         if self.checkpoints is None:
             return []
         if number not in self.checkpoints.pending:
@@ -420,7 +422,7 @@ class Durability:
     # Output, marks and files.
 
     def published(self, said: Published, now: int) -> Decisions | None:
-        """The worker has made all of a number visible; None where nobody waits for that."""
+        """Takes the report of a worker that output of a number is visible; None where the report is not awaited."""
         tried, decided = self.output.was_tried(said.number), self.output.published(said)
         if decided is None:
             return None
@@ -429,25 +431,25 @@ class Durability:
         return [*told, *decided, *self.copies()]
 
     def not_published(self, said: NotPublished, now: int) -> Decisions:
-        """The place of a sink is out of reach: the worker is told once more."""
+        """Takes the report of a worker that the place of a sink is out of reach: the publication is sent once more."""
         if not self.output.not_published(said):
             return []
         return self.places.failed(said.reason, now)
 
     def copies(self) -> Decisions:
-        """Savepoints are copied whose output is visible."""
+        """Copies savepoints whose output is visible."""
         copies = self.savepoints.visible(self.output.visible_through)
         if self.checkpoints is not None:
             self.checkpoints.pinned = self.savepoints.pinned
         return [*copies]
 
     def copied(self, number: int, url: str, size: int, now: int) -> Decisions | None:
-        """A savepoint is there; None where nobody waits for it any more."""
+        """Takes the end of a savepoint's copy; None where it is not awaited any more."""
         ended = self.savepoints.copied(number, url, size, now)
         return None if ended is None else [ended, *self._unpinned()]
 
     def not_copied(self, number: int, reason: str) -> Decisions:
-        """A savepoint could not be copied, and nothing is left of it."""
+        """Takes the failure of a savepoint's copy, of which nothing is left."""
         return [*self.savepoints.failed(number, reason), *self._unpinned()]
 
     def _unpinned(self) -> Decisions:
@@ -456,17 +458,18 @@ class Durability:
         return self._delete_surplus()
 
     def marked(self, path: str, now: int, running: bool) -> Decisions:
-        """It is written down that all that a manifest has prepared is published."""
+        """Notes that a manifest is marked: all its output is published."""
         self.output.marked(path)
         return [*self._delete_surplus(), *self._commit_next(now, running)]
 
     def not_marked(self, path: str, now: int, running: bool) -> Decisions:
-        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next
+        checkpoint."""
         self.output.not_marked(path)
         return self._commit_next(now, running)
 
     def _delete_surplus(self) -> Decisions:
-        """Files go that no checkpoint needs any more: behind a commit, or the mark of one that is not kept."""
+        """Deletes files that no checkpoint needs any more: behind a commit, or the mark of a manifest that is not kept."""
         if self.checkpoints is None:
             return []
         surplus = self.checkpoints.surplus(self.output.unmarked)
@@ -474,20 +477,20 @@ class Durability:
         return _deleted(surplus)
 
     def gives_up(self, well: bool) -> bool:
-        """Whether none of the checkpoints outlives a job that is over, well or not."""
+        """True if none of the checkpoints outlives a job that is over, well or not."""
         return self.checkpoints is not None and self.checkpoints.settings.given_up(well)
 
     def give_up(self) -> list[str]:
-        """None of the checkpoints is to outlive the job, which is over: their files."""
+        """The files of all checkpoints, none of which is to outlive the job."""
         return [] if self.checkpoints is None else self.checkpoints.give_up_all()
 
     def ending(self, ended_as: str, drained: bool, kept: bool, savepoint: str, now: int) -> Ending | None:
-        """The mark that a job leaves which has ended so. None where its newest checkpoint stays, to be gone on from, and
-        where it had none, since nothing of it was visible then. `drained`: somebody wanted it to come to its end."""
+        """The mark that the job leaves at its end. None where its newest checkpoint stays for a later start, and where it
+        had no checkpoint, since nothing of it was visible then. `drained`: the job was requested to come to its end."""
         checkpoints, newest = self.checkpoints, self._last_complete
         if checkpoints is None or newest is None:
             return None
-        # Where nothing is retained, whoever stops a job without wanting its end ends its sources all the same.
+        # Where nothing is retained, a stop without `drain` ends the sources all the same.
         over = newest.final and (drained or self.keeps or not newest.stopped)
         ended_as = STOPPED if ended_as == FINISHED and not over else ended_as
         if kept and ended_as != FINISHED:

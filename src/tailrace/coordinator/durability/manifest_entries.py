@@ -1,4 +1,4 @@
-"""What the manifest of a checkpoint says of its workers, from their acks."""
+"""The entries of a checkpoint's manifest about its workers, from their acks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_flight(acks: list[Ack]) -> dict[str, int]:
 
 
 def operator_records(acks: list[Ack]) -> list[OperatorRecord]:
-    """The operators, from what their subtasks said."""
+    """The records of operators, from the reports of their subtasks."""
     by_uid: dict[str, list[Any]] = {}
     for ack in acks:
         for subtask in ack.subtasks:
@@ -46,7 +46,7 @@ def operator_records(acks: list[Ack]) -> list[OperatorRecord]:
 
 
 def _together(tables: list[list[TableInfo]]) -> list[TableInfo]:
-    """What several subtasks say of their tables, each table once."""
+    """The tables of several subtasks together, each table once."""
     found: dict[str, TableInfo] = {}
     for one in chain.from_iterable(tables):
         before = found.get(one.name, one)

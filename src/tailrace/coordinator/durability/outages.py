@@ -1,7 +1,8 @@
 """Places that the job needs and that are out of reach: since when, why, and when they are tried again.
 
-What fails because the storage of checkpoints or the place of a sink cannot be reached is no failure of the job. It is tried
-again after pauses that grow, whatever the restart strategy says, until it works or the job's patience is over.
+A failure because the storage of checkpoints or the place of a sink cannot be reached is no failure of the job. The
+coordinator tries again after pauses that grow, whatever the restart strategy is, until a try succeeds or the job's
+patience is over.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ SINKS = "the place of a sink"
 
 
 class Outage:
-    """One place. Nothing is wrong with it as long as `since` is None.
+    """The outage of one place. The place is in reach as long as `since` is None.
 
-    Invariant J7: while a place is out of reach, it is tried again after at most `retry_most`, and the job fails at the first
-    try that fails `patience` after the first one that did.
+    Invariant J7: while a place is out of reach, it is tried again after at most `retry_most`, and the job fails at the
+    first try that fails `patience` after the first one that did.
     """
 
     def __init__(self, place: str, limits: Limits) -> None:
         self.place = place
         self.since: int | None = None
-        """When the first try failed that no success has followed."""
+        """The time of the first failed try that no success has followed."""
         self.reason = ""
-        """Why the last try failed."""
+        """The reason why the last try failed."""
         self.tries = 0
-        """How many have failed since then."""
+        """The number of tries that have failed since then."""
         self.due_at: int | None = None
-        """When it is tried again."""
+        """The time of the next try."""
         self._limits = limits
 
     def failed(self, reason: str, now: int) -> Decisions:
-        """A try has failed."""
+        """Notes that a try has failed."""
         if self.since is None or self._is_calm(now):
             self.since, self.tries = now, 0
         self.tries += 1
@@ -49,25 +50,25 @@ class Outage:
         return [OutOfReach(self.place, reason, self.tries, now - self.since, pause, self._limits.patience)]
 
     def over(self, now: int) -> Decisions:
-        """A try has succeeded."""
+        """Notes that a try has succeeded."""
         since, self.since, self.due_at, self.tries, self.reason = self.since, None, None, 0, ""
         return [] if since is None else [InReach(self.place, now - since)]
 
     def calm(self, now: int) -> Decisions:
-        """The job goes on. Where nobody has said for long that a try failed, the place is in reach."""
+        """Ends the outage if no failed try was reported for long: the job goes on, so the place is in reach."""
         return self.over(now) if self._is_calm(now) else []
 
     def _is_calm(self, now: int) -> bool:
         return self.due_at is not None and now - self.due_at >= self._limits.calm_after
 
     def silent_at(self, asked_at: int | None) -> int | None:
-        """When patience is over with a question that was asked at `asked_at` and has no answer."""
+        """The time at which patience is over with a request that was sent at `asked_at` and has no answer."""
         if asked_at is None:
             return None
         return (asked_at if self.since is None else min(asked_at, self.since)) + self._limits.patience
 
     def given_up(self) -> Cause:
-        """Patience is over."""
+        """The failure of a job whose patience is over."""
         seconds = f"{self._limits.patience / 1e6:g} s (storage_patience)"
         what = (
             f"has been out of reach for {seconds}: {self.reason}" if self.reason else f"has not answered for {seconds}"
@@ -78,7 +79,7 @@ class Outage:
 
 
 def what_follows(aborted: Aborted, counts: bool, left: int) -> str:
-    """What comes after a checkpoint that has failed."""
+    """The sentence on what comes after a checkpoint that has failed."""
     if aborted.too_many:
         return "that is more than tolerated_failures: the job fails, or starts again"
     if aborted.hold:

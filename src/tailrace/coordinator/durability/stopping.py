@@ -1,11 +1,11 @@
-"""The stop of a job: who wants it, how far it has come, and what they are told.
+"""The stop of a job: its requests, its stage, and the answers to the parties that wait for it.
 
     NONE --asked--> WANTED --the job runs--> SUSPENDING or DRAINING --its checkpoint is complete--> SEALED
       ^                ^                          |
       |                +---- a worker is replaced-+
-      +----------------+--------------------------+  it has failed: whoever waits is told, and the job goes on
+      +----------------+--------------------------+  it has failed: the waiting parties are informed, and the job goes on
 
-Where the manifest of its checkpoint was on its way when an attempt was over, it is DOUBTFUL: only the next claim can tell
+Where the manifest of its checkpoint was on its way when an attempt was over, it is DOUBTFUL: only the next claim shows
 what has become of it. From SEALED there is no way back: a restart publishes what is not visible yet, and then the job ends.
 """
 
@@ -23,13 +23,13 @@ from tailrace.errors import InternalError
 
 @dataclass(frozen=True)
 class Aim:
-    """What a stop is to be."""
+    """The aim of a stop."""
 
     drain: bool = False
-    """Whether sources end, so that the job comes to its end as if its inputs had: loops come to rest, timers fire, functions
-    finish. Else everything stays as it is, to go on from there."""
+    """True if sources end, so that the job comes to its end as if its inputs had: loops come to rest, timers fire,
+    functions finish. False if everything stays as it is, to go on from there."""
     savepoint: str | None = None
-    """The folder of the savepoint that is wanted; empty: the usual one; None: no savepoint."""
+    """The folder of the requested savepoint; empty: the usual one; None: no savepoint."""
 
     def __str__(self) -> str:
         how = "a stop that drains" if self.drain else "a stop"
@@ -37,23 +37,24 @@ class Aim:
 
 
 class Stage(Enum):
-    """How far a stop has come."""
+    """The stages of a stop."""
 
     NONE = "none"
     WANTED = "wanted"
-    """The job does not run yet, or again."""
+    """A stop is requested; the job does not run yet, or again."""
     SUSPENDING = "suspending"
     """The checkpoint behind which tasks do nothing is under way."""
     DRAINING = "draining"
     """Sources have ended, and the job comes to its end."""
     DOUBTFUL = "doubtful"
-    """Its checkpoint may be complete, or not: nobody has answered for the manifest before the attempt was over."""
+    """The checkpoint of the stop may be complete, or not: the storage had not answered for the manifest when the attempt
+    was over."""
     SEALED = "sealed"
-    """Its checkpoint is complete."""
+    """The checkpoint of the stop is complete."""
 
 
 class Happening(Enum):
-    """What may happen to a stop."""
+    """The events of a stop."""
 
     ASKED = "asked"
     SUSPENDS = "suspends"
@@ -82,14 +83,14 @@ AFTER: dict[tuple[Stage, Happening], Stage] = {
     (Stage.DOUBTFUL, Happening.IN_DOUBT): Stage.DOUBTFUL,
     (Stage.DOUBTFUL, Happening.SEALED): Stage.SEALED,
 }
-"""What a stop comes to. A job that has come to its end by itself is sealed without anybody's asking."""
+"""The stage of a stop after each event. A job that has come to its end by itself is sealed without a request."""
 
 
 class Stopping:
-    """The bookkeeping of one run; what follows from it is for the coordinator to do.
+    """The bookkeeping of one run's stop; the coordinator carries out what follows.
 
-    Invariant J6: whoever asks for a stop is told once, and only when the job has ended, or goes on; from SEALED on the job
-    restores nothing but the checkpoint of the stop, and deploys only to publish.
+    Invariant J6: each request of a stop is answered once, and only when the job has ended, or goes on; from SEALED on the
+    job restores nothing but the checkpoint of the stop, and deploys only to publish.
     """
 
     def __init__(self) -> None:
@@ -100,26 +101,26 @@ class Stopping:
         self._waiting: list[Any] = []
         self._savepoint: SavepointStats | None = None
         self._no_savepoint = ""
-        """Why there is none that was wanted."""
+        """The reason why the requested savepoint does not exist."""
 
     @property
     def active(self) -> bool:
-        """Whether the job is being stopped."""
+        """True if the job is being stopped."""
         return self.stage is not Stage.NONE
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the job has nothing more to do than to publish, and to end."""
+        """True if the job has nothing more to do than to publish, and to end."""
         return self.stage is Stage.SEALED
 
     @property
     def keeps(self) -> bool:
-        """Whether the checkpoint of the stop is all that there is to go on from, since the savepoint failed."""
+        """True if only the checkpoint of the stop is left to start from, since the savepoint failed."""
         return self.is_sealed and bool(self._no_savepoint)
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still fail."""
+        """True if the stop may still fail."""
         return self.stage not in (Stage.NONE, Stage.SEALED)
 
     @property
@@ -128,11 +129,11 @@ class Stopping:
         return "" if self._savepoint is None else self._savepoint.path
 
     def ask(self, who: Any, aim: Aim) -> list[StopEnded]:
-        """Somebody wants the job to stop: so does who has asked before for the same, else it is refused."""
+        """Takes a request of a stop. A later request joins the first one if its aim is equal, and is refused otherwise."""
         if not self.active:
             self._goes(Happening.ASKED)
             self.aim = aim
-        elif self.aim is None:  # sealed before anybody had asked
+        elif self.aim is None:  # sealed before any request
             if aim.savepoint is not None:
                 return [StopEnded(who, None, None, "the job has come to its end; start it again for a savepoint")]
             self.aim = aim
@@ -143,17 +144,17 @@ class Stopping:
         return []
 
     def begins(self, *, suspend: bool) -> None:
-        """The job runs: its sources are told, or the cut is asked for."""
+        """Begins the stop of a job that runs: its sources end, or the cut is requested."""
         self._goes(Happening.SUSPENDS if suspend else Happening.DRAINS)
 
     def seal(self, stats: CheckpointStats | None) -> None:
-        """The last checkpoint of the job is complete. Said again, it is the same."""
+        """Notes that the last checkpoint of the job is complete. A second call changes nothing."""
         if not self.is_sealed:
             self._goes(Happening.SEALED)
             self.sealed = stats
 
     def failed(self, reason: str) -> list[StopEnded]:
-        """Its checkpoint will not be complete, and the job goes on, or fails."""
+        """Ends the stop without success: its checkpoint will not be complete, and the job goes on, or fails."""
         if not self.is_open:
             return []
         self._goes(Happening.FAILED)
@@ -161,21 +162,21 @@ class Stopping:
         return self._tell(lambda who: StopEnded(who, None, None, reason))
 
     def once_more(self) -> None:
-        """Its checkpoint was given up, and is taken anew as soon as the job runs whole again."""
+        """Lets the stop wait until all workers run again. Its checkpoint was given up, and is taken anew then."""
         self._goes(Happening.ONCE_MORE)
         self._savepoint, self._no_savepoint = None, ""
 
     def doubtful(self) -> None:
-        """The manifest of its checkpoint was on its way when the attempt was over."""
+        """Notes that the manifest of the stop's checkpoint was on its way when the attempt was over."""
         if not self.is_sealed:
             self._goes(Happening.IN_DOUBT)
 
     def savepoint_ended(self, ended: SavepointEnded) -> None:
-        """The savepoint of the stop is there, or never will be."""
+        """Notes that the savepoint of the stop is there, or never will be."""
         self._savepoint, self._no_savepoint = ended.stats, ended.reason
 
     def over(self, status: str, well: bool, kept: bool) -> list[StopEnded]:
-        """The job ends so; everybody is told. `kept`: the checkpoint of the stop outlives it."""
+        """Answers all requests at the end of the job. `kept`: the checkpoint of the stop outlives the job."""
         complete, path = self.sealed, "" if self.sealed is None else f"checkpoint {self.sealed.id} ({self.sealed.path})"
         if well and self._no_savepoint:
             reason = f"the job has stopped, but there is no savepoint: {self._no_savepoint}; start it again from {path}"

@@ -1,4 +1,4 @@
-"""The attempts of a job: how many there were, and how far the one that begins has come."""
+"""The attempts of a job: their number, and the phase of the one that begins."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from tailrace.coordinator.job.failures import Cause
 
 
 class Attempts:
-    """The bookkeeping of one job; what follows from it is for the coordinator to do.
+    """The bookkeeping of one job's attempts; the coordinator carries out what follows from it.
 
-    An attempt begins when slots are to be filled, perhaps after a pause; then everybody is deployed; then what the restored
-    checkpoint had prepared is published; then all start.
+    An attempt begins when slots are to be filled, perhaps after a pause. Then all workers are deployed. Then the output
+    that the restored checkpoint had prepared is published. Then all workers start.
     """
 
     def __init__(self) -> None:
         self.restarts = 0
-        """How many times the job was restarted."""
+        """The number of restarts of the job."""
         self.last_failure: Cause | None = None
-        """Why it was restarted last."""
+        """The cause of the last restart."""
         self.deployed = False
-        """Whether the plan of this attempt was sent to the workers."""
+        """True if the plan of this attempt was sent to the workers."""
         self.publishing = False
-        """Whether all have deployed, and what the restored checkpoint had prepared is being published before the start."""
+        """True while the output that the restored checkpoint had prepared is being published, after all have deployed and
+        before the start."""
         self.resume_at: int | None = None
-        """Not deployed before this time."""
+        """The time before which this attempt is not deployed."""
         self._began_at = 0
 
     def begin(self, now: int) -> None:
-        """The slots are to be filled for the first time."""
+        """Begins the first attempt: the slots are to be filled."""
         self._began_at = now
 
     def anew(self, cause: Cause, now: int, pause: int) -> None:
-        """The job is restarted after a pause."""
+        """Begins another attempt, after a pause."""
         self.restarts += 1
         self.last_failure = cause
         self._began_at = now + pause
@@ -38,13 +39,14 @@ class Attempts:
         self.deployed = self.publishing = False
 
     def claimed(self, now: int) -> None:
-        """The job has an incarnation, however long the storage has taken: only now the slots are waited for."""
+        """Counts the wait for slots from now at the earliest: the job has an incarnation, however long the storage has
+        taken."""
         self._began_at = max(self._began_at, now)
 
     def paused(self, now: int) -> bool:
-        """Whether the pause before a restart lasts."""
+        """True during the pause before a restart."""
         return self.resume_at is not None and now < self.resume_at
 
     def slots_late_at(self, limit: int) -> int | None:
-        """When the slots have taken too long to fill; None once everybody is deployed."""
+        """The time at which the slots have taken too long to fill; None once all workers are deployed."""
         return None if self.deployed else self._began_at + limit

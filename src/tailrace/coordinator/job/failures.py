@@ -1,4 +1,4 @@
-"""Why a job fails, and what follows from it: one table of kinds, and one pure function of them."""
+"""The failures of a job, and what follows from each: one table of kinds, and one pure function of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.protocol.deployment import FailureKind
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a job failed, or was restarted."""
+    """The cause of a failure or a restart of a job."""
 
     message: str
     kind: FailureKind = FailureKind.INTERNAL
@@ -22,11 +22,11 @@ class Cause:
     """The slot whose worker was lost, where that was the cause."""
 
     def described(self, more: str) -> Cause:
-        """The same cause with a text that says more."""
+        """A copy of the cause with a longer text."""
         return replace(self, message=f"{self.message}; {more}")
 
     def as_error(self, job: str) -> JobFailed:
-        """What those who wait for the job are told."""
+        """The error for the parties that wait for the job."""
         return JobFailed(
             f"job {job!r} failed: {self.message}",
             job=job,
@@ -37,16 +37,17 @@ class Cause:
 
 
 class Reaction(Enum):
-    """What the coordinator does about a failure."""
+    """The coordinator's reaction to a failure."""
 
     RESTART = "a restart"
     """The job starts again from its newest checkpoint, where its restart strategy allows it; else it fails."""
     MOVE = "a restart that does not count"
-    """The same, whatever the restart strategy says: nothing has failed."""
+    """The job starts again from its newest checkpoint, whatever the restart strategy is: nothing has failed."""
     WAIT = "a restart that does not count, after pauses that grow"
-    """The same until `storage_patience` is over; then the job fails: a place that it needs is out of reach."""
+    """The job starts again from its newest checkpoint until `storage_patience` is over; then it fails: a place that it
+    needs is out of reach."""
     FAIL = "the job fails"
-    """No restart would mend it."""
+    """The job fails: no restart would mend it."""
 
 
 REACTIONS: dict[FailureKind, Reaction] = {
@@ -65,17 +66,17 @@ REACTIONS: dict[FailureKind, Reaction] = {
     FailureKind.SILENT: Reaction.FAIL,
     FailureKind.INTERNAL: Reaction.FAIL,
 }
-"""What follows from a failure of each kind. The table in `docs/protocols/recovery.md` is tested against this one."""
+"""The reaction to a failure of each kind. The table in `docs/protocols/recovery.md` is tested against this one."""
 
 HALF_PUBLISHED = "all, some or none of the job's output may be visible"
 
 
 def reaction(cause: Cause, checkpointing: bool, finishing: bool) -> tuple[Reaction, Cause]:
-    """What follows from a failure, and the cause with what the user must know of it.
+    """The reaction to a failure, and the cause with what the user must know of it.
 
-    A job without checkpoints that is publishing cannot start again: nobody can tell which output is visible, and a run from
-    the beginning would write all of it once more. Before that it can, but all of its work is lost: so its restart strategy
-    is asked, whatever has failed.
+    A job without checkpoints that is publishing cannot start again: it is not known which output is visible, and a run from
+    the beginning would write all of it once more. Before it publishes it can, but all of its work is lost. So its restart
+    strategy decides, whatever has failed.
     """
     found = REACTIONS[cause.kind]
     if checkpointing:
@@ -86,7 +87,7 @@ def reaction(cause: Cause, checkpointing: bool, finishing: bool) -> tuple[Reacti
 
 
 def storage_failure(error: Exception) -> FailureKind:
-    """The kind of a failure by what the storage of checkpoints raised."""
+    """The kind of a failure, by the error that the storage of checkpoints raised."""
     if isinstance(error, Fenced):
         return FailureKind.FENCED
     return FailureKind.STATE if isinstance(error, CheckpointCorrupt | CheckpointsRemoved) else FailureKind.STORE

@@ -11,8 +11,8 @@
 
 STOPPING lasts from the beginning of a stop (`stopping`) until its checkpoint is complete; where that fails, the job is
 RUNNING again. RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives
-up; behind the checkpoint of a stop nothing runs any more, and what is left is to publish, which is FINISHING. FINISHING,
-FAILING and CANCELLING last until every worker has left, or did not leave in time; only then a final state is reached.
+up. Behind the checkpoint of a stop no worker runs again: a restart only publishes, and leads to FINISHING. FINISHING,
+FAILING and CANCELLING last until every worker has left, or did not leave in time. Only then a final state is reached.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.errors import InternalError
 
 
 class JobStatus(Enum):
-    """Where a job stands."""
+    """The states of a job."""
 
     CREATED = "CREATED"
     STARTING = "STARTING"
@@ -39,7 +39,7 @@ class JobStatus(Enum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing comes after it."""
+        """True if no state comes after it."""
         return not EDGES[self]
 
     def __str__(self) -> str:
@@ -68,8 +68,8 @@ ENDS: dict[JobStatus, JobStatus] = {
     JobStatus.FAILING: JobStatus.FAILED,
     JobStatus.CANCELLING: JobStatus.CANCELLED,
 }
-"""States in which only the leaving of the workers is awaited, and what comes then. FINISHING joins them once sinks have
-published."""
+"""The states in which the job only waits for its workers to leave, with the final state after each. FINISHING joins them
+once sinks have published."""
 
 
 def moved(start: JobStatus, finish: JobStatus) -> JobStatus:

@@ -1,4 +1,4 @@
-"""When a job that failed is started again, and when no more. All times are int64 microseconds."""
+"""The restart strategies: when a job that failed is started again, and when no more. All times are int64 microseconds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Never:
-    """A job that fails stays failed."""
+    """No restarts: a job that fails stays failed."""
 
     def delay(self, now: int) -> int | None:
-        """After a failure at `now`: how long to wait before the restart, or None for none."""
+        """The pause before the restart, after a failure at `now`; None for no restart."""
         return None
 
 
@@ -24,7 +24,7 @@ class Fixed:
     used: int = 0
 
     def delay(self, now: int) -> int | None:
-        """See `Never.delay`."""
+        """The pause, as in `Never.delay`."""
         self.used += 1
         return self.pause if self.used <= self.attempts else None
 
@@ -44,7 +44,7 @@ class Exponential:
     _used: int = 0
 
     def delay(self, now: int) -> int | None:
-        """See `Never.delay`."""
+        """The pause, as in `Never.delay`."""
         if self._last is None or now - self._last >= self.reset_after:
             self._pause, self._used = float(self.initial), 0
         else:
@@ -66,7 +66,7 @@ class Rate:
     _at: deque[int] = field(default_factory=deque)
 
     def delay(self, now: int) -> int | None:
-        """See `Never.delay`."""
+        """The pause, as in `Never.delay`."""
         self._at.append(now)
         while self._at and now - self._at[0] > self.interval:
             self._at.popleft()

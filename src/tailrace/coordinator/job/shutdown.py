@@ -1,4 +1,4 @@
-"""The end of a job: its outcome is decided, and all that is awaited is that the workers leave."""
+"""The end of a job: its outcome is decided, and the job only waits for its workers to leave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tailrace.coordinator.job.timeouts import Limits
 
 
 class Shutdown:
-    """How long the job waits for its workers.
+    """The wait of a job for its workers to leave.
 
     Invariant J3: in a final state every slot's Spark jobs have ended, or the limit `gone` has passed.
     """
@@ -14,13 +14,13 @@ class Shutdown:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.since: int | None = None
-        """When the workers were told to leave; None before that."""
+        """The time at which `Leave` was sent to the workers; None before that."""
         self.killed = False
-        """Whether the Spark jobs of those that were still there were cancelled."""
+        """True if the Spark jobs of workers that had not left were cancelled."""
         self._patience = limits.leave
 
     def begin(self, now: int, well: bool) -> bool:
-        """The workers are to leave, at a good end (`well`) or another. False where they have been told to before."""
+        """Begins the wait, at a good end (`well`) or another. Returns False if it has begun before."""
         if self.since is not None:
             return False
         self.since = now
@@ -29,10 +29,10 @@ class Shutdown:
 
     @property
     def kill_at(self) -> int | None:
-        """When the Spark jobs of those that are still there are cancelled."""
+        """The time at which the Spark jobs of workers that have not left are cancelled."""
         return None if self.since is None or self.killed else self.since + self._patience
 
     @property
     def over_at(self) -> int | None:
-        """When the job ends without those that are still there."""
+        """The time at which the job ends without the workers that have not left."""
         return None if self.since is None or not self.killed else self.since + self._patience + self._limits.gone

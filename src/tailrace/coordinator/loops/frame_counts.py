@@ -1,4 +1,4 @@
-"""What the workers of a loop nest say of frames between them, added up as they say it (`protocol.termination`)."""
+"""The counts of frames between the workers of a loop nest, added up as reports come (`protocol.termination`)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tailrace.protocol.termination import Quiet
 
 
 class FrameCounts:
-    """The counts of one nest in one attempt. They are asked for behind each word of a worker, so nothing is added up anew:
-    of a thousand workers there are a million numbers.
+    """The counts of one nest in one attempt. The coordinator needs them behind each report of a worker, so nothing is added
+    up anew: of a thousand workers there are a million numbers.
 
-    Invariant N7: they fit exactly when every slot has said that it has followed all commands, and for each slot the others
-    have, by the newest word of each, sent as many frames as it has worked off.
+    Invariant N7: the counts fit exactly when every slot has reported that it has followed all commands, and each slot has
+    worked off as many frames as the other slots have sent to it, by the newest report of each.
     """
 
     def __init__(self, slots: int) -> None:
         self.newest: dict[int, Any] = {}
-        """The newest word of each slot, as an array: what it has sent to each of the others, and in its own place, negative,
-        what it has worked off."""
+        """The newest report of each slot, as an array: the frames that it has sent to each other slot, and at its own index
+        the frames that it has worked off, as a negative number."""
         self.behind = set(range(slots))
-        """The slots that have not said that they have followed all commands."""
+        """The slots that have not reported that they have followed all commands."""
         self._commands = 0
-        """How many commands were sent that are to be followed."""
+        """The number of commands that were sent and that every slot has to follow."""
         self._under_way: Any = np.zeros(slots, np.int64)
-        """What the others have sent to each slot, less what that has worked off."""
+        """The frames that other slots have sent to each slot, minus the frames that it has worked off."""
 
     def commanded(self, commands: int) -> None:
-        """So many commands were sent by now: the newest is yet to be followed by everybody."""
+        """Notes that `commands` commands were sent by now: every slot has yet to follow the newest."""
         self._commands = commands
         self.behind = set(range(len(self._under_way)))
 
     def said(self, slot: int, quiet: Quiet) -> None:
-        """A worker has come to rest."""
+        """Takes the report of a worker that has come to rest."""
         word = np.zeros_like(self._under_way)
         sent = quiet.sent[: len(word)]
         word[: len(sent)] = sent
@@ -48,5 +48,5 @@ class FrameCounts:
 
     @property
     def fit(self) -> bool:
-        """Whether all are at rest, and nothing is between them."""
+        """True if all workers are at rest, and no frame is between them."""
         return not self.behind and not self._under_way.any()

@@ -1,6 +1,6 @@
 """The loop nests of one job, as its coordinator sees them: when to run a wave, and what follows from what it found.
 
-Workers' counts (`Quiet`) say when a wave may be worth its while, the facts of a wave decide (`protocol.termination`).
+Workers' counts (`Quiet`) show when a wave may be worth its cost; the facts of a wave decide (`protocol.termination`).
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from tailrace.protocol.termination import (
 from tailrace.protocol.wire import AnyMessage
 
 PAUSE = 10_000
-"""Between waves that nothing but event time, or the last wave itself, has called for (int64 microseconds)."""
+"""The pause between waves that only event time, or the last wave itself, has called for (int64 microseconds)."""
 LONGEST_PAUSE = 1_000_000
-"""What it grows to, by doubling, while waves find the nest neither moving nor ended."""
+"""The longest pause. Pauses grow to it, by doubling, while waves find the nest neither moving nor ended."""
 
 
 @dataclass(frozen=True)
 class WavePace:
-    """How soon waves follow each other (int64 microseconds)."""
+    """The pace at which waves follow each other (int64 microseconds)."""
 
     pause: int = PAUSE
     longest: int = LONGEST_PAUSE
     eager: bool = False
-    """Whether waves begin whatever the counts of the workers say: for the searches, where waves alone must find the end."""
+    """True if waves begin whatever the counts of the workers are: for the searches, where waves alone must find the end."""
 
 
 FromWorker = Quiet | EventTimeMoved | WaveReport | RoundReport
 FROM_WORKER = (Quiet, EventTimeMoved, WaveReport, RoundReport)
 
 Sent = list[tuple[int, AnyMessage]]
-"""What is to be sent: (slot, message)."""
+"""Messages to send: (slot, message)."""
 
 
 class WaveResult(Enum):
-    """What follows from a wave."""
+    """The steps that may follow from a wave."""
 
     NOT_YET = "not yet"
     ADVANCE = "advance"
@@ -64,14 +64,14 @@ class WaveResult(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from a wave; `number` is that of the rest, with FINISH."""
+    """The step that follows from a wave; `number` is the number of the rest, with FINISH."""
 
     step: WaveResult
     number: int = 0
 
 
 def decide(facts: Sequence[WaveFacts]) -> Decision:
-    """What follows from one wave, of which every slot of the nest has reported."""
+    """The step that follows from one wave, which every slot of the nest has reported."""
     if not all(one.ended for one in facts) or any(one.recorded or one.obliged for one in facts):
         return Decision(WaveResult.NOT_YET)
     if any(one.moving for one in facts) or _held_back(facts):
@@ -89,8 +89,8 @@ def decide(facts: Sequence[WaveFacts]) -> Decision:
 
 
 def left_behind(facts: Sequence[WaveFacts]) -> dict[str, int]:
-    """Up to which time nothing is left in each scope, nor will come out of it: all that it waits for have passed it, and
-    what was in their channels is later. What is in a channel may come out with its own time."""
+    """The time up to which nothing is left in each scope, nor will come out of it. All operators that the scope waits for
+    have passed that time, and records in their channels are later. A record in a channel may come out with its own time."""
     found: dict[str, int] = {}
     for scope in (scope for one in facts for scope in one.scopes):
         content = scope.content if scope.content == MAX_TIME else max(scope.content - 1, MIN_TIME)
@@ -99,7 +99,7 @@ def left_behind(facts: Sequence[WaveFacts]) -> dict[str, int]:
 
 
 def _held_back(facts: Sequence[WaveFacts]) -> bool:
-    """Whether leaves of a loop inside hold back event time that they are to let go: then it will go on, and fire timers."""
+    """True if leaves of a loop inside hold back event time that they are to let go: then it will go on, and fire timers."""
     behind = left_behind(facts)
     return any(_holds(scope, behind[scope.scope]) for one in facts for scope in one.scopes)
 
@@ -111,13 +111,13 @@ def _holds(leaves: ScopeFacts, behind: int) -> bool:
 
 
 def outermost(scope: str) -> bool:
-    """Whether a scope, as it writes itself, is in no other."""
+    """True if a scope, given as text, is in no other scope."""
     return "." not in scope
 
 
 @dataclass(frozen=True)
 class NestSpec:
-    """What the coordinator knows of a nest: slots 0 to `slots` - 1 have a part in it."""
+    """The coordinator's knowledge of a nest: slots 0 to `slots` - 1 have a part in it."""
 
     slots: int
     rounds_max: int | None = None
@@ -129,17 +129,17 @@ class _Rounds:
     """The rounds of a nest, in this attempt."""
 
     reports: dict[int, RoundReport] = field(default_factory=dict)
-    """The newest of each slot."""
+    """The newest report of each slot."""
     started: int = 0
     """The newest round that was started. Round 0 starts by itself."""
     stopped: bool = False
     newest: int = 0
-    """The newest that any slot has reported."""
+    """The newest round that any slot has reported."""
     behind: set[int] = field(default_factory=set)
     """The slots whose newest report is of a round before the one that was started."""
 
     def heard(self, slot: int, report: RoundReport) -> None:
-        """A slot has reported."""
+        """Takes the report of a slot."""
         self.reports[slot] = report
         if report.round != NO_ROUNDS:
             self.newest = max(self.newest, report.round)
@@ -147,58 +147,59 @@ class _Rounds:
             self.behind.discard(slot)
 
     def start(self, number: int) -> None:
-        """A round is started."""
+        """Starts a round."""
         self.started = number
         self.behind = {slot for slot, one in self.reports.items() if one.round < number}
 
     @property
     def going_on(self) -> bool:
-        """Whether some slots have yet to end the round that was started, and none is ahead of it: nothing follows, whatever
-        the others say."""
+        """True if some slots have yet to end the round that was started, and no slot is ahead of it. Nothing follows then,
+        whatever the other slots report."""
         return bool(self.behind) and self.newest <= self.started
 
 
 class _Nest:
-    """One nest in one attempt."""
+    """A nest in one attempt."""
 
     def __init__(self, number: int, spec: NestSpec, pace: WavePace) -> None:
         self.number, self.spec, self.pace = number, spec, pace
         self.ended = False
         self.wave = 0
         self.reports: dict[int, WaveFacts] | None = None
-        """Of the wave under way; None: none is."""
+        """The facts that slots have reported for the wave under way; None: there is none."""
         self.actions = 0
-        """How many of `Release`, `Advance` and `CallFinish` were sent."""
+        """The number of `Release`, `Advance` and `CallFinish` that were sent."""
         self.counts = FrameCounts(spec.slots)
         self.news = False
-        """Somebody came to rest since the last wave began."""
+        """True if a worker has come to rest, or has ended a round, since the last wave began."""
         self.entered: dict[int, EventTimeMoved] = {}
-        """How far event time has come where it comes in, by slot."""
+        """The newest report of each slot on event time where it comes into the nest."""
         self.moved = False
-        """Event time moved since the last wave began."""
+        """True if event time has moved since the last wave began."""
         self.followed: int | None = None
-        """With which time entries whose input has ended went in the last wave, before their cut. Where event time has come
-        farther by the time all have reported, timers of it are still to fire: nothing is decided."""
+        """The event time that the last `StartWave` gave to entries whose input has ended. If live entries are beyond it
+        when all slots have reported, timers are still due: nothing is decided."""
         self.lag = False
-        """Event time has come farther where it comes in than what was released of the nest: a wave may release more, though
-        nobody says anything new."""
+        """True if event time at the entries is beyond what was released of the nest: a wave may release more, though no
+        worker reports anything new."""
         self.moved_at = 0
-        """When a wave may begin because event time has moved."""
+        """The time at which a wave may begin because event time has moved."""
         self.again_at = 0
-        """When a wave may begin that only the clock calls for."""
+        """The time at which a wave may begin that only the clock calls for."""
         self.pause = self.pace.pause
         self.released: dict[str, int] = {}
         """The largest time that was released, of each scope."""
         self.idle: set[str] = set()
-        """Scopes that were last said to be idle."""
+        """Scopes that were idle in the last `Release` about them."""
         self.rounds = _Rounds()
         self.replaced: set[int] = set()
-        """Slots whose worker was replaced: it may say again what the lost one had said."""
+        """Slots whose worker was replaced: it may send again what the lost worker had sent."""
 
     # Events.
 
     def message(self, slot: int, message: FromWorker, now: int) -> Sent:
-        """A worker says something of this nest. Messages from before the worker knew of the end change nothing."""
+        """Takes a worker's message about this nest. A message that the worker sent before it knew of the end changes
+        nothing."""
         if isinstance(message, WaveReport):
             return self._report(slot, message, now)
         if self.ended:
@@ -220,7 +221,7 @@ class _Nest:
         return said + self.maybe_launch(now)
 
     def maybe_launch(self, now: int) -> Sent:
-        """Begins a wave, if there is reason to."""
+        """Begins a wave, if one is due."""
         due = self.due_at()
         if due is None or now < due:
             return []
@@ -232,7 +233,7 @@ class _Nest:
         return self._all(StartWave(self.number, self.wave, self.followed))
 
     def due_at(self) -> int | None:
-        """When the next wave is due: 0 for now, None where something else must happen first."""
+        """The time at which the next wave is due: 0 for now, None where something else must happen first."""
         if self.ended or self.reports is not None:
             return None
         balanced = self.balanced
@@ -244,7 +245,7 @@ class _Nest:
 
     @property
     def balanced(self) -> bool:
-        """Whether by the newest word of each worker all are at rest, and nothing is between them."""
+        """True if, by the newest report of each worker, all are at rest, and no frame is between them."""
         return self.pace.eager or self.counts.fit
 
     # Waves.
@@ -271,7 +272,7 @@ class _Nest:
         if decision.step is WaveResult.NOT_YET:
             said = self._release(facts)
             self.lag = self._lags(facts)
-            if said:  # at the end each wave releases one level of loops: start the next one now
+            if said:  # at the end each wave releases one level of loops: the next wave starts now
                 self.pause = self.pace.pause
             self.again_at = now + self.pause
             self.pause = min(2 * self.pause, self.pace.longest)
@@ -283,17 +284,17 @@ class _Nest:
         return self._all(CallFinish(self.number, decision.number))
 
     def _have_gone(self, facts: list[WaveFacts]) -> bool:
-        """Whether the heads whose input has ended had gone with event time, as far as it has come, when they cut for a wave.
-        They go with it before they cut, but a marker that comes around the loop may be faster than the word of the wave:
-        what their timers make then is in no cut of it."""
+        """True if entries and heads whose input has ended had followed event time, as far as it has come, when they cut for
+        a wave. They follow it before they cut, but a marker that comes around the loop may be faster than `StartWave`: what
+        their timers make then is in no cut of the wave."""
         come = min((one.live for one in facts if one.live is not None), default=None)
         if come != self.followed:
             return False
         return come is None or come == MAX_TIME or min(one.watermark for one in facts) >= come
 
     def _release(self, facts: list[WaveFacts]) -> Sent:
-        """Says how far event time may go on behind the leaves, where that has grown. At the end of event time only loops
-        inside this nest get theirs: what leaves the nest itself gets it from the end of its inputs."""
+        """Releases event time behind the leaves, where it may go on farther than before. At the end of event time only
+        loops inside this nest get a release: leaves of the nest itself get that time from the end of their inputs."""
         ending = all(one.ended for one in facts)
         times: list[tuple[str, int]] = []
         for scope, time in sorted(left_behind(facts).items()):
@@ -315,13 +316,13 @@ class _Nest:
         return self._all(Release(self.number, self.wave, times))
 
     def _command(self) -> None:
-        """Something is said that all are to follow before their counts say anything."""
+        """Counts a command that all slots are to follow before their counts are valid."""
         self.actions += 1
         self.counts.commanded(self.actions)
 
     def _lags(self, facts: list[WaveFacts]) -> bool:
-        """Whether another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
-        find nothing new: nobody says when a record was worked off, or a watermark has come through."""
+        """True if another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
+        find nothing new: no message reports that a record was worked off, or that a watermark has come through."""
         scope = next((own.scope for one in facts for own in one.scopes if outermost(own.scope)), None)
         if scope is None:
             return False  # nothing leaves it
@@ -333,13 +334,14 @@ class _Nest:
         return scope in self.idle or self.released.get(scope, MIN_TIME) < wanted
 
     def _entered(self) -> int:
-        """How far event time has come everywhere where it comes into the nest."""
+        """The lowest event time of all places where it comes into the nest; `MIN_TIME` until every slot has reported."""
         if len(self.entered) < self.spec.slots:
             return MIN_TIME
         return min(one.watermark for one in self.entered.values())
 
     def _live(self) -> int | None:
-        """The same where the input goes on; None where it does nowhere."""
+        """The lowest event time of entries whose input goes on; None if there are none, or until every slot has
+        reported."""
         if len(self.entered) < self.spec.slots:
             return None
         return min((one.live for one in self.entered.values() if one.live is not None), default=None)
@@ -363,7 +365,7 @@ class _Nest:
         if behind:
             if newest <= rounds.started:
                 return []  # already started
-            rounds.start(newest)  # started before the checkpoint that was restored; some slots have not heard
+            rounds.start(newest)  # started before the restored checkpoint; some slots do not know of it
             return [(one, StartRound(self.number, newest)) for one in behind]
         if newest < rounds.started or not any(one.waiting for one in said.values()):
             return []
@@ -379,7 +381,7 @@ class _Nest:
 
 
 class Nests:
-    """The bookkeeping of all nests; what is to be sent is returned as (slot, message).
+    """The bookkeeping of all nests; messages to send are returned as (slot, message).
 
     Invariant N1: a wave begins only when every slot has reported the one before.
     Invariant N2: a decision rests on the reports of all slots of the nest for one wave of one attempt.
@@ -395,39 +397,39 @@ class Nests:
         self.specs = tuple(specs)
         self._pace = pace if pace is not None else WavePace()
         self._before = [0] * len(self.specs)
-        """How many waves there were in earlier attempts."""
+        """The number of waves in earlier attempts."""
         self._nests: list[_Nest] = []
         self.begin()
 
     def begin(self) -> None:
-        """An attempt begins: nothing is known."""
+        """Begins an attempt: nothing is known."""
         self._before = [self.waves(nest.number) for nest in self._nests] or self._before
         self._nests = [_Nest(number, spec, self._pace) for number, spec in enumerate(self.specs)]
 
     def message(self, slot: int, message: FromWorker, now: int) -> Sent:
-        """A worker says something of a nest. Raises `ProtocolViolation` for what it cannot mean."""
+        """Takes a worker's message about a nest. Raises `ProtocolViolation` for an illegal one."""
         number = message.nest
         if not 0 <= number < len(self._nests) or not 0 <= slot < self.specs[number].slots:
             raise ProtocolViolation(f"worker {slot} has no part in loop nest {number}")
         return self._nests[number].message(slot, message, now)
 
     def replaced(self, slot: int) -> None:
-        """The worker of a slot was replaced, and has done what the lost one did."""
+        """Notes that the worker of a slot was replaced, and has done what the lost worker did."""
         for nest in self._nests:
             nest.replaced.add(slot)
 
     def tick(self, now: int) -> Sent:
-        """The clock moved."""
+        """Begins the waves that are due at `now`."""
         return [said for nest in self._nests for said in nest.maybe_launch(now)]
 
     def next_tick(self) -> int | None:
-        """When the clock alone gives something to do next, or None."""
+        """The time at which the clock alone gives something to do next, or None."""
         return min((due for nest in self._nests if (due := nest.due_at()) is not None), default=None)
 
     def ended(self, nest: int) -> bool:
-        """Whether a nest was told to end in this attempt."""
+        """True if a nest was sent `EndLoop` in this attempt."""
         return self._nests[nest].ended
 
     def waves(self, nest: int) -> int:
-        """How many waves were begun in a nest, over all attempts."""
+        """The number of waves that were begun in a nest, over all attempts."""
         return self._before[nest] + self._nests[nest].wave

@@ -1,5 +1,5 @@
-"""The checkpoint that a run starts from, where that is another run's, and the one that the next attempt restores: whose
-files and output they are, and which manifests say whether that is visible."""
+"""The checkpoint of another run that a run starts from, and the one that the next attempt restores. `RestoredOrigin` knows
+whose files and output they are, and which manifests say whether the output is visible."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class StartFrom:
 
     manifest: Manifest | None = None
     folder: str = ""
-    """Where its files are, as a URL."""
+    """The URL of the folder with its files."""
     path: str = ""
-    """The manifest's name in the folder of the job that starts; empty where it lies in another one."""
+    """The manifest's name in the folder of the job that starts; empty where it lies in another folder."""
     before: Sequence[str] = ()
-    """Checkpoints of its run, in the job's own folder, whose output is visible when its own is, and that are not marked."""
+    """Unmarked checkpoints of its run, in the job's own folder. Their output is visible when the origin's is."""
     spare: bool = False
-    """Whether what its run has left unpublished, and the traces of what it has published, stay: other checkpoints of that
-    run are there and need them."""
+    """True if the unpublished leftovers of its run stay, and the traces of what that run has published: other checkpoints
+    of that run are there and need them."""
 
 
 NOTHING = StartFrom()
-"""The beginning, with no state."""
+"""The start with no state."""
 
 
 class RestoredOrigin:
-    """The bookkeeping of one run; what follows from it is for `Output` to decide."""
+    """The bookkeeping of one run's origin; `JobOutput` decides what follows from it."""
 
     def __init__(self, job: str, run_id: str, own_folder: str, found: StartFrom) -> None:
         self._job, self._run_id, self._own_folder = job, run_id, own_folder
@@ -41,46 +41,46 @@ class RestoredOrigin:
         self.manifest = manifest
         self.folder, self.path, self.spare = found.folder, found.path, found.spare
         self.visible = False
-        """Whether all is visible that it had prepared."""
+        """True if all output is visible that it had prepared."""
         self.restored = manifest
-        """What the next deployment restores: this checkpoint, or the newest one of our own run."""
+        """The checkpoint that the next deployment restores: this one, or the newest one of our own run."""
         self._unmarked = set(found.before)
-        """Checkpoints of its run, itself among them, whose output is visible when its own is, and that are not marked."""
+        """Unmarked checkpoints of its run, itself among them. Their output is visible when its own is."""
         if manifest is not None and manifest.prepared and found.path:
             self._unmarked.add(found.path)
         self._asked: set[str] = set()
-        """Those of them for which the mark was asked for."""
+        """Checkpoints of `_unmarked` for which the mark was requested."""
 
     # What is restored.
 
     def restore(self, ours: Manifest | None) -> None:
-        """The next attempt restores the newest checkpoint of our run; where there is none, the origin."""
+        """Sets what the next attempt restores: the newest checkpoint of our run, or the origin where there is none."""
         self.restored = ours if ours is not None else self.manifest
 
     @property
     def restores_own(self) -> bool:
-        """Whether the restored checkpoint was written by our own run."""
+        """True if the restored checkpoint was written by our own run."""
         return self.restored is not None and self.restored.run_id == self._run_id
 
     @property
     def restores_itself(self) -> bool:
-        """Whether the restored checkpoint is the origin."""
+        """True if the restored checkpoint is the origin."""
         return self.restored is not None and self.restored is self.manifest
 
     @property
     def files_in(self) -> str:
-        """Where the files of the restored checkpoint are; empty for the job's own folder."""
+        """The URL of the folder with the files of the restored checkpoint; empty for the job's own folder."""
         return "" if self.restored is None or self.restores_own else self.folder
 
     @property
     def is_here(self) -> bool:
-        """Whether the restored checkpoint was written in this very folder by another run of this job: that run cannot live
-        any more, as it may where this is a copy of its folder."""
+        """True if another run of this job has written the restored checkpoint in this very folder: that run cannot live any
+        more. It may, where this folder is a copy of its own."""
         restored = self.restored
         return restored is not None and restored.job == self._job and self.folder == restored.root == self._own_folder
 
     def deploy(self, plan: bytes, peers: list[Peer], incarnation: int, attempt: int) -> Deploy:
-        """What a worker is deployed with. What is to be published goes to one worker only, in a message of its own."""
+        """The `Deploy` message of a worker. Output to publish goes to one worker only, in a message of its own."""
         restored = self.restored
         manifest = b"" if restored is None else encode_manifest(msgspec.structs.replace(restored, prepared=[]))
         return Deploy(plan, peers, incarnation, attempt, manifest, self.files_in, self.restores_own)
@@ -88,8 +88,8 @@ class RestoredOrigin:
     # Marks.
 
     def published(self) -> None:
-        """It is marked, by us or by another start from it: all that it had prepared is visible, and is not published
-        again. The run that has marked it may have removed the traces of it."""
+        """Notes that the origin is marked, by us or by another start from it: all its output is visible, and is not
+        published again. The run that has marked it may have removed the traces of it."""
         if self.manifest is None:
             return
         self._unmarked.discard(self.path)
@@ -98,7 +98,7 @@ class RestoredOrigin:
         self.manifest = msgspec.structs.replace(self.manifest, prepared=[])
 
     def to_mark(self) -> list[str]:
-        """The manifests that are to be marked: once its output is visible, so is that of those before it."""
+        """The manifests to mark now. When the origin's output is visible, so is the output of the checkpoints before it."""
         if not self.visible:
             return []
         found = sorted(self._unmarked - self._asked)
@@ -106,24 +106,25 @@ class RestoredOrigin:
         return found
 
     def marked(self, path: str) -> None:
-        """A manifest is marked as published."""
+        """Notes that a manifest is marked as published."""
         self._unmarked.discard(path)
 
     def not_marked(self, path: str) -> None:
-        """The mark could not be made: it is asked for again."""
+        """Notes that the mark could not be made: it is requested again."""
         self._asked.discard(path)
 
     def attempt_over(self) -> None:
-        """What was to be marked may not have been, and is asked for again."""
+        """Forgets the requests of marks: marks of an attempt that is over may not have been made, and are requested
+        again."""
         self._asked = set()
 
     @property
     def marking(self) -> bool:
-        """Whether the storage was asked for a mark and has not answered."""
+        """True if the storage was requested to make a mark and has not answered."""
         return bool(self._asked & self._unmarked)
 
     @property
     def settled(self) -> bool:
-        """Whether nobody asks any more for what it had prepared: who starts from it, or from another manifest that has
-        some of the same output."""
+        """True if the origin's output will never be published again, neither by a start from it, nor by one from another
+        manifest with some of the same output."""
         return bool(self.path) and not self._unmarked and not self.spare

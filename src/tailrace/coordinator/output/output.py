@@ -1,7 +1,7 @@
-"""What becomes of output: what sinks prepared is published, its manifests are marked, and sinks may forget it.
+"""The way of output: what sinks prepared is published, its manifests are marked, and sinks may forget it.
 
-`JobOutput` decides, from three books: `Publications` (what the worker was told), `PublishedMarks` (the manifests of this
-run) and `RestoredOrigin` (the checkpoint of another run that this one started from). One worker publishes, that of slot
+`JobOutput` decides, from three books: `Publications` (what was sent to the worker), `PublishedMarks` (the manifests of this
+run) and `RestoredOrigin` (the checkpoint of another run that this one started from). One worker publishes, the one of slot
 `PUBLISHER`.
 """
 
@@ -18,11 +18,11 @@ from tailrace.protocol.deployment import NotPublished, Published
 from tailrace.state.manifest import Manifest, Prepared
 
 PUBLISHER = 0
-"""The slot whose worker publishes what the sinks of all of them prepared."""
+"""The slot whose worker publishes what the sinks of all workers prepared."""
 
 
 class JobOutput:
-    """The bookkeeping of one run; its decisions are for the coordinator to carry out.
+    """The output of one run; the coordinator carries out its decisions.
 
     Invariant J2: what sinks prepared is published only after a manifest with it was committed, or, where there are no
     checkpoints, once and after every slice has finished.
@@ -34,20 +34,21 @@ class JobOutput:
         self._marks = PublishedMarks()
         self._publications = Publications()
         self._abandoned = set(abandoned)
-        """Earlier runs whose sinks may have left output under cover which nobody will publish, until it is removed."""
+        """Earlier runs whose sinks may have left hidden output that will never be published, until it is removed."""
         self._swept = False
 
     # An attempt begins and ends.
 
     def restore(self, ours: Manifest | None, path: str) -> None:
-        """A claim has found the newest checkpoint of this run, or none."""
+        """Takes the newest checkpoint of this run that a claim has found, or none."""
         self.origin.restore(ours)
         if ours is not None:
             self._marks.adopt(ours, path)
 
     def begin(self, restarted: bool) -> Decisions:
-        """All workers have deployed. What the restored checkpoint had prepared may not be published yet, and what was
-        prepared after it never will be: both is seen to before anything else happens."""
+        """Begins an attempt whose workers have deployed. Output that the restored checkpoint had prepared may not be
+        published yet, and output that was prepared after it never will be: the former is published, and the latter removed,
+        before anything else happens."""
         restored, origin = self.origin.restored, self.origin
         runs = self._abandoned | ({self._run_id} if restarted and not self._traces_needed else set())
         if restored is not None and self._fenced:
@@ -58,33 +59,33 @@ class JobOutput:
         return _marks(origin.to_mark())
 
     def started(self) -> Decisions:
-        """The attempt runs: what earlier runs had left under cover is removed."""
+        """Notes that the attempt runs: hidden output of earlier runs is removed."""
         if self._swept:
             return []
         self._swept, self._abandoned = True, set()
         return [] if self.origin.spare else [MarkSwept()]  # where something was spared, the next start looks again
 
     def attempt_over(self) -> None:
-        """Nothing of this attempt is committed any more."""
+        """Ends the attempt: nothing of it is committed any more."""
         self._marks.attempt_over()
 
     def anew(self) -> None:
-        """Another attempt begins: its worker is told everything again."""
+        """Begins another attempt: its worker is sent everything again."""
         self._publications = Publications()
         self.origin.attempt_over()
 
     @property
     def _traces_needed(self) -> bool:
-        """Whether traces of this run must stay, and with them all that it has left: a kept checkpoint may have output that
-        is visible, is not in the restored one, and is asked for by who starts from it."""
+        """True if traces of this run must stay, and with them all that it has left. A kept checkpoint may have output that
+        is visible and not in the restored one, and a start from it publishes that output."""
         restored = self.origin.restored
         return restored is not None and self.origin.restores_own and self._marks.has_more(restored)
 
     @property
     def _fenced(self) -> bool:
-        """Whether the run that wrote the restored manifest cannot commit any more because of us: it is ours, or one of this
-        job in this folder. Another job may live on; what it has not published is not ours to remove. Nor is what a later
-        checkpoint of that run needs: the user may have gone back too far, and start from it after all."""
+        """True if the run that wrote the restored manifest cannot commit any more because of us: it is ours, or one of this
+        job in this folder. Another job may live on, so its unpublished output is not ours to remove. Nor is output that a
+        later checkpoint of that run needs: the user may have gone back too far, and start from it after all."""
         if self.origin.restores_own:
             return not self._traces_needed
         return self.origin.is_here and not self.origin.spare
@@ -92,13 +93,13 @@ class JobOutput:
     # Publishing.
 
     def finished(self, prepared: list[Prepared]) -> Decisions:
-        """Every slice of a job without checkpoints has finished: its only publication."""
+        """Publishes the output of a job without checkpoints, all of whose slices have finished: its only publication."""
         return self._publish(0, prepared)
 
     def committed(self, number: int, manifest: Manifest, path: str, fresh: list[Prepared]) -> Decisions:
-        """The manifest of a checkpoint exists: what no earlier one has (`fresh`) is published, and sinks may forget what was
-        marked as published before it was asked for. No other driver has read a manifest without its mark, for a driver that
-        claims reads after our commit, and finds a later one."""
+        """Publishes the output of a committed manifest that no earlier one has (`fresh`). Sinks may then forget output that
+        was marked as published before the commit was requested. No other driver has read a manifest without its mark: a
+        driver that claims reads after our commit, and finds a later manifest."""
         self._marks.committed(number, fresh)
         self._marks.adopt(manifest, path)
         return [*self._publish(number, fresh), *self._settle()]
@@ -115,11 +116,11 @@ class JobOutput:
         return [Tell(told, PUBLISHER) for told in self._publications.tell(number, prepared, recover, folder)]
 
     def publisher_replaced(self) -> Decisions:
-        """The worker that publishes was lost, and another one has taken its place."""
+        """Sends everything again to the worker that has taken the place of the lost publisher."""
         return [Tell(told, PUBLISHER) for told in self._publications.again()]
 
     def published(self, said: Published) -> Decisions | None:
-        """The worker has made all of a number visible; None where nobody waits for that."""
+        """Takes the worker's report that all output of a number is visible; None where it is not awaited."""
         if not self._publications.answered(said.number):
             return None
         # Skipped output is not visible: a run that starts from the origin with its sink publishes it.
@@ -128,75 +129,78 @@ class JobOutput:
         return self._mark_visible()
 
     def not_published(self, said: NotPublished) -> bool:
-        """The worker could not make all of a number visible. Whether that was said of what it was told last."""
+        """Takes the worker's report that not all output of a number is visible. Returns True if the report is about the
+        newest send."""
         return self._publications.failed(said.number, said.tries)
 
     def was_tried(self, number: int) -> bool:
-        """Whether a number was told before, and has come to nothing."""
+        """True if a number was sent before without success."""
         return self._publications.was_tried(number)
 
     @property
     def unpublished(self) -> bool:
-        """Whether something is to be told once more."""
+        """True if something is to be sent once more."""
         return bool(self._publications.unpublished)
 
     def tell_again(self) -> Decisions:
-        """What could not be made visible is told once more."""
+        """Sends once more what could not be made visible."""
         return [Tell(told, PUBLISHER) for told in self._publications.once_more()]
 
     @property
     def pending(self) -> bool:
-        """Whether the worker was told to publish something and has not answered."""
+        """True if the worker has a publication to answer."""
         return bool(self._publications.open)
 
     # Commits and marks.
 
     def carried(self) -> list[Prepared]:
-        """What complete checkpoints have prepared and may not be visible: the next manifest carries it along."""
+        """Output that complete checkpoints have prepared and that may not be visible: the next manifest carries it
+        along."""
         return [one for _, one in self._marks.unpublished]
 
     def before_commit(self, number: int) -> None:
-        """The manifest of a checkpoint is asked for, with what is `carried`. Once it exists, what was marked until now is
-        forgotten."""
+        """Notes that the manifest of a checkpoint is requested, with what is `carried`. Once it exists, sinks may forget
+        what was marked until now."""
         self._marks.made(number)
         self._publications.restored_marked = self._restored_settled()
         self._publications.before_commit(self._marks.settled(self.visible_through))
 
     def origin_published(self) -> None:
-        """The origin is marked, by us or by another start from it."""
+        """Notes that the origin is marked, by us or by another start from it."""
         self.origin.published()
 
     def marked(self, path: str) -> None:
-        """It is written down that all that a manifest has prepared is published."""
+        """Notes that a manifest is marked: all its output is published."""
         self._marks.marked(path)
         self.origin.marked(path)
 
     def not_marked(self, path: str) -> None:
-        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next
+        checkpoint."""
         self._marks.not_marked(path)
         self.origin.not_marked(path)
 
     def kept(self, paths: Collection[str]) -> None:
-        """Only these manifests of the run are kept."""
+        """Forgets the manifests of the run that are not kept any more."""
         self._marks.only(paths)
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The manifests of this run that must be kept: they have output, and nobody has marked them as published."""
+        """The manifests of this run that must be kept: they have output, and are not marked as published."""
         return self._marks.unmarked
 
     @property
     def visible_through(self) -> int:
-        """Up to which checkpoint all output is visible; below 0 while what the restored one had prepared is not."""
+        """The checkpoint up to which all output is visible; below 0 while the restored one's output is not."""
         return self._publications.visible_through(self._marks.newest)
 
     def _mark_visible(self) -> Decisions:
-        """Has every manifest marked whose output is visible, and that is not marked."""
+        """Requests a mark for every manifest whose output is visible, and that is not marked."""
         return _marks([*self.origin.to_mark(), *self._marks.published(self.visible_through)])
 
     def _restored_settled(self) -> bool:
-        """Whether nobody asks any more for what the restored checkpoint had prepared: who starts from it, or from another
-        manifest that has some of the same output."""
+        """True if the restored checkpoint's output will never be published again, neither by a start from it, nor by one
+        from another manifest with some of the same output."""
         restored = self.origin.restored
         if restored is None or not restored.prepared:
             return False

@@ -1,4 +1,4 @@
-"""What the workers were told to make visible: in parts that fit into messages, and what has been answered."""
+"""The publications that were sent to the worker: their parts, which fit into messages, and the answers."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from tailrace.state.format import Placed
 from tailrace.state.manifest import Prepared
 
 PART_BYTES = 16 << 20
-"""What sinks prepared is told in parts of about so many bytes, those that lie in files counted: the worker that publishes
+"""The size of the parts in which output is published, about; bytes that lie in files count, too. The worker that publishes
 holds one part in memory."""
 
 
 class Publications:
-    """The bookkeeping of one attempt; what follows from it is for the coordinator to do.
+    """The bookkeeping of one attempt's publications; the coordinator carries out what follows.
 
-    Invariant U1: in an attempt nothing that a sink prepared is told to be published twice.
-    Invariant U2: `Settled` is said of a publication when every manifest that has something of it was marked as published
+    Invariant U1: in an attempt no prepared output is published under two numbers.
+    Invariant U2: `Settled` is sent for a publication when every manifest that has something of it was marked as published
     before a commit that has succeeded. None is deleted before it is marked.
     """
 
     def __init__(self) -> None:
         self.open: dict[int, list[Publish]] = {}
-        """What was told by its number, and not answered."""
+        """Publications that were sent and are not answered, by number."""
         self.unpublished: set[int] = set()
-        """Numbers of `open` that the worker could not make visible, and that are to be told once more."""
+        """Numbers of `open` that the worker could not make visible, and that are to be sent once more."""
         self.restored_marked = False
-        """Whether the restored checkpoint is marked as published, and every other manifest that may have the same output."""
+        """True if the restored checkpoint is marked as published, and so is every other manifest that may have the same
+        output."""
         self._marked = (0, False)
-        """Up to which number no manifest asks again for what was published, and whether that goes for the restored one, when
-        the newest commit was asked for."""
+        """(n, restored): when the newest commit was requested, output up to number n could not be published again by any
+        manifest; neither could the restored one's output, if `restored`."""
         self._settled = (0, False)
-        """The same, as the worker was told."""
+        """The newest (n, restored) that was sent to the worker in `Settled`."""
 
     def tell(
         self, number: int, prepared: Sequence[Prepared], recover: Sequence[str], folder: str = ""
     ) -> list[Publish]:
-        """The messages that have all of this published, and then removed what these runs have left."""
+        """The messages that publish all of this, and then remove what the runs in `recover` have left."""
         parts = _in_parts(prepared) or [[]]
         last = len(parts) - 1
         told = self.open[number] = [
@@ -49,19 +50,19 @@ class Publications:
         return told
 
     def failed(self, number: int, tries: int) -> bool:
-        """The worker could not make all of a number visible, when it was told for this time. False where it has been told
-        once more since, or nobody waits for it."""
+        """Notes that the worker could not make all of a number visible, in this of its `tries`. False where the number has
+        been sent once more since, or is not awaited."""
         if number not in self.open or self.open[number][0].tries != tries:
             return False
         self.unpublished.add(number)
         return True
 
     def was_tried(self, number: int) -> bool:
-        """Whether the worker was told it before, and could not make it visible."""
+        """True if a number was sent before, and the worker could not make it visible."""
         return number in self.open and self.open[number][0].tries > 0
 
     def once_more(self) -> list[Publish]:
-        """What is to be told once more."""
+        """The messages to send once more."""
         numbers, self.unpublished = sorted(self.unpublished), set()
         for number in numbers:
             told = self.open[number]
@@ -69,28 +70,28 @@ class Publications:
         return [one for number in numbers for one in self.open[number]]
 
     def again(self) -> list[Publish | Settled]:
-        """Another worker publishes from now on: what is to be told to it. It may publish what the one before had published,
-        and not said."""
+        """The messages to send to another worker that publishes from now on. It may publish again what the worker before
+        had published and not reported."""
         self.unpublished = set()
         told: list[Publish | Settled] = [one for number in sorted(self.open) for one in self.open[number]]
         return [*told, Settled(*self._settled)] if self._settled != (0, False) else told
 
     def answered(self, number: int) -> bool:
-        """All of a number is visible. False where nobody waits for it."""
+        """Notes that all output of a number is visible. False where that is not awaited."""
         self.unpublished.discard(number)
         return self.open.pop(number, None) is not None
 
     def visible_through(self, newest: int) -> int:
-        """Up to which checkpoint everything is visible, where `newest` is the newest complete one; below 0 while what the
-        restored one had prepared is not."""
+        """The checkpoint up to which everything is visible, where `newest` is the newest complete one; below 0 while the
+        restored one's output is not."""
         return min(self.open, default=newest + 1) - 1
 
     def before_commit(self, number: int) -> None:
-        """A commit is asked for; up to `number` all manifests are marked."""
+        """Notes that a commit is requested while all manifests up to `number` are marked."""
         self._marked = (number, self.restored_marked)
 
     def settle(self) -> Settled | None:
-        """It has succeeded: what to tell the worker, if that is anything new."""
+        """The `Settled` message after a commit that has succeeded, if it has anything new."""
         before, self._settled = self._settled, max(self._settled, self._marked)
         return Settled(*self._settled) if self._settled != before else None
 

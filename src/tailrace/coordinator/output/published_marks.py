@@ -14,37 +14,37 @@ class _Entry:
     path: str
     """The manifest, relative to the checkpoint folder of the job."""
     prepared: bool
-    """Whether it has anything to publish."""
+    """True if it has anything to publish."""
     first: int = 1
-    """The number of the publication with the oldest output that it has: what was not visible when it was made."""
+    """The number of the publication with the oldest output in it, which was not visible when the manifest was made."""
     visible: bool = False
-    """Whether all that it has prepared is published, as far as we know, and its mark was asked for."""
+    """True if all its output is published, as far as we know, and its mark was requested."""
     marked: bool = False
-    """Whether it is marked as published."""
+    """True if it is marked as published."""
 
 
 class PublishedMarks:
-    """The bookkeeping of one run; what follows from it is for `Output` to decide."""
+    """The bookkeeping of one run's manifests; `JobOutput` decides what follows from it."""
 
     def __init__(self) -> None:
         self.newest = 0
         """The newest complete checkpoint of this run."""
         self.unpublished: list[tuple[int, Prepared]] = []
-        """What complete checkpoints have prepared and nobody has said to be published, with their numbers."""
+        """Output that complete checkpoints have prepared and no worker has reported as published, with their numbers."""
         self._made = (0, 1)
         """The newest manifest that was made: its checkpoint, and the number of the oldest output in it."""
         self._entries: list[_Entry] = []
 
     def made(self, number: int) -> None:
-        """The manifest of a checkpoint is made, and carries along what is unpublished."""
+        """Notes that the manifest of a checkpoint is made, and carries along what is unpublished."""
         self._made = (number, min([number, *(older for older, _ in self.unpublished)]))
 
     def committed(self, number: int, fresh: list[Prepared]) -> None:
-        """The manifest exists; `fresh` is what no earlier one has."""
+        """Notes that the manifest exists; `fresh` is the output that no earlier one has."""
         self.unpublished += [(number, one) for one in fresh]
 
     def adopt(self, manifest: Manifest, path: str) -> None:
-        """A complete checkpoint of this run is known."""
+        """Adds a complete checkpoint of this run."""
         self.newest = max(self.newest, manifest.checkpoint)
         for entry in self._entries:
             if entry.checkpoint == manifest.checkpoint:
@@ -55,7 +55,7 @@ class PublishedMarks:
         self._entries.append(_Entry(manifest.checkpoint, path, bool(manifest.prepared), first))
 
     def published(self, number: int) -> list[str]:
-        """Everything of this checkpoint and those before it is visible. The manifests that are to be marked."""
+        """Notes that all output of this checkpoint and earlier ones is visible. Returns the manifests to mark."""
         self.unpublished = [(n, one) for n, one in self.unpublished if n > number]
         fresh = [one for one in self._entries if one.checkpoint <= number and one.prepared and not one.visible]
         for entry in fresh:
@@ -63,44 +63,44 @@ class PublishedMarks:
         return [entry.path for entry in fresh]
 
     def marked(self, path: str) -> None:
-        """A manifest is marked as published."""
+        """Notes that a manifest is marked as published."""
         for entry in self._entries:
             entry.marked = entry.marked or entry.path == path
 
     def not_marked(self, path: str) -> None:
-        """The mark of a manifest could not be made: it is asked for again."""
+        """Notes that the mark of a manifest could not be made: it is requested again."""
         for entry in self._entries:
             entry.visible = entry.visible and entry.path != path
 
     def attempt_over(self) -> None:
-        """What was on its way to be published is published by the next attempt, from its manifest; what was to be marked may
-        not have been, and is asked for again."""
+        """Ends the attempt. The next one publishes from its manifest what was on its way to be published. Marks on their
+        way may not have been made, and are requested again."""
         self.unpublished = []
         for entry in self._entries:
             entry.visible = entry.marked
 
     def only(self, kept: Collection[str]) -> None:
-        """Only these manifests are kept, and asked about."""
+        """Forgets the manifests that are not kept."""
         self._entries = [entry for entry in self._entries if entry.path in kept]
 
     def settled(self, number: int) -> int:
-        """Of the checkpoints up to this one, whose output is visible: up to which one no manifest asks for it again. A
-        manifest has output of older checkpoints as well, where that was not visible when it was made."""
+        """The checkpoint, at most `number`, up to which no manifest can publish output again. All output up to `number` is
+        visible. A manifest also has output of older checkpoints, where that was not visible when it was made."""
         return min([number, *(entry.first - 1 for entry in self._unmarked())])
 
     def all_marked(self, number: int) -> bool:
-        """Whether no manifest up to this checkpoint asks for its output any more."""
+        """True if no manifest up to this checkpoint can publish its output again."""
         return all(entry.checkpoint > number for entry in self._unmarked())
 
     def has_more(self, restored: Manifest) -> bool:
-        """Whether a kept manifest that is not marked has output that the restored one has not."""
+        """True if a kept manifest that is not marked has output that the restored one has not."""
         first = [one.first for one in self._entries if one.checkpoint == restored.checkpoint and restored.prepared]
         others = [one for one in self._unmarked() if one.checkpoint != restored.checkpoint]
         return any(not first or one.first < first[0] for one in others)
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The manifests that have output and are not marked: a start from one of them asks for it."""
+        """The manifests that have output and are not marked: a start from one of them publishes it."""
         return frozenset(entry.path for entry in self._unmarked())
 
     def _unmarked(self) -> list[_Entry]:

@@ -1,4 +1,4 @@
-"""How a job goes, in the shape of Spark's `StreamingQueryProgress`: its JSON keys, our figures."""
+"""The progress of a job, in the shape of Spark's `StreamingQueryProgress`: its JSON keys, our figures."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import InputTime, SubtaskReport
 
 LATE = ".late_records"
-"""How the counter of a window's late records ends; the operator's name is before it."""
+"""The end of the name of the counter of a window's late records; the operator's name is before it."""
 
 
 class Reporting(Protocol):
-    """A slot of a job: what its worker has reported last."""
+    """A slot of a job, with the newest report of its worker."""
 
     @property
     def reports(self) -> Sequence[SubtaskReport]: ...
 
 
 class ProgressMaker:
-    """Makes one progress report after another for one job. Numbers of rows and rates are since the report before; the
-    totals are under "tailrace". A figure of Spark's that nobody here counts (the memory of a state store, the time of its
-    updates) is left out: as a zero it would say that there was none."""
+    """A maker of progress reports for one job. Numbers of rows and rates are since the report before; the totals are under
+    "tailrace". A figure of Spark's that Tailrace does not count (the memory of a state store, the time of its updates) is
+    left out: a zero would mean that there was none."""
 
     def __init__(self, job_id: str, run_id: str, name: str, plan: Plan, started_at: int) -> None:
         self.job_id = job_id
@@ -39,7 +39,7 @@ class ProgressMaker:
         """Records read until the last report, by source vertex."""
         self._last_out = 0
         self._last_busy: dict[int, int] = {}
-        """How long each slot had worked."""
+        """The time that each slot had worked until the last report."""
         self._restarts = 0
         self._last_late: dict[int, int] = {}
         """Late records until the last report, by vertex."""
@@ -55,8 +55,8 @@ class ProgressMaker:
         restarts: int = 0,
         slices: Slices = Slices(),
     ) -> dict[str, Any]:
-        """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart. While a lost worker's
-        place is being taken they stay as they were: it counts on, but for how long it worked."""
+        """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart. While a lost worker is
+        being replaced they stay as they were: the replacement counts on, except for the time that it worked."""
         reports = [report for slot in slots for report in slot.reports]
         if restarts != self._restarts:
             self._restarts, self._last_in, self._last_out, self._last_late = restarts, {}, 0, {}
@@ -108,7 +108,7 @@ class ProgressMaker:
         }
 
     def _worked(self, busy: Counter[int]) -> int:
-        """The work of all slots since the report before, of which each has done so much since its worker began."""
+        """The work of all slots since the report before. `busy` is the work of each slot since its worker began."""
         before = self._last_busy
         return sum(now - before.get(slot, 0) if now >= before.get(slot, 0) else now for slot, now in busy.items())
 
@@ -159,8 +159,8 @@ class ProgressMaker:
 
 
 def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:
-    """How checkpoints go: counts, those under way, the last failure, what the job waits for, and the last complete one with
-    its parts in milliseconds."""
+    """Figures of checkpoints: counts, checkpoints under way, the last failure, outages that the job waits for, and the last
+    complete one with its parts in milliseconds."""
     last = checkpoints.history[-1] if checkpoints.history else None
     return {
         "completed": checkpoints.completed,
@@ -210,7 +210,7 @@ def overall_watermark(reports: list[SubtaskReport]) -> int | None:
 
 
 def _is_instant(watermark: int | None) -> TypeGuard[int]:
-    """Whether it is a moment, as readers of Spark's reports expect, and not the beginning or the end of time."""
+    """True if it is a moment, as readers of Spark's reports expect, and not the beginning or the end of time."""
     return watermark is not None and MIN_TIME < watermark < MAX_TIME
 
 
@@ -220,7 +220,7 @@ def inflight_bytes(reports: Sequence[SubtaskReport]) -> int:
 
 
 def operator_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[str, Any]]:
-    """A few figures of every vertex, its subtasks together: those that have reported."""
+    """Figures of every vertex, of all its subtasks that have reported together."""
     found = []
     for vertex in plan.vertices:
         mine = [report for report in reports if report.vertex == vertex.id]
@@ -251,17 +251,17 @@ def _heaviest(reports: Sequence[SubtaskReport]) -> dict[str, Any] | None:
 
 
 def _input(plan: Plan, time: InputTime) -> dict[str, Any]:
-    """Event time on an input, and who holds it back."""
+    """Event time on an input, and the subtask that holds it back."""
     source = plan.vertices[plan.edges[time.edge].source].name
     return {"from": source, "watermark": isoformat(time.watermark), "held_by": time.subtask}
 
 
 STALLED_MICROS = 10_000_000
-"""A step that has been under way for so long is worth a word."""
+"""The duration from which a step under way is reported as stalled."""
 
 
 def stalled_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[str, Any]]:
-    """Steps that have not come back for long, the longest first."""
+    """Steps that have been under way for long, the longest first."""
     found = sorted((r for r in reports if r.under_way_micros >= STALLED_MICROS), key=lambda r: -r.under_way_micros)
     return [
         {"vertex": plan.vertices[r.vertex].name, "subtask": r.subtask, "seconds": r.under_way_micros / 1e6}

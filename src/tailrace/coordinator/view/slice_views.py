@@ -1,4 +1,4 @@
-"""Shows the slices of a job and its checkpoints, by what the bookkeepers know. Nothing follows from it."""
+"""The views of a job's slices and checkpoints, made from what the bookkeepers know. Nothing else depends on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tailrace.protocol.deployment import PHASES
 
 
 def slices_of(roster: Roster, takeovers: Takeovers, offset: int) -> Slices:
-    """All slices of a job. `offset`: from the coordinator's clock to microseconds since 1970. Other threads ask, too."""
+    """All slices of a job. `offset`: from the coordinator's clock to microseconds since 1970. Other threads call it,
+    too."""
     standbys = roster.standbys
     ready = sum(one.ready for one in standbys.all), len(standbys.all)
     found = tuple(_slice(slot, standbys, takeovers, offset) for slot in roster.slots)
@@ -44,7 +45,7 @@ def _slice(slot: Slot, standbys: Standbys, takeovers: Takeovers, offset: int) ->
 
 
 def _standby(one: Standby, slot: int, standbys: Standbys) -> list[SliceStandby]:
-    """A standby that is to hold a slice; nothing where it is gone in this very moment."""
+    """The view of a standby that is to hold a slice; empty where the standby is gone in this very moment."""
     hello = one.hello
     if hello is None:
         return []
@@ -61,7 +62,7 @@ def _failover(marks: ReplacementTimes, offset: int) -> Failover:
 
 
 def books_of(machine: Coordinator, now: int) -> Books | None:
-    """How the checkpoints of a job go; None where it takes none. Other threads ask, too."""
+    """The figures of a job's checkpoints; None where it takes none. Other threads call it, too."""
     checkpoints, durability = machine.checkpoints, machine.durability
     if checkpoints is None:
         return None
@@ -78,7 +79,7 @@ def books_of(machine: Coordinator, now: int) -> Books | None:
 
 
 def _under_way(one: PendingCheckpoint, roster: Roster, now: int) -> PendingStats:
-    """A checkpoint, with the workers that it waits for, and how far that one of them is that is least far."""
+    """A checkpoint under way, with the workers that it waits for, and the least advanced phase of theirs."""
     age = max(0, now - one.triggered_at)
     missing = tuple(slot.index for slot in roster.slots if slot.index not in one.acks)
     if not missing:

@@ -1,5 +1,5 @@
-"""The slices of a job as its user sees them: where each runs, who holds its state, how much would have to be done again, and
-how it was replaced (`showing` makes that of what the coordinator knows)."""
+"""The slices of a job as its user sees them: where each runs, which standbys hold its state, how much would have to be done
+again, and how it was replaced (`slice_views` makes them from what the coordinator knows)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SliceStandby:
-    """A process that stands by and is to hold the state of a slice. `place` is its number, behind those of the workers;
-    `host`, `executor` (None where Spark does not say, as in local mode) and `pid` say where it runs. `ready`: it holds the
-    state as checkpoint `checkpoint` has it, which is `behind` checkpoints older than the newest complete one, and
+    """A process that stands by and is to hold the state of a slice. `place` is its number, behind the workers' numbers;
+    `host`, `executor` (None where Spark does not name one, as in local mode) and `pid` are where it runs. `ready`: it holds
+    the state as checkpoint `checkpoint` has it, which is `behind` checkpoints older than the newest complete one, and
     `behind_seconds`; they are None before that."""
 
     place: int
@@ -27,10 +27,11 @@ class SliceStandby:
 
 @dataclass(frozen=True)
 class Failover:
-    """How the worker of a slice was replaced while the others went on, in milliseconds from when its loss was noticed, at
-    `timestamp` (seconds since 1970): until a process was there for it (`process_ms`), until the others had said what they
-    know (`survivors_ms`, what that took longer), until its state was there and functions were open (`restore_ms`), and
-    until it had done again what the lost one did (`replay_ms`). `total_ms` is all of that."""
+    """The replacement of a slice's worker while the other workers went on. `timestamp` is when the loss was noticed, in
+    seconds since 1970. The parts are in milliseconds: until a process was there (`process_ms`), until the survivors had
+    sent what they know (`survivors_ms`, only what that took longer), until the state was there and functions were open
+    (`restore_ms`), and until the replacement had done again what the lost worker did (`replay_ms`). `total_ms` is their
+    sum."""
 
     timestamp: float
     process_ms: float
@@ -42,16 +43,18 @@ class Failover:
 
 @dataclass(frozen=True)
 class SliceStatus:
-    """A slice: the part of a job that one worker runs. `host`, `executor` (None where Spark does not say, as in local mode)
-    and `pid` say where; None: nobody runs it now. `attempt` is the `ctx.attempt` of its functions. `standbys` are those that
-    are to hold its state.
+    """A slice: the part of a job that one worker runs. `host`, `executor` (None where Spark does not name one, as in local
+    mode) and `pid` are where it runs; None: no worker runs it now. `attempt` is the `ctx.attempt` of its functions.
+    `standbys` are the standbys that are to hold its state.
 
-    By the newest report of its worker, `log_entries` and `log_bytes` are those of its history since the newest complete
-    checkpoint, which another worker would have to do again, and `kept_bytes` what it keeps of what has gone to others.
+    By the newest report of its worker, `log_entries` and `log_bytes` are the entries and bytes of its history since the
+    newest complete checkpoint, which another worker would have to do again. `kept_bytes` is what the worker keeps of what
+    has gone to other workers.
 
-    `replaced`: how many times its worker was replaced while others went on, the last time as `last_failover` tells;
-    `being_replaced`: whether it is now. `not_replaced`: why it could not be the last time that it was lost and could not;
-    empty where that never was so."""
+    `replaced`: the number of times that its worker was replaced while the other workers went on, with `last_failover` for
+    the last time; `being_replaced`: True while it is being replaced. `not_replaced`: the reason why it could not be
+    replaced at its most recent loss without a replacement; empty where there was none.
+    """
 
     slot: int
     host: str | None
@@ -70,15 +73,15 @@ class SliceStatus:
 
 @dataclass(frozen=True)
 class Slices:
-    """Those of a job, in the order of their slots."""
+    """The slices of a job, in the order of their slots."""
 
     all: tuple[SliceStatus, ...] = ()
     standbys: tuple[int, int] | None = None
-    """How many processes that stand by are ready, and how many there are to be; None where no worker is replaced alone."""
+    """(ready, total) numbers of standbys; None where no worker is replaced alone."""
 
 
 def standby_figures(slices: Slices) -> dict[str, Any] | None:
-    """A few figures of them all, for a progress report; None where no worker is replaced alone."""
+    """Figures of all slices, for a progress report; None where no worker is replaced alone."""
     if slices.standbys is None:
         return None
     held = [behind for one in slices.all if (behind := least_behind(one.standbys)) is not None]
@@ -97,5 +100,5 @@ def standby_figures(slices: Slices) -> dict[str, Any] | None:
 
 
 def least_behind(standbys: Sequence[SliceStandby]) -> int | None:
-    """How many checkpoints the best of them is behind; None where none holds the slice."""
+    """The number of checkpoints by which the best standby is behind; None where none holds the slice."""
     return min((one.behind for one in standbys if one.behind is not None), default=None)

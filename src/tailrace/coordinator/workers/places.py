@@ -12,14 +12,14 @@ from tailrace.coordinator.workers.standby_placement import Executor
 from tailrace.protocol.deployment import Hello
 
 Start = tuple[int, int]
-"""A start of a Spark job: (the place that it was started for, which one of that place it is)."""
+"""A start of a Spark job: (the place that it was started for, its number among the starts of that place)."""
 
 
 @dataclass
 class WorkerPlace:
-    """Who holds a slot, or stands by, and which Spark jobs run for it.
+    """A place of a worker, for a slot or a standby: the process that holds it, and the Spark jobs that run for it.
 
-    Invariant R1: `epoch` grows with every hello and never decreases: a worker that speaks under an older one is not heard.
+    Invariant R1: `epoch` grows with every hello and never decreases: messages under an older one are dropped.
     """
 
     index: int
@@ -27,15 +27,15 @@ class WorkerPlace:
     hello: Hello | None = None
     """The worker that holds the place now, or None."""
     launches: int = 0
-    """How many times a Spark job was started for the place."""
+    """The number of Spark jobs that were started for the place."""
     start: Start | None = None
-    """The start that is wanted: the newest one of the place, or for a slot that of the standby which has taken it."""
+    """The start that is wanted: the newest one of the place. For a slot that a standby has taken, the standby's."""
     running: set[Start] = field(default_factory=set)
     """Starts whose Spark job has not ended."""
     unwanted: set[Start] = field(default_factory=set)
-    """Starts whose Spark job was told to end."""
+    """Starts whose Spark job was cancelled by the coordinator."""
     heard_at: int = 0
-    """When the worker was last heard (int64 microseconds of the coordinator's clock, which never goes back)."""
+    """The time of the last sign of life (int64 microseconds of the coordinator's clock, which never goes back)."""
 
     @property
     def connected(self) -> bool:
@@ -43,20 +43,20 @@ class WorkerPlace:
 
     @property
     def spark_ended(self) -> bool:
-        """Whether no Spark job of the place is left."""
+        """True if no Spark job of the place is left."""
         return not self.running
 
     @property
     def abandoned(self) -> bool:
-        """Whether no Spark job is left that would bring the worker that is wanted."""
+        """True if no Spark job is left that would bring the worker that is wanted."""
         return self.start not in self.running or self.start in self.unwanted
 
     def is_held_by(self, hello: Hello) -> bool:
-        """Whether this process is of the start that is wanted."""
+        """True if this process belongs to the start that is wanted."""
         return self.start == start_of(hello)
 
     def admit(self, hello: Hello, now: int) -> int | None:
-        """A worker says hello. The epoch of the one that it replaces, or None."""
+        """Admits a worker that sends `Hello`. Returns the epoch of the worker that it replaces, or None."""
         replaced = self.epoch if self.connected else None
         self.epoch += 1
         self.hello = hello
@@ -64,28 +64,28 @@ class WorkerPlace:
         return replaced
 
     def silent_at(self, lease: int) -> int:
-        """When its worker has been silent for `lease`, if it is not heard until then."""
+        """The time at which the worker has been silent for `lease`, if no sign of life comes until then."""
         return self.heard_at + lease
 
     def launch(self) -> Launch:
-        """A Spark job is to be started for the place."""
+        """Starts a Spark job for the place."""
         self.launches += 1
         self.start = (self.index, self.launches)
         self.running.add(self.start)
         return Launch(*self.start)
 
     def kill(self) -> list[Kill]:
-        """Whatever runs for the place is to end."""
+        """Ends all Spark jobs of the place."""
         doomed = sorted(self.running - self.unwanted)
         self.unwanted.update(doomed)
         return [Kill(*start) for start in doomed]
 
     def relaunch(self) -> list[Kill | Launch]:
-        """Its worker is lost: another one is started, and what may be left of the old one is ended."""
+        """Starts another worker in place of a lost one, and ends what may be left of the old one."""
         return [*self.kill(), self.launch()]
 
     def job_ended(self, start: Start) -> bool:
-        """A Spark job of the place has ended. Whether it had been told to."""
+        """Notes that a Spark job of the place has ended. Returns True if the coordinator had cancelled it."""
         told = start in self.unwanted
         self.running.discard(start)
         self.unwanted.discard(start)
@@ -93,25 +93,26 @@ class WorkerPlace:
 
 
 class LongestSilence:
-    """Which worker has been silent for longest. It is asked behind each message, and there may be thousands in a second: a
-    place is looked at again only where it seemed to be that one and has been heard since.
+    """The worker that has been silent for longest. The coordinator looks it up behind each message, and there may be
+    thousands in a second. So a place is looked at again only where it seemed to be that one, and has given a sign of life
+    since.
 
     Invariant R2: each place that is connected is in here once, with a time at which it was heard, or one before.
     """
 
     def __init__(self) -> None:
         self._heard: list[tuple[int, int]] = []
-        """A heap of (when it was heard, which place), as it was when that was looked at last."""
+        """A heap of (time of the last sign of life, place), with the times at the last look at each."""
         self._inside: set[int] = set()
 
     def joined(self, place: WorkerPlace) -> None:
-        """A worker holds a place now."""
+        """Adds a place that a worker holds now."""
         if place.index not in self._inside:
             self._inside.add(place.index)
             heappush(self._heard, (place.heard_at, place.index))
 
     def longest(self, at: Callable[[int], WorkerPlace]) -> WorkerPlace | None:
-        """The place that is connected and was heard before all others; None where none is."""
+        """The connected place whose last sign of life is the oldest; None where no place is connected."""
         while self._heard:
             heard_at, index = self._heard[0]
             place = at(index)
@@ -129,14 +130,14 @@ T = TypeVar("T", bound=WorkerPlace)
 
 
 class Each:
-    """Whether something is true of each place. It is asked whenever one more has come to that: the place that was lacking
-    last is looked at first."""
+    """A test of whether something is true of each place. It is made whenever one more place may pass, so it begins with the
+    place that failed last."""
 
     def __init__(self) -> None:
         self._lacking = 0
 
     def of(self, places: Sequence[T], holds: Callable[[T], bool]) -> bool:
-        """Of all of these, which are always the same ones."""
+        """True if `holds` is true of all these places. Each call passes the same places."""
         for _ in places:
             if not holds(places[self._lacking]):
                 return False
@@ -145,10 +146,10 @@ class Each:
 
 
 def start_of(hello: Hello) -> Start:
-    """The start of the process that says hello."""
+    """The start of the process that sends `Hello`."""
     return (hello.slot if hello.place is None else hello.place, hello.launch)
 
 
 def executor_of(hello: Hello) -> Executor:
-    """Where that process runs, as far as it knows."""
+    """The executor in which the process runs, as far as it knows."""
     return (hello.host, hello.executor)

@@ -1,5 +1,5 @@
-"""Workers that are lost, and replaced while the others go on: what is asked, told and started for that, and when it is not
-done. What is known of them is in `takeovers`."""
+"""The replacement of lost workers while the other workers go on: the requests, messages and starts for it, and the cases in
+which it is not done. `takeovers` has what is known of these workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tailrace.state.manifest import encode_manifest
 
 
 class Replacements:
-    """The bookkeeping of one job; what follows is for its course to carry out."""
+    """The bookkeeping of one job's replacements; the course of the job carries out what follows."""
 
     def __init__(
         self, limits: Limits, roster: Roster, durability: Durability, nests: Nests, takeovers: Takeovers
@@ -36,13 +36,14 @@ class Replacements:
 
     @property
     def active(self) -> bool:
-        """Whether somebody is being replaced."""
+        """True if a worker is being replaced."""
         return bool(self._takeovers.active)
 
     # A worker is lost.
 
     def refused(self, cause: Cause, status: JobStatus) -> str | None:
-        """Why others cannot go on where this has failed. Empty: it is no loss of a worker; None: they can."""
+        """The reason why the other workers cannot go on after this failure. Empty where it is no loss of a worker, or the
+        job replaces none; None where they can go on."""
         if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
             return ""
         return self._takeovers.refused(cause.slot) or self._out_of_place(cause.slot, status)
@@ -58,14 +59,14 @@ class Replacements:
         return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
 
     def not_replaced(self, cause: Cause, why: str) -> Decisions:
-        """The loss of a worker is not covered."""
+        """Notes that the loss of a worker is not covered."""
         assert cause.slot is not None
         self._takeovers.failovers.refuse(cause.slot, why)
         return [NotReplaced(cause.slot, why)]
 
     def begin(self, cause: Cause, now: int, there: bool) -> Decisions:
-        """A worker is lost, and is replaced: checkpoints under way are given up, another process is wanted where none is
-        `there`, and the others are asked what they know."""
+        """Begins the replacement of a lost worker. Checkpoints under way are given up, another process is started where
+        none is `there`, and the survivors are asked for what they know."""
         assert cause.slot is not None
         given_up = self._durability.suspend(f"worker {cause.slot} is being replaced", now)
         decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
@@ -79,8 +80,8 @@ class Replacements:
         return [*decided, *self._roster.replace(cause.slot, there), *self.ask()]
 
     def cannot_reach(self, index: int, what: str) -> Decisions | None:
-        """One that takes a place, and has not gone on, cannot reach another worker: that one is lost as well, most likely.
-        None where it is none of those."""
+        """Decides what follows when a replacement that still replays cannot reach another worker: the replacement is lost.
+        Most likely the other worker is lost as well. None where the worker is no such replacement."""
         if not self._does_again(index):
             return None
         slot = self._roster.slots[index]
@@ -89,9 +90,9 @@ class Replacements:
         return [closed, Cause(what, FailureKind.WORKER, slot=index)]
 
     def cut_off(self, links: Iterable[tuple[int, int]]) -> Decisions:
-        """Links have been closed for a while between workers that live: (who said so, the peer). What went over one is lost.
-        One that takes a place, and has not gone on, is replaced once more: nobody has had anything from it. Where both had
-        others depend on them, all start again."""
+        """Decides what follows from links that have been closed for a while between workers that live: (the worker that
+        reported it, the peer). What went over such a link is lost. A replacement that still replays is replaced once more:
+        no worker has received anything from it. Where neither end is one, all workers start again."""
         found: list[tuple[int, str]] = []
         for slot, peer in links:
             what = f"worker {slot} has lost the connection to worker {peer}, which lives"
@@ -99,17 +100,17 @@ class Replacements:
             if not again:
                 return [Cause(what, FailureKind.PEER, slot=None)]
             found.append((again[0], what))
-        # The others that do again are ended with the first one: no more is to be done for their links.
+        # Other replacements that still replay are ended with the first one: their links need nothing more.
         return self.cannot_reach(*found[0]) or [] if found else []
 
     def _does_again(self, index: int) -> bool:
         active = self._takeovers.active.get(index)
         return active is not None and active.resumed
 
-    # What is known is told.
+    # What is known goes to the replacements.
 
     def ask(self) -> Decisions:
-        """Once it is known what is restored, survivors say what they know of the lost ones."""
+        """Requests the survivors' knowledge of the lost workers, once it is known which checkpoint is restored."""
         takeovers = self._takeovers
         if not takeovers.waiting or self._durability.committing:
             return []
@@ -118,11 +119,11 @@ class Replacements:
         return [Tell(lost, slot) for lost in takeovers.ask() for slot in takeovers.survivors]
 
     def committed(self) -> Decisions:
-        """A manifest was on its way when a worker was lost, and is there."""
+        """Goes on after the commit of a manifest that was on its way when a worker was lost."""
         return self.ask() if self.active else []
 
     def resume(self, plan: bytes) -> Decisions:
-        """The replacements are told what to do, when all of them are there, and all is known."""
+        """Sends each replacement what it has to do, when all of them are there, and all is known."""
         takeovers, slots = self._takeovers, [self._roster.slots[slot] for slot in sorted(self._takeovers.active)]
         if not takeovers.ready or not all(slot.connected for slot in slots):
             return []
@@ -149,7 +150,7 @@ class Replacements:
         return told
 
     def replayed(self, slot: int, heard: int, now: int) -> Decisions:
-        """A replacement is where the lost one was."""
+        """Ends a replacement: it has done all that the lost worker did."""
         active = self._takeovers.active.get(slot)
         if active is None or not active.resumed:
             return []

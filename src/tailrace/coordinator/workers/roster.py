@@ -1,4 +1,4 @@
-"""Which worker holds which slot, under which epoch, when it was last heard, and which Spark jobs run for it."""
+"""The roster of a job: the worker of each slot, its epoch, its last sign of life, and the Spark jobs that run for it."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from tailrace.state.manifest import Prepared
 
 @dataclass
 class Slot(WorkerPlace):
-    """One worker slot."""
+    """A slot for one worker."""
 
     deployed: bool = False
     finished: bool = False
     attempt: int = 0
-    """How many times the slice of the slot was started anew. All slices are, together, for now."""
+    """The number of times that the slice of the slot was started anew. All slices are started anew together, for now."""
     clean: bool = True
-    """Whether the worker runs nothing of an attempt that is over."""
+    """True if the worker runs nothing of an attempt that is over."""
     reset_at: int = 0
-    """When it was told to drop what it runs."""
+    """The time at which `Reset` was sent to the worker."""
     taken: tuple[int, int] | None = None
-    """The standby that is to say hello for the slot: its place, and its epoch there."""
+    """The standby that is to send `Hello` for the slot: its place, and its epoch there."""
     prepared: list[tuple[str, bytes]] = field(default_factory=list)
     reports: list[SubtaskReport] = field(default_factory=list)
     worked: dict[int, int] = field(default_factory=dict)
-    """For how long lost workers that were replaced alone had been busy with each vertex (microseconds), as far as they had
-    reported."""
+    """The time that lost workers which were replaced alone had been busy with each vertex (microseconds), as far as they
+    had reported."""
     reported_at: int = 0
-    """When its worker has reported last (int64 microseconds of the coordinator's clock)."""
+    """The time of the worker's last report (int64 microseconds of the coordinator's clock)."""
     elapsed: int = 0
     log: tuple[int, int, int] = (0, 0, 0)
-    """Of its history: entries and bytes; and bytes that its worker keeps of what has gone to others."""
+    """Entries and bytes of the worker's history, and bytes that it keeps of what has gone to other workers."""
     phases: dict[int, str] = field(default_factory=dict)
-    """How far its worker is with checkpoints, as it has said last."""
+    """The worker's phase of each checkpoint, by its last report."""
     refused: dict[str, int] = field(default_factory=dict)
 
     def admit(self, hello: Hello, now: int) -> int | None:
-        """A worker says hello. The epoch of the one that it replaces, or None."""
+        """Admits a worker that sends `Hello`. Returns the epoch of the worker that it replaces, or None."""
         self.deployed = self.finished = False
         self.clean = True
         self.taken = None
@@ -56,17 +56,17 @@ class Slot(WorkerPlace):
         return super().admit(hello, now)
 
     def launch(self) -> Launch:
-        """A Spark job is to be started for the slot."""
+        """Starts a Spark job for the slot."""
         self.taken = None
         return super().launch()
 
     @property
     def holds_up(self) -> bool:
-        """Whether its worker has yet to drop what it ran."""
+        """True if the worker has yet to drop what it ran."""
         return self.connected and not self.clean
 
     def reported(self, progress: Progress, now: int) -> None:
-        """Its worker says how it goes."""
+        """Takes a report of the slot's worker."""
         self.reported_at = now
         self.reports, self.elapsed, self.refused = progress.subtasks, progress.elapsed_micros, progress.refused
         if self.worked:
@@ -78,17 +78,17 @@ class Slot(WorkerPlace):
         self.phases = progress.phases
 
     def phase_of(self, checkpoint: int) -> str:
-        """How far its worker is with a checkpoint, as far as it has said (`PHASES`)."""
+        """The worker's phase (`PHASES`) of a checkpoint, by its last report."""
         return self.phases.get(checkpoint, PHASES[0])
 
     def works_at(self, under_way: UnderWay | None) -> list[Stalled]:
-        """What its worker's thread is at. A report that was made later says that this is over."""
+        """Notes the work of the worker's thread. Work that began before the worker's last report is over."""
         if under_way is not None and under_way.since < self.elapsed:
             under_way = None
         step = None if under_way is None else under_way.vertex
         if step is not None and all(
             one.vertex != step for one in self.reports
-        ):  # it hangs since before its first report
+        ):  # the step hangs since before the worker's first report
             self.reports = [*self.reports, SubtaskReport(step, self.index)]
         for at, one in enumerate(self.reports):
             micros = under_way.micros if under_way is not None and one.vertex == step else 0
@@ -98,42 +98,44 @@ class Slot(WorkerPlace):
         return [] if under_way is None or not under_way.stack else [Stalled(self.index, under_way)]
 
     def figures(self, now: int) -> list[SubtaskReport]:
-        """What its worker has reported last, and how old that is."""
+        """The figures that the worker has reported last, with their age."""
         age = now - self.reported_at
         return [msgspec.structs.replace(one, age_micros=age) for one in self.reports]
 
     def lost_alone(self) -> None:
-        """Its worker is lost, and another one goes on in its place."""
+        """Notes that the worker is lost, and that another one goes on in its place."""
         self.deployed = self.finished = False
         self.worked |= {one.vertex: one.busy_micros for one in self.reports}
         self.reports, self.log = [], (0, 0, 0)
 
     def reset_late_at(self, limit: int) -> int:
-        """When its worker has taken too long to drop what it runs."""
+        """The time at which the worker has taken too long to drop what it runs."""
         return self.reset_at + limit
 
     def anew(self) -> None:
-        """The slice starts anew: what was known of the attempt before does not count."""
+        """Starts the slice anew: what was known of the attempt before does not count."""
         self.attempt += 1
         self.deployed = self.finished = False
         self.prepared, self.reports, self.worked, self.log = [], [], {}, (0, 0, 0)
 
 
 class Roster:
-    """All slots of a job, and its standbys."""
+    """The slots of a job, and its standbys."""
 
     def __init__(self, count: int, standbys: int = 0, replicas: int = 1) -> None:
         self.slots = [Slot(index) for index in range(count)]
         self.standbys = Standbys(count, standbys, replicas)
         self._silence = LongestSilence()
         self._started: dict[int, dict[int, None]] = {}
-        """The places that processes have held which were started for a place: that one, and slots that standbys took."""
+        """The places that processes have held, by the place for which they were started: itself, and slots that standbys
+        took."""
         self._told_to_reset: deque[int] = deque()
-        """The slots whose workers were told to drop what they run, all at one time; those in front may have."""
+        """The slots to whose workers `Reset` was sent, all at one time. Workers of the slots in front may have dropped what
+        they ran."""
         self._each, self._each_ended = Each(), Each()
 
     def launch(self) -> Decisions:
-        """Every slot is to get a worker."""
+        """Starts a Spark job for every slot."""
         return [slot.launch() for slot in self.slots]
 
     def at(self, index: int) -> Slot | Standby:
@@ -147,14 +149,13 @@ class Roster:
         return [*self.slots, *self.standbys.all]
 
     def wants(self, hello: Hello, job: str, incarnation: int) -> bool:
-        """Whether a worker that says hello is one that was started for a place of this job, and by the start that is
-        wanted."""
+        """True if a worker that sends `Hello` was started for a place of this job, by the start that is wanted."""
         if hello.job != job or not 0 <= hello.slot < len(self.slots) + len(self.standbys.all):
             return False
         return self.at(hello.slot).is_held_by(hello) and 0 < hello.incarnation <= incarnation
 
     def admit(self, hello: Hello, now: int) -> tuple[int, int | None]:
-        """A worker says hello: (its epoch, the epoch of the worker it replaces or None)."""
+        """Admits a worker that sends `Hello`: (its epoch, the epoch of the worker it replaces or None)."""
         place = self.at(hello.slot)
         replaced = place.admit(hello, now)
         self._silence.joined(place)
@@ -162,40 +163,39 @@ class Roster:
         return place.epoch, replaced
 
     def holds(self, index: int, epoch: int) -> bool:
-        """Whether the worker of this epoch still holds the place."""
+        """True if the worker of this epoch still holds the place."""
         place = self.at(index)
         return place.connected and place.epoch == epoch
 
     def holder(self, start: Start) -> Slot | Standby:
-        """The place that a start of a Spark job is of by now."""
+        """The place to which a start of a Spark job belongs by now."""
         own = self.at(start[0])
         return own if start in own.running else next((one for one in self.places if start in one.running), own)
 
     def taken(self, index: int, epoch: int) -> Slot | None:
-        """The slot that a standby has been told to take, and for which it has not said hello yet."""
+        """The slot that a standby was sent to take, and for which it has not sent `Hello` yet."""
         return next((slot for slot in self.slots if slot.taken == (index, epoch)), None)
 
     def lose(self, index: int) -> None:
-        """The worker of a place is gone."""
+        """Notes that the worker of a place is gone."""
         self.at(index).hello = None
 
     def lost(self, index: int, what: str) -> Decisions:
-        """The worker of a slot is gone, and the job did not want that. Where it was to drop what it ran, that is the failure
-        that the job restarts from, or a part of it: it does not count again."""
+        """Notes the unwanted loss of a slot's worker, and decides what follows. Where the worker still had to drop what it
+        ran, the loss belongs to the failure from which the job restarts: it does not count again."""
         slot = self.slots[index]
         known = slot.connected and not slot.clean
         self.lose(index)
         return self._fill(slot) if known else [Cause(what, FailureKind.WORKER, slot=index)]
 
     def replace(self, index: int, there: bool = False) -> Decisions:
-        """The worker of a slot is gone, and another one is to take its place, while the others go on. `there`: it has come
-        already."""
+        """Fills the slot of a lost worker while the other workers go on. `there`: its replacement has come already."""
         slot = self.slots[index]
         slot.lost_alone()
         return [] if there else self._fill(slot)
 
     def _fill(self, slot: Slot) -> Decisions:
-        """The slot gets another worker: a standby, or one that is started now."""
+        """Gets another worker for the slot: a standby, or one that is started now."""
         standby = self.standbys.choose(slot.index)
         return [*slot.relaunch()] if standby is None else self._take(standby, slot)
 
@@ -205,14 +205,16 @@ class Roster:
         return [*decided, *self.standbys.take(standby, slot)]
 
     def fill_with(self, standby: Standby) -> Decisions | None:
-        """A standby has come: it takes the place of a worker that Spark has not started yet. None where there is none."""
+        """Lets a standby that has come take the place of a worker that Spark has not started yet. None where all slots have
+        workers."""
         wanting = next((slot for slot in self.slots if not slot.connected and slot.taken is None), None)
         return None if wanting is None else self._take(standby, wanting)
 
     def job_ended(self, index: int, error: str | None, *, wanted: bool, over: bool, unfit: bool) -> Decisions:
-        """A Spark job of a slot has ended, and our job goes on; `wanted`: so was its worker to. `over`: Spark itself has
-        ended, and there will be no other job for the slot. `unfit`: its executor lacks what a worker needs. So will the
-        others, where the job has not run yet; later it may be one machine, and the worker may get another one."""
+        """Decides what follows when a Spark job of a slot has ended, and our job goes on. `wanted`: the job still needed
+        its worker. `over`: Spark itself has ended, and there will be no other job for the slot. `unfit`: its executor lacks
+        what a worker needs. Before the job has run, that goes for all executors; later it may be one machine, and the
+        worker may get another one."""
         how = "before the job, and without an error" if error is None else f"with an error: {error}"
         if over:
             return [Cause(f"the Spark task of worker {index} ended {how}", FailureKind.SLOTS, slot=index)]
@@ -221,7 +223,7 @@ class Roster:
         return self.lost(index, f"the Spark task of worker {index} ended {how}") if wanted else []
 
     def move(self, launches: Collection[Start]) -> Decisions:
-        """These starts are ended, and others begun, where they are the newest: Spark starts them elsewhere."""
+        """Moves workers and standbys of these starts elsewhere, if they hold a place now: ends them, and starts others."""
         decided: Decisions = []
         for standby in self.standbys.all:
             if standby.connected and standby.start in launches:
@@ -240,7 +242,7 @@ class Roster:
         return decided
 
     def heard(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> Decisions:
-        """A process that was started for this place has given a sign of life, and says what its thread is at."""
+        """Takes a sign of life of a process that was started for this place, with the work of its thread."""
         decided: Decisions = []
         for place in map(self.at, self._started.get(index, ())):
             if place.hello is not None and place.hello.pid == pid and start_of(place.hello)[0] == index:
@@ -250,7 +252,7 @@ class Roster:
         return decided
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
-        """A worker has not been heard for `lease`: it is lost."""
+        """Replaces the first worker, or standby, that has given no sign of life for `lease`: it is lost."""
         slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)
         if slot is None:
             return self.standbys.replace_silent(now, lease)
@@ -258,14 +260,14 @@ class Roster:
         return [CloseLink(slot.index, slot.epoch), *self.lost(slot.index, what)]
 
     def silent_at(self, lease: int) -> int | None:
-        """When a worker has been silent for `lease`, if nobody is heard until then."""
+        """The time at which a worker has been silent for `lease`, if no sign of life comes until then."""
         place = self._silence.longest(self.at)
         return None if place is None else place.silent_at(lease)
 
-    # Everybody begins anew.
+    # All slices begin anew.
 
     def anew(self, now: int, lost: int | None) -> Decisions:
-        """All slices start anew: workers that live drop what they run, and for those that do not others are started."""
+        """Starts all slices anew. Workers that live drop what they run; slots without a worker are filled."""
         decided: Decisions = []
         self._told_to_reset.clear()
         for slot in self.slots:
@@ -280,14 +282,15 @@ class Roster:
         return decided
 
     def reset_late_at(self, limit: int) -> int | None:
-        """When a worker has taken too long to drop what it runs."""
+        """The time at which a worker has taken too long to drop what it runs."""
         told = self._told_to_reset
         while told and not self.slots[told[0]].holds_up:
             told.popleft()
         return self.slots[told[0]].reset_late_at(limit) if told else None
 
     def replace_late(self, now: int, limit: int) -> Decisions:
-        """User code holds workers up: their processes are ended, and others started."""
+        """Replaces workers that user code keeps from dropping what they run: their processes are ended, and others
+        started."""
         decided: Decisions = []
         for slot in self.slots:
             if slot.holds_up and slot.reset_late_at(limit) <= now:
@@ -299,12 +302,12 @@ class Roster:
     # The end.
 
     def kill(self) -> Decisions:
-        """Whatever runs for any place is to end."""
+        """Ends all Spark jobs of all places."""
         return [kill for place in self.places for kill in place.kill()]
 
     @property
     def spark_ended(self) -> bool:
-        """Whether no Spark job of the job is left."""
+        """True if no Spark job of the job is left."""
         here = self._each_ended.of(self.slots, lambda slot: slot.spark_ended)
         return here and all(standby.spark_ended for standby in self.standbys.all)
 
@@ -316,7 +319,7 @@ class Roster:
 
     @property
     def ready(self) -> bool:
-        """Whether every slot has a worker that runs nothing."""
+        """True if every slot has a worker that runs nothing."""
         return self._each.of(self.slots, lambda slot: slot.connected and slot.clean)
 
     @property
@@ -329,13 +332,13 @@ class Roster:
 
     @property
     def prepared(self) -> list[Prepared]:
-        """What all sinks have prepared by their end."""
+        """The output that all sinks have prepared by their end."""
         return [Prepared(uid, data) for slot in self.slots for uid, data in slot.prepared]
 
     def peers(self) -> list[Peer]:
-        """Where every worker listens."""
+        """The address at which each worker listens."""
         return [Peer(s.index, s.hello.host, s.hello.port, s.epoch) for s in self.slots if s.hello is not None]
 
     def homes(self) -> list[Executor | None]:
-        """Where the worker of each slot runs; None where there is none now."""
+        """The executor in which the worker of each slot runs; None where there is no worker now."""
         return [None if slot.hello is None else executor_of(slot.hello) for slot in self.slots]

@@ -1,12 +1,12 @@
-"""Which standby holds the state of which slices. It is dealt anew when processes come and go; what they hold already they
-keep where that is allowed."""
+"""The placement of slices' state on standbys. It is made anew when processes come and go; a process keeps the slices that
+it holds already, where that is allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 Executor = tuple[str, str]
-"""That of a process: its host, and what it is called there."""
+"""An executor: (its host, its name there)."""
 
 
 def deal(
@@ -16,9 +16,9 @@ def deal(
     replicas: int,
     most: int,
 ) -> dict[int, list[int]]:
-    """The slices of each process. `executors`: where those run that can hold something. `holds`: what they hold already.
-    `homes`: where the worker of each slice runs, as far as that is known. `most`: so many slices a process has at most,
-    however few processes there are."""
+    """The slices of each process. `executors`: where those processes run that can hold something. `holds`: the slices that
+    they hold already. `homes`: where the worker of each slice runs, as far as that is known. `most`: the most slices that a
+    process has, however few processes there are."""
     found = _Deal(executors, homes, replicas, most)
     found.keep(holds)
     found.give_out()
@@ -27,7 +27,7 @@ def deal(
 
 
 class _Deal:
-    """One way to deal them.
+    """One placement under construction.
 
     Invariant Y9: two replicas of a slice are in two processes, and, where processes are in several executors, in two
     executors.
@@ -42,11 +42,11 @@ class _Deal:
         several = len(set(executors.values()))
         self._apart = several > 1
         self._replicas = min(replicas, several if self._apart else len(executors))
-        """How many replicas of a slice there can be."""
+        """The number of replicas that a slice can have."""
         self._most = most
 
     def keep(self, holds: Mapping[int, Sequence[int]]) -> None:
-        """What is held stays where it is."""
+        """Keeps the slices that processes hold already."""
         for process, has in self.has.items():
             for slot in holds.get(process, ()):
                 if self._may_have(process, slot) and len(has) < self._most:
@@ -54,7 +54,7 @@ class _Deal:
             self._kept[process] = [*has]
 
     def give_out(self) -> None:
-        """Each slice gets its first replica before any gets its second one."""
+        """Gives each slice its first replica before any gets its second one."""
         for replica in range(self._replicas):
             # Better not with the slice's own worker, which would be lost together with its replica.
             for away in (True, False):
@@ -63,12 +63,13 @@ class _Deal:
                         self._place(slot, away, set())
 
     def level(self) -> None:
-        """Slices go from processes that have more of them than others, as long as that is of use to the balance."""
+        """Moves slices from processes with more of them to processes with fewer, as long as that improves the balance."""
         while any(self._gives(one, other) for one in self._by_load()[::-1] for other in self._by_load()):
             pass
 
     def _gives(self, one: int, other: int) -> bool:
-        """Whether a process gives a slice to another one: rather what it does not hold yet, or has beside the worker."""
+        """Moves a slice from one process to another; False if there is none to move. It prefers a slice whose state the
+        process does not hold yet, or that is beside its worker."""
         has = self.has[one]
         if len(has) < len(self.has[other]) + 2:
             return False
@@ -113,7 +114,7 @@ class _Deal:
         return False
 
     def _loose(self, process: int) -> list[int]:
-        """The slices of a process that it does not hold yet."""
+        """Slices of a process whose state it does not hold yet."""
         return [slot for slot in self.has[process] if slot not in self._kept[process]]
 
     def _may_have(self, process: int, slot: int) -> bool:

@@ -13,72 +13,72 @@ from tailrace.coordinator.workers.standby_placement import Executor, deal
 from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
 
 TRIES = 3
-"""How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
+"""The starts of a standby in a row that may end before it is ready. Then it is left alone until the job starts again."""
 REMEMBERED = 100
-"""Checkpoints by whose ages it is said how far a standby is behind."""
+"""The number of checkpoints whose ages are known, to report how far a standby is behind."""
 
 
 @dataclass
 class Standby(WorkerPlace):
-    """One of them. `index` counts on behind the slots."""
+    """A process that stands by. `index` counts on behind the slots."""
 
     ready: bool = False
-    """Whether it has read the plan, and imported what that needs."""
+    """True if it has read the plan, and imported what the plan needs."""
     slots: list[int] = field(default_factory=list)
-    """The slices whose state it was told to hold."""
+    """The slices whose state it is to hold, by the last `Hold`."""
     told: int = 0
-    """As of which checkpoint."""
+    """The checkpoint of the last `Hold`."""
     holding: list[int] = field(default_factory=list)
-    """Those whose state it holds."""
+    """The slices whose state it holds."""
     held: int = 0
-    """As of which checkpoint."""
+    """The checkpoint as of which it holds their state."""
     failed: int = 0
-    """How many starts in a row have ended before."""
+    """The number of starts in a row that have ended before it was ready."""
 
 
 class Standbys:
-    """Those of one job.
+    """The standbys of one job.
 
-    Invariant Y6: a process holds one place at a time: a standby that takes a slot is none from then on, and its Spark job is
-    the slot's.
+    Invariant Y6: a process holds one place at a time: a standby that takes a slot is none from then on, and its Spark job
+    is the slot's.
     """
 
     def __init__(self, slots: int, count: int, replicas: int = 1) -> None:
-        """Each slice has so many replicas, as far as there are processes (`dealing`)."""
+        """`replicas`: the replicas of each slice, as far as there are processes (`standby_placement`)."""
         self.all = [Standby(slots + number) for number in range(count)]
         self.replicas = min(replicas, count)
         self._most = -(-slots * self.replicas // max(1, count))
-        """How many slices one of them mirrors at most: its memory is not to grow where others are missing."""
+        """The most slices that one standby mirrors: its memory is not to grow where other standbys are missing."""
         self.complete: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
-        """The last checkpoints that were complete: (number, when that was heard)."""
+        """The last checkpoints that were complete: (number, time at which the standbys' bookkeeping learned of it)."""
         self.fill_at: int | None = None
-        """When those that are not there are asked for, where that has to wait (int64 microseconds)."""
+        """The time at which missing standbys are to be started, where that has to wait (int64 microseconds)."""
 
     def fill(self) -> Decisions:
-        """All are to be there, while the job runs: Spark is asked for those that are not. Not before: one that waits for a
-        task slot in front of a worker might get it."""
+        """Asks Spark for all standbys that are not there. The coordinator calls it while the job runs, not before: a
+        standby that waits for a task slot in front of a worker might get it."""
         self.fill_at = None
         return [act for one in self.all if one.abandoned for act in one.relaunch()]
 
     def fill_at_last(self, at: int) -> None:
-        """The same, at a time."""
+        """Refills abandoned standby places at `at`."""
         if any(one.abandoned for one in self.all):
             self.fill_at = at
 
     def welcome(self, place: Standby, plan: bytes) -> Decisions:
-        """It has said hello: it is to get ready."""
+        """Sends the plan to a standby that has joined, so that it gets ready."""
         _empty(place)
         return [Send(place.index, place.epoch, StandBy(plan))]
 
     def is_ready(self, place: Standby) -> None:
-        """It can take a slot at once."""
+        """Notes that a standby can take a slot at once."""
         place.ready, place.failed = True, 0
 
     def hold(
         self, checkpoint: int, manifest: Callable[[], bytes], homes: Sequence[Executor | None], now: int
     ) -> Decisions:
-        """This checkpoint is the newest complete one: those that are ready read it. `homes`: where the workers run. Slices
-        are dealt here and not before, so that all count that have come by then."""
+        """Makes ready standbys read this checkpoint, the newest complete one. `homes`: where the workers run. The slices
+        are placed now, so that all standbys that have come by now count."""
         if not self.complete or self.complete[-1][0] != checkpoint:
             self.complete.append((checkpoint, now))
         here = {one.index: one for one in self.all if one.ready and one.hello is not None}
@@ -96,23 +96,25 @@ class Standbys:
         return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in news]
 
     def holds(self, place: Standby, said: StateHeld) -> None:
-        """It has read it; perhaps before it has heard that some of these slices are dealt to another one."""
+        """Notes the slices that a standby has read. Some may have been given to another standby meanwhile: they do not
+        count."""
         place.held, place.holding = said.checkpoint, [slot for slot in said.slots if slot in place.slots]
 
     def behind(self, place: Standby) -> tuple[int, int]:
-        """How many checkpoints, and how many microseconds, what it holds is older than the newest complete one."""
+        """The checkpoints, and the microseconds, by which its state is older than the newest complete checkpoint."""
         complete, held = [*self.complete], place.held
         newer = [at for number, at in complete if number > held]
         since = next((at for number, at in complete if number == held), newer[0] if newer else 0)
         return len(newer), (newer[-1] - since if newer else 0)
 
     def choose(self, slot: int) -> Standby | None:
-        """One that takes a slot: one that holds its state, if there is one, or at least one that is ready."""
+        """The standby that is to take a slot; None where none is connected. A standby that is ready comes first, then one
+        that holds the slot's state, then the newest state."""
         here = [one for one in self.all if one.connected]
         return max(here, key=lambda one: (one.ready, slot in one.holding, one.held), default=None)
 
     def take(self, place: Standby, slot: WorkerPlace) -> Decisions:
-        """A standby takes a slot, and will say hello for it."""
+        """Sends a standby to take a slot. The standby will send `Hello` for it."""
         assert place.start is not None
         told = Send(place.index, place.epoch, TakeSlot(slot.index))
         place.running.discard(place.start)
@@ -123,7 +125,7 @@ class Standbys:
         return [told]
 
     def lost(self, place: Standby, what: str, *, again: bool) -> Decisions:
-        """One is gone. Nobody depends on it."""
+        """Decides what follows when a standby is gone. No worker depends on it."""
         place.failed += not place.ready
         place.hello = None
         _empty(place)
@@ -132,11 +134,11 @@ class Standbys:
         return [*decided, *(place.relaunch() if again and not left else place.kill())]
 
     def dismiss(self) -> list[Kill]:
-        """The job is over: those that still wait for a task slot are not wanted any more."""
+        """Ends standbys that still wait for a task slot: the job is over."""
         return [kill for one in self.all if not one.connected for kill in one.kill()]
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
-        """One has not been heard for `lease`."""
+        """Replaces the first standby that has given no sign of life for `lease`."""
         silent = next((one for one in self.all if one.connected and one.silent_at(lease) <= now), None)
         if silent is None:
             return []
@@ -145,5 +147,5 @@ class Standbys:
 
 
 def _empty(place: Standby) -> None:
-    """Who holds the place now, if anybody, has nothing yet."""
+    """Notes that the process in the place, if there is one, holds nothing yet."""
     place.ready, place.slots, place.told, place.holding, place.held = False, [], 0, [], 0

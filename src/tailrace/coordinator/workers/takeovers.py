@@ -1,5 +1,5 @@
-"""Lost workers that are replaced while the others go on (`protocol.replay`): what the coordinator knows for that, and how
-far the one that is being replaced has come."""
+"""The knowledge of the coordinator about lost workers that are replaced while the other workers go on (`protocol.replay`),
+and the phase of each replacement."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ HEARD = (
     Trigger, Abort, Complete, OperatorEvent, EndSources, Advance, CallFinish, EndLoop, Release, StartRound, StartWave,
     StopRounds,
 )  # fmt: skip
-"""What a worker counts among the words of the coordinator that its history has."""
+"""The messages of the coordinator that a worker numbers and records in its history."""
 TRIES = 3
-"""How many workers may be lost in a row in one slot: before one of them goes on, and since the newest checkpoint. What ends
-them may be what they do."""
+"""The most losses in one slot: of processes for one replacement, and of workers since the newest checkpoint. The slot's own
+work may be what ends them."""
 AT_ONCE = (Welcome, Reset, Leave, Resume)
-"""What a worker is told even while it takes the place of another."""
+"""The messages that are sent to a worker even while it takes the place of another."""
 
 
 def grown(slot: int) -> str:
-    """Why a worker is not replaced whose history was cut short."""
+    """The reason why a worker is not replaced whose history was cut short."""
     return (
         f"what worker {slot} has done since the newest checkpoint had grown larger than StandbyConfig(history_bytes=...) "
         f"allows, and is not known any more: take checkpoints more often, or raise it; or that checkpoint holds records "
@@ -37,70 +37,73 @@ def grown(slot: int) -> str:
 
 @dataclass
 class Takeover:
-    """One worker that is being replaced."""
+    """A worker that is being replaced."""
 
     slot: int
     began_at: int
     resumed: bool = False
-    """Whether the replacement was told what to do."""
+    """True if `Resume` was sent to the replacement."""
     tries: int = 1
-    """How many workers were to be the replacement."""
+    """The number of processes that were to be the replacement."""
     held: list[AnyMessage] = field(default_factory=list)
-    """What it is to be told when it goes on, beside what its history counts."""
+    """Messages held back until the replacement goes on, except those that its history numbers."""
     known: dict[int, KnownHistory] = field(default_factory=dict)
-    """What survivors have said of the lost one, when they were asked last."""
+    """The survivors' answers to the newest question about the lost worker, by slot."""
 
 
 @dataclass
 class _Said:
-    """What a worker was told, of that which its history counts."""
+    """The messages to one worker that its history numbers."""
 
     first: int = 1
-    """The number of the first one that is still known."""
+    """The number of the first message that is still known."""
     messages: list[AnyMessage] = field(default_factory=list)
     marks: dict[int, int] = field(default_factory=dict)
-    """How many there were when a checkpoint was triggered."""
+    """The number of the message that triggered each checkpoint."""
 
 
 class Takeovers:
-    """The bookkeeping of one job.
+    """The bookkeeping of one job's lost workers.
 
-    Invariant Y4: at most `depth` workers are replaced at once, and what they were told is held back until they go on. They
-    are told what to do together, when all of them are there, and all that the others know of any of them.
+    Invariant Y4: at most `depth` workers are replaced at once, and messages to them are held back until they go on. Their
+    replacements are sent what to do together, when all of them are there, and all that the other workers know of any of
+    them.
     """
 
     def __init__(self, slots: int, depth: int) -> None:
-        """`depth`: how many may be lost at once; 0: lost workers are not replaced in this job."""
+        """`depth`: the number of workers that may be lost at once; 0: lost workers are not replaced in this job."""
         self._slots, self._depth = slots, depth
         self.active: dict[int, Takeover] = {}
-        """Those that are being replaced, by slot."""
+        """The workers that are being replaced, by slot."""
         self.checkpoint: int | None = None
-        """What they restore (0: that with which all have begun); None while a manifest is on its way."""
+        """The checkpoint that their replacements restore (0: the one with which all have begun); None while a manifest is
+        on its way."""
         self.since = 0
-        """When one was lost last."""
+        """The time of the last loss."""
         self.asked = False
-        """Whether survivors were asked since one was lost whose loss they were not asked about."""
+        """True if `WorkerLost` was sent to the survivors for all workers that are being replaced now."""
         self.turn = 0
-        """How many times survivors were asked."""
+        """The number of questions to survivors."""
         self.count = 0
-        """How many workers were replaced, ever."""
+        """The number of workers that were replaced, ever."""
         self.resumes = 0
-        """How many workers were told to take a place, ever."""
+        """The number of `Resume` messages, ever."""
         self.failovers = Failovers()
         self._copies: dict[int, Copy] = {}
         self._hearsay = Hearsay()
         self._said: dict[int, _Said] = {}
         self._events: dict[int, dict[int, int]] = {}
-        """How many operator events each worker has sent, by vertex."""
+        """The number of operator events that each worker has sent, by vertex."""
         self._complete = 0
         self._lost_since: dict[int, int] = {}
-        """How many workers were lost since a checkpoint was complete last, by slot."""
+        """The number of workers lost since a checkpoint was complete last, by slot."""
         self._severed: dict[tuple[int, int], tuple[int, int]] = {}
-        """Links that have closed between two workers: (who says so, the peer) -> (the peer's epoch, when)."""
+        """Links that have closed between two workers: (the worker that reported it, the peer) -> (the peer's epoch, the
+        time)."""
 
     @property
     def enabled(self) -> bool:
-        """Whether lost workers are replaced while the others go on."""
+        """True if lost workers are replaced while the other workers go on."""
         return self._depth > 0
 
     @property
@@ -109,26 +112,27 @@ class Takeovers:
         return [slot for slot in range(self._slots) if slot not in self.active]
 
     def anew(self) -> None:
-        """All are deployed anew, or about to be."""
+        """Forgets the histories, messages, events and losses of an attempt: all workers are deployed anew, or about to
+        be."""
         self.active, self.checkpoint = {}, None
         self._copies, self._said, self._events, self._severed = {}, {}, {}, {}
         self._hearsay = Hearsay()
         self._lost_since, self._complete = {}, 0
 
-    # What is known of everybody, in case.
+    # What is known of every worker, before one is lost.
 
     def gained(self, slot: int, gained: Gained) -> None:
-        """A worker tells what its history has gained, or what it knows of that of another one."""
+        """Takes a worker's report of what its history has gained, or of what it knows of another worker's history."""
         for whose, one in self._hearsay.told(slot, gained):
             self._copies.setdefault(whose, Copy()).gain(one)
 
     def sent_event(self, slot: int, vertex: int) -> None:
-        """A worker has sent an operator event."""
+        """Counts an operator event that a worker has sent."""
         events = self._events.setdefault(slot, {})
         events[vertex] = events.get(vertex, 0) + 1
 
     def holds_back(self, slot: int, message: AnyMessage) -> bool:
-        """A worker is to be told something. True where that is not said to it now."""
+        """Notes a message to a worker. Returns True if the message must not be sent now: the worker is being replaced."""
         active = self.active.get(slot)
         if self.enabled and isinstance(message, HEARD):
             said = self._said.setdefault(slot, _Said())
@@ -136,12 +140,12 @@ class Takeovers:
                 said.marks[message.cut.number] = said.first + len(said.messages)
             said.messages.append(message)
         elif active is not None and not isinstance(message, (*AT_ONCE, Publish, Settled)):
-            active.held.append(message)  # what is published is told anew
+            active.held.append(message)  # `Publish` and `Settled` are sent anew
         return active is not None and not isinstance(message, AT_ONCE)
 
     def completed(self, checkpoint: int) -> None:
-        """A checkpoint is complete: nobody restores an older one. What was said before the one before it was triggered is
-        behind whoever is replaced from now on."""
+        """Notes that a checkpoint is complete: no worker restores an older one. Messages from before the trigger of the
+        complete checkpoint before it are dropped: no replacement needs them from now on."""
         self._lost_since.clear()
         for copy in self._copies.values():
             copy.complete(checkpoint)
@@ -153,10 +157,10 @@ class Takeovers:
                 said.first = mark
             said.marks = {number: at for number, at in said.marks.items() if number >= checkpoint}
 
-    # One is lost.
+    # A worker is lost.
 
     def refused(self, slot: int) -> str | None:
-        """Why the loss of this worker is not covered; None where it is."""
+        """The reason why the loss of this worker is not covered; None where it is."""
         if not self.enabled:
             return "no workers are replaced in this job"
         active = self.active.get(slot)
@@ -175,14 +179,14 @@ class Takeovers:
         return None
 
     def begin(self, slot: int, now: int) -> list[int]:
-        """A worker is lost, and is replaced. Those that were told already to take a place, and have not gone on, are of no
-        use: what they do again would go on with what this one had sent them. Others do it, and all are told together."""
+        """Begins the replacement of a lost worker. Returns the slots whose replacements start over: they still replay, and
+        need the records of the worker just lost. All replacements are resumed together."""
         self.since = now
         if slot in self.active:
             self.active[slot].tries += 1
             if not self.active[slot].resumed:
                 self._hearsay.forget(slot)
-                return []  # nothing has followed from what was asked
+                return []  # nothing has followed from the last question
         else:
             self.active[slot] = Takeover(slot, now)
             self._lost_since[slot] = self._lost_since.get(slot, 0) + 1
@@ -196,7 +200,7 @@ class Takeovers:
         return useless
 
     def ask(self) -> list[WorkerLost]:
-        """Survivors are to be asked what they know, of each; once."""
+        """The questions to survivors about each lost worker; none where they were sent before."""
         assert self.checkpoint is not None
         if self.asked:
             return []
@@ -205,25 +209,25 @@ class Takeovers:
         return [WorkerLost(slot, self.checkpoint, self.turn) for slot in self.active]
 
     def know(self, slot: int, known: KnownHistory) -> None:
-        """A survivor says what it knows. An answer to an older question does not count: it may know more by now."""
+        """Takes a survivor's answer. An answer to an older question does not count: the survivor may know more by now."""
         if known.slice in self.active and slot not in self.active and known.turn == self.turn:
             self.active[known.slice].known[slot] = known
 
     @property
     def waiting(self) -> bool:
-        """Whether those that replace others were not told yet what to do."""
+        """True if a replacement still has to be sent its `Resume`."""
         return any(not one.resumed for one in self.active.values())
 
     @property
     def ready(self) -> bool:
-        """Whether all is known that they are to be told."""
+        """True if all is known that the replacements have to be sent."""
         if self.checkpoint is None or not self.waiting:
             return False
         return all(len(one.known) == len(self.survivors) for one in self.active.values())
 
     def cut_short(self) -> str | None:
-        """Why they cannot do again what was done, where not all of it is known any more. Who was lost may have told others
-        so last, and not us."""
+        """The reason why replacements cannot do again what was done, where not all of it is known any more; else None. The
+        lost worker may have reported to other workers last, and not to the coordinator, that its history was cut short."""
         assert self.checkpoint is not None
         missing = [one.slot for one in self.active.values() if not self._history(one).reaches_back_to(self.checkpoint)]
         return grown(missing[0]) if missing else None
@@ -233,7 +237,8 @@ class Takeovers:
         return longest([mine.told(), *(known.history for known in one.known.values())])
 
     def resume(self, slot: int, deploy: Deploy, in_flight: list[str]) -> Resume:
-        """What the replacement of a slot is to do. `deploy` says the rest; `in_flight`: see `Resume`."""
+        """The `Resume` message for the replacement of a slot. `deploy` has the rest of its part; `in_flight`: see
+        `Resume`."""
         assert self.checkpoint is not None
         one = self.active[slot]
         one.resumed = True
@@ -245,8 +250,8 @@ class Takeovers:
         return Resume(deploy, self.checkpoint, history, came, events, together, in_flight)
 
     def over(self, slot: int, heard: int) -> Iterable[AnyMessage] | None:
-        """A replacement is where the lost one was, and goes on: what it is to be told now. None where that is not known any
-        more."""
+        """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it
+        now; None where they are not known any more."""
         active = self.active.pop(slot)
         if not self.active:
             self.checkpoint = None
@@ -259,18 +264,19 @@ class Takeovers:
     # Links between workers.
 
     def severed(self, slot: int, peer: int, epoch: int, now: int) -> None:
-        """A link between two workers has closed. Mostly one of them is lost, and that will be heard soon. Where one was
-        lost already, and nobody is told yet to take its place, it is what is known."""
+        """Notes that a link between two workers has closed. Mostly one of them is lost, and the coordinator will notice
+        that soon. A link of a lost worker whose replacement was not resumed yet is not noted: that loss explains it."""
         ends = (self.active.get(slot), self.active.get(peer))
         if all(one is None or one.resumed for one in ends):
             self._severed[slot, peer] = epoch, now
 
     def severed_at(self, limit: int) -> int | None:
-        """When a link has been closed for too long, though neither worker seems to be lost."""
+        """The time at which a link has been closed for too long, though neither worker seems to be lost."""
         return min((at + limit for _, at in self._severed.values()), default=None)
 
     def broken(self, now: int, limit: int) -> list[tuple[int, int, int]]:
-        """Links that have been closed for so long: (who said so, the peer, the peer's epoch). They are told once."""
+        """The links that have been closed for so long: (the worker that reported it, the peer, the peer's epoch). Each is
+        returned once."""
         found = [(*link, epoch) for link, (epoch, at) in self._severed.items() if at + limit <= now]
         self._severed = {link: one for link, one in self._severed.items() if one[1] + limit > now}
         return found
