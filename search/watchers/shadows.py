@@ -330,7 +330,7 @@ def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
             known["work"].pop("finished")  # this depends on credit that may still be on its way
         if known["loop"] is not None:
             # Records on their way around are there from the beginning, so a wave may find more to do than there was: then
-            # nothing follows from it. Commands come with the cuts that they are behind: cuts that are under way are given up.
+            # nothing follows from it. Commands come with the cuts that they are behind: those under way are given up.
             known["loop"].pop("obliged"), known["loop"].pop("times")
             known["loop"]["commands"] = [command for command, _ in known["loop"]["commands"]]
             known["loop"]["_kept"] = {kind: command for kind, (command, _) in known["loop"]["_kept"].items()}
