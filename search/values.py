@@ -60,7 +60,7 @@ def check(good: bool, *told: Any) -> None:
         raise Wrong(" | ".join(map(repr, told)))
 
 
-# A value into a column: the same, or refused.
+# A value into a column: equal, or refused.
 
 
 def conversion(random: Random) -> None:
@@ -331,7 +331,7 @@ def _compare(
             check((key, rest[0]) not in found, "a window fired twice", form, row)
             found[key, rest[0]] = rest[2:]
         else:
-            found[key] = rest  # the last one has all
+            found[key] = rest  # the last result of a key counts all its records
     check(found.keys() == wanted.keys(), "other keys", form, found.keys() ^ wanted.keys())
     for key, values in found.items():
         for name, value in zip(names, values, strict=True):

@@ -51,7 +51,7 @@ def _clock_beside_the_events() -> Patches:
 
 
 def _asked_for_what_was_given() -> Patches:
-    """Bug: the log has the number of records that a source was asked for, not the number that it gave."""
+    """Bug: the log has the number of records that a source was requested to give, not the number that it gave."""
 
     def make(read: Any) -> Any:
         def careless(self: Recorder, take: Any, limit: int) -> Any:

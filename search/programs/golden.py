@@ -344,7 +344,7 @@ class Enrich(tr.CoProcessFunction):
 
 
 def joined(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A union and a join of inputs of which one goes on when the others have long ended."""
+    """A union and a join of several inputs, one of which goes on when the others have long ended."""
     orders = env.from_source(tr.sources.Sequence(0, n, rate=rate))
     few = env.from_collection(list(range(n, n + 20)), parallelism=1)
     customers = env.from_collection([(i, f"c{i}") for i in range(13)])

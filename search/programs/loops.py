@@ -161,7 +161,8 @@ DEEP = 4
 
 
 def nested(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A record has a digit for each level: the innermost loop counts its own down, and each outer one starts it again."""
+    """Nested loops. A record has a digit for each level: the innermost loop counts its own down, and each outer one starts
+    it again."""
     starts = numbers(env, n, rate).map(lambda i: (i, [i >> level & 1 for level in range(DEEP)]))
     return starts.map(lambda r: (r[0], tuple(r[1]), 0)).iterate(_level(0), **looping()).map(lambda r: (r[0], r[2]))
 
@@ -234,7 +235,7 @@ class Bank(tr.CoProcessFunction):
 
 
 def separate(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """`iterate_with_feedback`: two types in one loop, keyed alike."""
+    """A loop with two types by `iterate_with_feedback`, keyed alike."""
 
     def body(both: tr.ConnectedStreams) -> Any:
         done = both.key_by(lambda deposit: deposit % 6, lambda owed: owed[1] % 6).process(Bank())
@@ -267,7 +268,7 @@ class Named(tr.CoProcessFunction):
 
 
 def entered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A stream from outside enters a loop; it ends early, and its names are needed in every lap."""
+    """A loop that a stream from outside enters. The stream ends early, and its names are needed in every lap."""
     names = env.from_collection([(place, f"p{place}") for place in range(11)])
 
     def body(hops: tr.DataStream) -> Any:
@@ -362,7 +363,7 @@ class Hoard(tr.ProcessFunction):
 
 
 def hoarded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """`finish` inside a loop, whose records bring it to work again."""
+    """A loop with `finish` in it, whose records bring the loop to work again."""
 
     def body(hops: tr.DataStream) -> Any:
         out = hops.rebalance().process(Hoard())
@@ -389,7 +390,7 @@ class Called(tr.ProcessFunction):
 
 
 def finished_twice(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """`finish` inside a loop, which counts its calls: a restart from between them makes none more and none less."""
+    """`finish` inside a loop, which counts its calls: a restart from between two calls makes none more and none less."""
 
     def body(hops: tr.DataStream) -> Any:
         out = hops.rebalance().process(Called(), parallelism=1).rebalance()
@@ -440,7 +441,7 @@ def in_batches(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
     return hops.iterate(body, **looping()).map(lambda r: r.id)
 
 
-# Merging what waits.
+# Merging of waiting records.
 
 
 class Least(tr.KeyedProcessFunction):

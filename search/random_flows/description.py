@@ -102,7 +102,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop. Each record goes around as often as its digit for this level says."""
+    """A loop. Each record goes around as often as its digit for this level."""
 
     number: int
     level: int

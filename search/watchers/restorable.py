@@ -56,7 +56,7 @@ class Restorable:
 
         def cutting(snapshot: TaskSnapshot, operator: Any, reached: int, arrived: int) -> None:
             self._incarnation = operator.ctx.services.incarnation
-            with mock.patch.object(LayeredBackend, "freeze", freezing):  # where a cut is done again, nothing is written
+            with mock.patch.object(LayeredBackend, "freeze", freezing):  # a replayed cut writes nothing
                 cut(snapshot, operator, reached, arrived)
 
         def freezing(backend: LayeredBackend, wanted: CutRequest) -> None:

@@ -41,7 +41,7 @@ _SHOWN = 400
 
 
 class Shadows(Observer):
-    """An observer that checks one worker of a job now and then, as its own seed says. Differences are in `wrong`."""
+    """An observer that checks one worker of a job now and then, by its own seed. Differences are in `wrong`."""
 
     def __init__(self, seed: int, every: int = 150) -> None:
         self.wrong: list[str] = []
@@ -324,7 +324,7 @@ def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
         for fields in known["operators"]:
             fields.pop("_cuts", None)  # checkpoints that are under way are given up
             fields.pop("_regular_turn", None)  # the order of turns is in the history
-            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # they may have come to be a little later
+            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # marks may have come a little later
         known["work"].pop("records_in")
         if known["work"]["said_end"]:
             known["work"].pop("finished")  # this depends on credit that may still be on its way

@@ -73,7 +73,7 @@ class Cluster:
         """The clocks of a process that begins on this machine."""
         return Clocks(lambda: self.now, lambda: self.now + self.ahead[machine])
 
-    # What happens next.
+    # The choice of what happens next.
 
     def next(self) -> Choice | None:
         """Picks one of the things that may happen now; None where nothing may."""

@@ -47,7 +47,7 @@ class Harness:
 
     def _push(self, rows: Rows, port: int) -> None:
         self._task.process(rows, port)
-        # As in a job, a timer that was set for a time of the clock that has been fires at once.
+        # As in a job, a timer that is set for a past time of the clock fires at once.
         self._task.fire_processing(self._services.now, _ALL)
 
     def advance_watermark(self, time: Instant) -> list[Any]:

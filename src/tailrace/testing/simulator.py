@@ -261,8 +261,8 @@ class Simulation:
             raise Stalled(what, waits(self.cluster))
 
     def drain(self) -> None:
-        """Runs what is left after the end of the job: old drivers, and workers that were not told to leave, come to their
-        own ends. No more faults happen."""
+        """Runs what is left after the end of the job: old drivers, and workers that received no request to leave, come to
+        their own ends. No more faults happen."""
         cluster = self.cluster
         self._strikes.stop()
         self.storage.trouble, self.patience = Trouble(), None
@@ -278,7 +278,7 @@ class Simulation:
             if not cluster.sleep():
                 return
 
-    # What tests do to it.
+    # Interventions of tests.
 
     def coordinate(self, driver: Driver) -> None:
         """Carries out the actions of a coordinator, after a harness has called it directly."""

@@ -101,7 +101,7 @@ class Workers:
         else:
             message = wire.decode(wire.encode(item))
             if isinstance(message, Welcome) and message.clock:
-                # As if it had taken no time: the golden programs compare moments that differ by less than a delay.
+                # As if the message had taken no time: the golden programs compare moments that differ by less than a delay.
                 process.clocks.job.follow(process.driver.clocks.job.now())
             process.handle(CoordinatorSaid(message))
         self._carry_out(process)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 DAEMON = "spark.python.daemon.module"
 FOLDER = Path(__file__).with_name("daemon")
-"""The folder of the daemon's module, which holds nothing else. Spark puts its own PYTHONPATH before each Python process's,
+"""The folder of the daemon's module, which holds nothing else. Spark adds its own PYTHONPATH to each Python process's,
 whatever a session sets for these."""
 
 

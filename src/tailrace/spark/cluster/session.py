@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _LOG4J = Path(__file__).with_name("quiet.properties")
 
-# For every session made here. What the user says in `conf` wins.
+# For every session made here. Settings of the user in `conf` win.
 _DEFAULTS = {
     "spark.app.name": "tailrace",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",  # a crash in native code reports its Python stack
 }
 
-# Spark's own web UI is on, as everybody expects it, on the loopback address: port 4040, or the next one that is free.
+# Spark's own web UI is on, at the loopback address: port 4040, or the next one that is free.
 _LOCAL_DEFAULTS = {
-    "spark.port.maxRetries": "100",  # of 16 sessions on a machine, which is Spark's own limit, the next one would not start
+    "spark.port.maxRetries": "100",  # with Spark's own limit, a session would not start beside 16 others on its machine
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }

@@ -75,7 +75,7 @@ class DataFrameSource(ArrowFiles):
             names = sorted(row.name for row in told)
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is raised
-                place.empty()  # what the query wrote before it failed
+                place.empty()  # removes the rows that the query wrote before it failed
             raise
         place.keep_only(names)
         self.paths = [place.folder().url_of(name) for name in names]

@@ -53,7 +53,7 @@ BESIDE = 2
 """The slots that a job takes here beside those of its workers: one for the coordinator, one for the tasks that carry
 requests."""
 WAIT_SECONDS = 1.0
-"""Seconds that a letter waits at the coordinator for news to bring back."""
+"""Seconds that a task stays with a letter at the coordinator, for news to bring back."""
 TRIES, DIALS = 3, 2
 CLOSE_SECONDS = 3.0
 _PAUSE_SECONDS = 1.0
@@ -95,9 +95,10 @@ def outpost_task(settings: OutpostSettings, parcel: Parcel | None) -> Callable[[
 
 
 class FarPost:
-    """An outpost, seen from the program. A `Post`, and a folder for rows on their way.
+    """An outpost, seen from the program: a `Post`, and a folder for rows on their way.
 
-    Raises `SlotsError` where Spark does not start it within `patience` seconds, and `ConfigError` where it cannot be.
+    Raises `SlotsError` where Spark does not start it within `patience` seconds, and `ConfigError` where no executor can
+    run it.
     """
 
     def __init__(

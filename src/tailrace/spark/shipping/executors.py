@@ -80,7 +80,7 @@ def columns_of_one() -> Callable[[str | bytes | None], Any]:
 
         import pyarrow as pa
 
-        # pa.array would import pandas, if it is there: a second or two in which the job has ended and does not say so.
+        # pa.array would import pandas, if it is there: a second or two in which the job has ended and does not report so.
         if value is None:
             return pa.nulls(1, pa.string())
         kind, data = (pa.string(), value.encode()) if isinstance(value, str) else (pa.binary(), value)
@@ -154,7 +154,7 @@ def lacks_tailrace(failure: BaseException) -> bool:
 
 
 def unable(failure: BaseException, parcel: Parcel | None = None) -> str | None:
-    """What the executor lacked, as a sentence, where a Spark job failed because a task of Tailrace could not run there at
+    """A sentence on what the executor lacked, where a Spark job failed because a task of Tailrace could not run there at
     all; None for any other failure. The sentence begins with `SOME` where the failure does not name the executor."""
     return lacking(_story(failure), parcel)
 

@@ -165,7 +165,7 @@ def _is_installed(path: str) -> bool:
 
 _NOT_LOCAL = frozenset(
     {"__main__", "__mp_main__", "sitecustomize", "usercustomize", "tailrace", *CARRIED}
-    | {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}  # also where somebody works on them
+    | {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}  # also where the user works on them
 )
 _OF_PYTHON = tuple(
     os.path.realpath(path) + os.sep

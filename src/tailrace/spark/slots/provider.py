@@ -110,7 +110,7 @@ def take_slots(
     slots are taken, as far as there are free ones."""
     wanted = _Wanted(app, needed, cpus, profile)
     total, share = wanted.total(patience), wanted.share
-    with _lock:  # to look and to take are one thing, for jobs that are started at once
+    with _lock:  # one lock to check and to take, for jobs that start at once
         taken = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
         enough = total is None or needed <= total - taken
         if enough:
@@ -142,7 +142,7 @@ def take_slots(
 
 def have_room(app: Application, tag: str, profile: Any = None) -> bool:
     """True where the executors that stay have slots for all jobs of this process, or Spark may start more executors. `tag`
-    is the tag under which the job that asks took its slots."""
+    is the tag under which the requesting job took its slots."""
     if is_dynamic(app.master, app.setting):
         return True
     with _lock:
@@ -170,7 +170,7 @@ def check_settings(app: Application) -> None:
 
 @dataclass(frozen=True)
 class _Over:
-    """How the Spark job of a slot ended."""
+    """The end of a slot's Spark job, with its cause."""
 
     error: str | None = None
     cancelled: bool = False
@@ -202,7 +202,7 @@ class SparkSlots:
         self.app = application(spark)
         self.name = name
         self.tag = f"tailrace-{run_id}"
-        cpus = None if is_fixed(self.app.master) else cpus  # a slot there is a thread
+        cpus = None if is_fixed(self.app.master) else cpus  # in local modes a slot is a thread
         self._profile = None if cpus is None else profile_of(self.app, cpus)
         self._workers = slots
         profile, needed = self._profile, slots + beside
@@ -293,7 +293,7 @@ class SparkSlots:
                 if lacking is not None and parcel is None and not self.app.is_local:
                     self._parcel = bring(self.spark)
                     lacking = self._run(config, self._parcel)
-        except ConfigError as error:  # what is to be shipped cannot be, or the executor does not reach this process
+        except ConfigError as error:  # the parcel is too large, or the executor does not reach this process
             return _Over(str(error), unfit=True)
         except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
             return self._failed(failure, config)
@@ -379,8 +379,8 @@ def too_little_memory(error: str, limit: str) -> str:
 
 
 def shortened_failure(failure: BaseException) -> str:
-    """The useful part of a Spark failure: the crash with the user's own frames, else the Python exception, else the
-    first line that says something."""
+    """The useful part of a Spark failure: the crash with the user's own frames, else the Python exception, else the first
+    line with a message."""
     text = str(failure)
     crash = re.search(r"Python worker exited unexpectedly \(crashed\):(.*?)(?=\n\s+at |\Z)", text, re.DOTALL)
     if crash is not None:
@@ -398,7 +398,7 @@ def _user_frames(story: str) -> str:
     user's code."""
     kept = []
     what, _, stack = story.strip().partition("\n")
-    for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not those of our own thread
+    for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not the frames of our own thread
         if f'"{OWN_FOLDER}' in line or FUSED in line or "Extension modules:" in line:
             break
         kept.append(line)

@@ -19,7 +19,8 @@ from tailrace.spark.shipping.executors import columns_of_one
 from tailrace.spark.slots.provider import listen_at
 
 SETTING = "TAILRACE_COORDINATOR"
-"""Place of the coordinators of jobs: `driver` or `executor`. Where it is not set, a place that executors reach."""
+"""Place of the coordinators of jobs: `driver` or `executor`. Where it is not set: the driver, where executors reach it,
+else an executor."""
 DIAL_SECONDS = 5.0
 WORD_SECONDS = 15.0
 """Seconds that a task waits for the word of this process after it has dialed it: this process may be busy."""
@@ -86,7 +87,7 @@ def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
             with app.marked([tag], "tailrace: can executors reach this program?"):
                 [row] = spark.range(0, 1, 1, 1).mapInArrow(task, "heard binary").collect()
             answers.put(bytes(row.heard) == word)
-        except BaseException:  # what is wrong there, the job says in its own words
+        except BaseException:  # the job itself reports what is wrong there
             answers.put(None)
 
     for work in (greet, run):
@@ -99,7 +100,7 @@ def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
         return None
     finally:
         with contextlib.suppress(OSError):
-            sock.shutdown(2)  # wakes who accepts
+            sock.shutdown(2)  # wakes the thread that accepts
         sock.close()
 
 

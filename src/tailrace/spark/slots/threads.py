@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 Work = Callable[[], Callable[[], object]]
-"""The work of a thread. It returns a call for when the thread counts as free again."""
+"""The work of a thread. It returns a call to make once the thread counts as free again."""
 
 
 class SlotThreads:
