@@ -200,7 +200,7 @@ def _with_loops(made: Scenario) -> Scenario:
     if made.program not in LOOPS:
         return made
     settings = made.checkpoints
-    if settings is not None:  # barriers go around each loop: with the timeout of other programs none would ever be complete
+    if settings is not None:  # barriers go around each loop, and need more time than in other programs
         made = replace(made, checkpoints=replace(settings, timeout=6 * settings.timeout))
     faults = [
         replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS)) if rng.random() < 0.3 else fault

@@ -65,7 +65,7 @@ def run_file(
         raise
     except JobAlreadyFinished as error:
         print(error, file=sys.stderr)
-        if any(job.run_id == error.run_id for job in JOBS):  # a job of this program: the rest of the program has never run
+        if any(job.run_id == error.run_id for job in JOBS):  # of this program: its rest has never run
             _after_failure()
             return ExitOutcome.FAILED
         return _await_all()

@@ -217,7 +217,7 @@ class Cluster:
                 coordinator.slot_ended(slot, error, driver.now(), launch=launch)
                 self.coordinate(driver)
 
-        self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark reports it, not the process
+        self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark reports it
 
     # Reports.
 

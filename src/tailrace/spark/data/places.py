@@ -170,7 +170,7 @@ def hosted(app: Application, at: Binding) -> FilePlace:
     """The session's folder, which the driver serves from now on until the session or the program ends. Files served under
     TLS are in another folder than files served without."""
     path = os.path.join(app.folder(), "served" if at.tls is None else f"served-{at.tls.source}")
-    for other in [one for one in _hosts if one != path and not os.path.isdir(one)]:  # folders of sessions that have ended
+    for other in [one for one in _hosts if one != path and not os.path.isdir(one)]:  # of ended sessions
         _hosts.pop(other).close()
     if path not in _hosts:
         os.makedirs(path, mode=0o700, exist_ok=True)

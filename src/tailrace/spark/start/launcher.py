@@ -137,7 +137,7 @@ def submit(
     if DEFAULTS.dry_run:
         told = check_restore(env, plan, name, from_checkpoint, allow_dropped_state)
         print(told)
-        raise SystemExit(0 if told.fits else 1)   # an `except Exception` of the program does not catch this
+        raise SystemExit(0 if told.fits else 1)  # an `except Exception` of the program does not catch this
     spec = JobSpec(
         name,
         1,
