@@ -4,9 +4,9 @@
 
 - `programs`: golden programs, each with one right result. `scenarios`: a program, settings and faults, all from one seed.
 - `campaigns`: scenarios of one subject: unaligned checkpoints, replacements of lost workers.
-- `watchers`: what is checked while a simulated job runs.
+- `watchers`: checks while a simulated job runs.
 - `random_flows`: dataflows by chance, against a plain interpreter.
-- `planted`: bugs that the searches must find. `python -m search.finding NAME` says how soon.
+- `planted`: bugs that the searches must find. `python -m search.finding NAME` reports how soon.
 - `stops`, `starts`, `changes`, `outages`, `values`, `replay`: searches of their own, each with `python -m search.NAME`.
 - `functions`: the functions of Arrow against exact Python.
 """

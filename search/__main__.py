@@ -1,5 +1,5 @@
-"""Searches for a seed under which a job is not exactly once: `python -m search --seeds 0:2000` goes through
-the golden programs, with `--random` through random dataflows, with `--outages` through stores that come and go."""
+"""Searches for a seed under which a job is not exactly once: `python -m search --seeds 0:2000` goes through the golden
+programs, with `--random` through random dataflows, with `--outages` through stores that come and go."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FIGURES = (
 )
 
 MANY = 1_000
-"""So many random dataflows must have had every value of every option."""
+"""Number of random dataflows after which every value of every option must have occurred."""
 
 
 def search(
@@ -74,8 +74,8 @@ def search(
     seconds: float | None = None,
     tune: Callable[[Scenario], Scenario] = lambda made: made,
 ) -> tuple[Counter[str], list[Verdict]]:
-    """Runs the scenarios of these seeds, as `tune` has changed them, for at most so many seconds: (what was covered, those
-    that went wrong)."""
+    """Runs the scenarios of these seeds, as `tune` has changed them, for at most so many seconds. Returns (counts of what
+    was covered, verdicts that found something wrong)."""
     covered: Counter[str] = Counter()
     failed: list[Verdict] = []
     until = None if seconds is None else time.monotonic() + seconds
@@ -94,7 +94,7 @@ def search(
 
 
 def told(verdict: Verdict) -> str:
-    """A failure, with the command that repeats it."""
+    """Description of a failure, with the command that repeats it."""
     lines = [f"seed {verdict.scenario.seed}, program {verdict.scenario.program}:"]
     lines += [f"  {wrong}" for wrong in verdict.wrong[:5]]
     lines += [f"    {line}" for line in verdict.waits]
@@ -102,7 +102,7 @@ def told(verdict: Verdict) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m search", description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _lost(options: argparse.Namespace) -> str:
-    """What the command that repeats a failure has behind the rest."""
+    """End of the command that repeats a failure."""
     return f" --lost {options.lost}" if options.lost else ""
 
 
@@ -175,7 +175,7 @@ def _random(seeds: Iterable[int], options: argparse.Namespace, shape: Callable[[
 
 
 def covered_by(found: Hunt) -> Iterable[str]:
-    """What random dataflows have covered, line by line."""
+    """Lines on what random dataflows have covered."""
     for what in FIGURES:
         yield f"{found.covered[what]:>9}  {what}"
     for option, values in sorted(found.chosen.items()):

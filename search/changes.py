@@ -1,9 +1,10 @@
 """Programs that change between two starts: `python -m search.changes --seeds 0:400`.
 
 A seed draws two programs, which have an operator of the same uid, and a moment at which a job of the first one is left
-alone. A dry run and a start of the second one, from the newest checkpoint, must agree: what fits runs to its end, and what
-does not is refused before anything runs. What runs must give each number once, whatever the first one has published; and
-objects in state and in records must have each value in the field that it was given to. A program that has not changed fits.
+alone. A dry run and a start of the second one, from the newest checkpoint, must agree. What fits must run to its end, and
+what does not fit must be refused before anything runs. A job that runs must give each number once, counted with what the
+first one has published. Objects in state and in records must have each value in the field that it was given to. A program
+that has not changed must fit.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tailrace.testing.seeds import report, run_seeds, seeds_of
 from tailrace.testing.simulator import Simulation
 
 N = 240
-"""Numbers of a source."""
+"""Count of the numbers that a source gives."""
 _FIELDS = ("a", "b", "c", "d")
 _TURNS = 400_000
 
@@ -45,29 +46,29 @@ class Version:
     """One version of a program."""
 
     operator: str
-    """Which operator has the uid: of `changing.OPERATORS`."""
+    """Name of the operator that has the uid, in `program_versions.OPERATORS` or `PLACES`."""
     parallelism: int
     form: str = "dataclass"
-    """Of the class of objects that it holds, of `changing.FORMS`; and its fields or members."""
+    """Form of the class of objects that it holds, of `program_versions.FORMS`; `fields` are its fields or members."""
     fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Change:
-    """Two versions, and when the first one ends."""
+    """Two versions, and the moment at which the first one ends."""
 
     seed: int
     old: Version
     new: Version
     checkpoints: int
-    """So many are complete."""
+    """Number of complete checkpoints after which the first job is left alone."""
     unaligned: bool
     network: str
 
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """Result of a change."""
 
     change: Change
     wrong: list[str]
@@ -75,7 +76,7 @@ class Outcome:
 
     @property
     def told(self) -> str:
-        """The failure, and how to see it again."""
+        """Description of the failure, with the command that repeats it."""
         listed = "\n".join(f"  {one}" for one in self.wrong)
         return f"{self.change}\n{listed}\n  python -m search.changes --seeds {self.change.seed}"
 
@@ -105,7 +106,7 @@ def _some_fields(chance: random.Random) -> tuple[str, ...]:
 
 
 def _changed(chance: random.Random, fields: tuple[str, ...]) -> tuple[str, ...]:
-    """The fields in another order, with some gone, or some new at any place."""
+    """The fields as they are, in another order, with some removed, or with new ones at any place."""
     kind = chance.choice(("same", "order", "gone", "new", "any"))
     if kind == "order":
         return tuple(chance.sample(fields, len(fields)))
@@ -159,7 +160,7 @@ def _simulation(change: Change, version: Version, name: str, files: MemoryFiles,
 
 
 def _first_life(change: Change, name: str, files: MemoryFiles) -> bool:
-    """Whether it was still running when the checkpoints were there."""
+    """Runs the first version. True where its job was still running when the checkpoints were there."""
     define(change.old.form, change.old.fields)
     job = _simulation(change, change.old, name, files, 0)
     job.start()
@@ -182,7 +183,7 @@ def _second_life(change: Change, name: str, files: MemoryFiles, outcome: Outcome
     wrong, covered = outcome.wrong, outcome.covered
     try:
         told = restore_check(StoredCheckpoint(store, newest[0]), env._plan(env._pending()).graph.nodes, 16)
-    except Exception as error:  # whatever it is, a dry run tells and raises nothing
+    except Exception as error:  # whatever is wrong, a dry run reports it and raises nothing
         wrong.append(f"the dry run raises {type(error).__name__}: {error}")
         return
     if newest[1].in_flight:
@@ -217,12 +218,12 @@ def _second_life(change: Change, name: str, files: MemoryFiles, outcome: Outcome
 def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[Outcome]]:
-    """Looks at these seeds: what occurred, and the failures. `stop`: at the first one."""
+    """Runs these seeds. Returns (counts of what occurred, failures). `stop`: the search ends at the first failure."""
     return run_seeds(seeds, lambda seed: run(drawn(seed)), stop=stop, seconds=seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m search.changes", description=__doc__)
     parser.add_argument("--seeds", default="0:400", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:400)")
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")

@@ -1,8 +1,8 @@
-"""The end of a job, and the same start once more: what is asked of them where a simulated job is started again.
+"""Checks of the end of a job, and of another start with the same command, where a simulated job is started again.
 
-A job that is over marks its end and removes what is not to outlive it; its storage fails meanwhile, or its driver dies. Then
-its user says `latest` once more. That goes on from the newest checkpoint that was ever complete, or says that the job has
-finished, where it has; it never goes back behind what was published.
+A job that is over marks its end and removes what is not to outlive it. Meanwhile its storage fails, or its driver dies.
+Then its user starts it with `latest` again. That start must go on from the newest checkpoint that was ever complete, or
+report that the job has finished, where it has. It must never go back behind what was published.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ BEGINNING = ""
 
 
 def leaves(world: Simulation, chance: random.Random) -> str:
-    """A job that is over does the last to its folder, with any `retain`. Its storage fails now and then, or for good: the
-    `retain` that was drawn, and whether all was done."""
+    """Lets a job that is over clean up its folder, with any `retain`. Its storage fails now and then, or for good. Returns
+    a text with the `retain` that was drawn, and how far the cleanup came."""
     coordinator, driver = world.coordinator, world.driver
     assert coordinator.checkpoints is not None and driver.store is not None
     retain = chance.choice(["on-cancellation", "on-cancellation", "always", "never"])
     coordinator.checkpoints.settings = replace(coordinator.checkpoints.settings, retain=retain)
     ending = coordinator.ending(False, world.now)
     if isinstance(world.files, WatchedFiles):
-        world.files.newest = None  # it may go now
+        world.files.newest = None  # the newest checkpoint may be removed now
     trouble = Trouble(1 << 60, chance.choice([0.0, 0.0, 0.3, 1.0]), "any")
     world.storage.trouble = trouble
     done = "all of it"
@@ -52,12 +52,12 @@ def leaves(world: Simulation, chance: random.Random) -> str:
 
 
 def newest_committed(files: WatchedFiles) -> str:
-    """The newest checkpoint that was ever complete in a folder, whether it is there or not."""
+    """The newest checkpoint that was ever complete in a folder, there or not."""
     return max(files.lineage, key=lambda name: manifest_place(name) or (0, 0))
 
 
 def found_by(files: WatchedFiles, *, start_again: bool = False, dataflow: Dataflow | None = None) -> str:
-    """What `latest-or-new` finds in a folder: the name of a checkpoint, `FINISHED`, `NOTHING`, `ANOTHER` or `BEGINNING`."""
+    """Result of `latest-or-new` in a folder: the name of a checkpoint, `FINISHED`, `NOTHING`, `ANOTHER` or `BEGINNING`."""
     store = MemoryStore("golden", files)
     try:
         return newest_start(store, or_new=True, start_again=start_again, dataflow=dataflow) or BEGINNING
@@ -70,10 +70,11 @@ def found_by(files: WatchedFiles, *, start_again: bool = False, dataflow: Datafl
 
 
 def misled(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | None:
-    """What is wrong with what `latest` has found, behind a run that has `ended` so (None: it was left alone)."""
+    """The error in what `latest` has found, after a run that has `ended` so (None: it was left alone); None where it is
+    right."""
     newest = newest_committed(files)
     marked = ended_mark((manifest_place(newest) or (0, 0))[0]) in files.contents
-    if newest in files.contents and marked:  # whether its files could be removed behind the mark makes no difference
+    if newest in files.contents and marked:  # the job may have failed to remove its files after the mark
         right = found == (FINISHED if ended is JobStatus.FINISHED else NOTHING)
     elif newest in files.contents:
         right = found == newest
@@ -85,8 +86,9 @@ def misled(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | No
 
 
 def mistaken(world: Simulation, files: WatchedFiles) -> str | None:
-    """What is wrong where a job has finished, and its user gives its name to another dataflow, in which a source, a sink
-    or an operator with state is missing, has another uid, or is new."""
+    """The error where a job has finished, its user gives its name to another dataflow, and that is not noticed. In the
+    other dataflow a source, a sink or an operator with state is missing, has another uid, or is new. None where it is
+    noticed."""
     first, *rest = dataflow_of(world.plan.graph)
     other = structs.replace(first, uid="of another program")
     for what, dataflow in (("missing", rest), ("of another uid", [other, *rest]), ("new", [other, first, *rest])):
@@ -97,13 +99,13 @@ def mistaken(world: Simulation, files: WatchedFiles) -> str | None:
 
 
 def once_more(world: Simulation, files: WatchedFiles) -> tuple[str, str]:
-    """A job that is over does the last to its folder, and the same start once more looks there: what that finds, and what it
-    should."""
+    """Lets a job that is over clean up its folder, and looks there as another start with the same command does. Returns
+    what that finds, and what it should find."""
     newest, coordinator, driver = files.newest, world.coordinator, world.driver
     assert driver.store is not None
     finished = coordinator.status is JobStatus.FINISHED and newest is not None and newest[1].final
     if finished:
-        files.newest = None  # it may go now
+        files.newest = None  # the newest checkpoint may be removed now
     leave(driver.store, driver.run_id, coordinator.ending(False, world.now), coordinator.give_up(False))
     right = FINISHED if finished else manifest_name(*newest[0]) if newest is not None else BEGINNING
     return found_by(files, dataflow=dataflow_of(world.plan.graph)) or "the beginning", right or "the beginning"

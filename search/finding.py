@@ -1,4 +1,5 @@
-"""How soon the searches find a planted bug: the one through golden programs, or the one through random flows."""
+"""Report of how soon the searches find a planted bug: the search through golden programs, or the one through random
+flows."""
 
 from __future__ import annotations
 
@@ -17,24 +18,24 @@ from search.replay import replays
 from search.scenarios import Scenario
 
 TURNS = 20_000
-"""A golden program with a bug in it is taken for one that never ends after so many turns."""
+"""Number of turns after which a golden program with a bug in it counts as one that never ends."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where a bug was found."""
+    """The place where a bug was found."""
 
     bug: str
     search: str
-    """The golden program, "random", "outages", "stops" or "changes"."""
+    """Name of the golden program, or "random", "outages", "stops" or "changes"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
 
 
 def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = False) -> Found | None:
-    """Looks for a planted bug: from the seed that is known to show it on (or from 0), through so many seeds. With
-    `anywhere`, in random flows whatever it says."""
+    """Looks for a planted bug, through so many seeds. The first seed is the one that is known to show it, or 0. With
+    `anywhere`, looks in random flows, whatever program the bug names."""
     bug = BUGS[name]
     first = bug.seed if known and not anywhere else 0
     starts = [range(first, first + seeds), range(min(first, seeds))]
@@ -84,11 +85,11 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 
 
 SEARCHES = {RANDOM: _random, OUTAGES: _outages, STOPS: _stops, CHANGES: _changes}
-"""Where a bug is looked for that no golden program shows."""
+"""Searches for bugs that no golden program shows."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command: which search finds which bug, and how soon."""
+    """Runs the command. It prints which search finds which bug, and how soon."""
     parser = argparse.ArgumentParser(prog="python -m search.finding", description=__doc__)
     parser.add_argument("bugs", nargs="*", help="planted bugs, by their names or parts of these (default: all)")
     parser.add_argument("--seeds", type=int, default=500, help="how many seeds to try for each bug (default: 500)")

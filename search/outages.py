@@ -1,8 +1,9 @@
-"""Whether each record becomes visible once where the store of a sink's files goes out of reach now and then.
+"""Search for records that become visible more or less than once, where the store of a sink's files is out of reach now and
+then.
 
-The real sink of files writes to a store in memory, as to any that fsspec knows and that can rename. For some turns at a time
-it refuses what it is asked, or does it and gives no answer; workers and drivers die as in any scenario; and readers take
-files away as soon as they see them. What was seen in the end must be every record, once.
+The real sink of files writes to a store in memory, as to any that fsspec knows and that can rename. For some turns at a
+time the store refuses requests, or carries them out and gives no answer. Workers and drivers die as in any scenario, and
+readers take files away as soon as they see them. In the end, readers must have seen every record once.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ N = 60
 
 
 class OutOfReach(ConnectionError):
-    """The store does not answer."""
+    """The error for a store that does not answer."""
 
 
 class Store(MemoryFileSystem):  # type: ignore[misc]
-    """What the sink writes to. There is one at a time."""
+    """The store that the sink writes to. There is one at a time."""
 
     protocol = PROTOCOL
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     chance: ClassVar[random.Random] = random.Random(0)
     trouble: ClassVar[float] = 0.0
-    """How probably something that is asked goes wrong."""
+    """Probability with which a request goes wrong."""
     refused: ClassVar[int] = 0
 
     @classmethod
@@ -61,7 +62,7 @@ class Store(MemoryFileSystem):  # type: ignore[misc]
         return self._asked(lambda: super(Store, self).ls(path, detail=detail, **options))
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
-        """A rename, which is done as a whole or not at all."""
+        """Renames a file, as a whole or not at all."""
 
         def renamed() -> None:
             one, two = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -91,7 +92,7 @@ class Store(MemoryFileSystem):  # type: ignore[misc]
 
 @dataclass
 class Outcome:
-    """What came of a seed."""
+    """Result of a seed."""
 
     seed: int
     wrong: list[str] = field(default_factory=list)
@@ -99,7 +100,7 @@ class Outcome:
 
     @property
     def told(self) -> str:
-        """A failure, with the command that repeats it."""
+        """Description of a failure, with the command that repeats it."""
         again = f"python -m search --outages --seeds {self.seed}:{self.seed + 1}"
         return "\n".join([f"outages, seed {self.seed}:", *(f"  {one}" for one in self.wrong[:5]), f"  again: {again}"])
 
@@ -130,7 +131,7 @@ def carry_out(seed: int) -> Outcome:
 def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[Outcome]]:
-    """Goes through seeds, for at most so many seconds: (what was covered, those that went wrong)."""
+    """Runs these seeds, for at most so many seconds. Returns (counts of what was covered, outcomes that went wrong)."""
     return run_seeds(seeds, carry_out, stop=stop, seconds=seconds)
 
 
@@ -173,7 +174,7 @@ def _world(seed: int, rng: random.Random) -> Simulation:
 
 
 def _weather(world: Simulation, rng: random.Random) -> None:
-    """Trouble comes and goes, and there is none in the end."""
+    """Draws whether the store is in trouble. In the end it is not."""
     if world.turns > TURNS // 20:
         Store.trouble = 0.0
     elif rng.random() < 0.02:
@@ -181,7 +182,7 @@ def _weather(world: Simulation, rng: random.Random) -> None:
 
 
 def _taken() -> Counter[str]:
-    """A reader takes what it sees."""
+    """Lines of the files that a reader sees and takes away."""
     lines: Counter[str] = Counter()
     for name in [name for name in Store.store if not name.rpartition("/")[2].startswith(".")]:
         lines.update(Store.store.pop(name).getvalue().decode().split())

@@ -1,5 +1,5 @@
-"""Versions of programs for `search.changes`: what may have a uid, and classes of objects that are defined anew for each
-version. Each program gives every number of its source once, as (number, what is wrong with the object beside it)."""
+"""Versions of programs for `search.changes`: operators that may have a uid, and classes of objects that are defined anew
+for each version. Each program gives every number of its source once, as (number, error in the object beside it)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import tailrace as tr
 from search.watchers.checker import Ledger
 
 _MODULE = "tailrace_changing"
-"""The module of the class that versions define: it is there as long as a change is looked at."""
+"""Name of the module of the class that versions define: it is there while a change is checked."""
 NEW = "new"
 """The default of each field."""
 _RATE = 60_000
@@ -54,7 +54,7 @@ def _struct(fields: tuple[str, ...], **options: Any) -> type:
 
 
 def _enum(fields: tuple[str, ...]) -> type:
-    """Members by position, so that others have their values when they change places."""
+    """An Enum whose values are the positions of its members: members have other values when they change places."""
     return _enum_of(fields, int)
 
 
@@ -82,13 +82,13 @@ FORMS = tuple(_FORMS)
 
 
 def define(form: str, fields: tuple[str, ...]) -> None:
-    """The class of this version."""
+    """Defines the class of a version."""
     module: Any = sys.modules.setdefault(_MODULE, ModuleType(_MODULE))
     module.Held = _FORMS[form](fields or ("a",))
 
 
 def forgotten() -> None:
-    """No version is looked at any more."""
+    """Removes the class of the last version."""
     sys.modules.pop(_MODULE, None)
 
 
@@ -97,7 +97,7 @@ def _kind() -> Any:
 
 
 def made(n: int) -> Any:
-    """An object that has its own name in each field; of an Enum a member."""
+    """An object that has its own name in each field; for an Enum, a member."""
     kind = _kind()
     if issubclass(kind, enum.Enum):
         members = list(kind)
@@ -111,7 +111,8 @@ def _fields(kind: Any) -> list[str]:
 
 
 def misplaced(held: Any, n: int) -> str:
-    """What an object of `made(n)` has in the wrong place: of an Enum, where it says which member it was (`said`)."""
+    """Description of what an object made by `made` has in the wrong place; empty where all is right, and for an Enum,
+    whose member `judged` checks."""
     kind = _kind()
     if type(held) is not kind:
         return f"is {held!r}"
@@ -122,13 +123,13 @@ def misplaced(held: Any, n: int) -> str:
 
 
 def pair(n: int) -> Any:
-    """An object, nested, with what is to be told of it, and its class."""
+    """A record of a nested object, the name of its member where it is of an Enum, and its class."""
     held = made(n)
     return {"held": [held], "said": held.name if isinstance(held, enum.Enum) else "", "of": type(held)}
 
 
 def judged(found: Any, n: int) -> str:
-    """What is wrong with what was `pair(n)`."""
+    """Description of what is wrong with a record that was `pair(n)`; empty where it is right."""
     [held] = found["held"]
     if found["of"] is not _kind():
         return f"refers to {found['of']!r}"
@@ -205,7 +206,7 @@ def _keyed(env: tr.Environment, n: int) -> tr.KeyedStream:
 
 
 def _declared(kind: type) -> type:
-    """A function whose state is declared as a class: as msgspec encodes it, where it is a struct."""
+    """A function whose state is declared as a class. msgspec encodes the state where the class is a struct."""
 
     class Declared(tr.KeyedProcessFunction):
         state = tr.ValueState(kind)
@@ -253,7 +254,7 @@ PLACES: dict[str, Callable[[tr.Environment, int], Any]] = {
     "object in flight": _in_flight,
     "object in a loop": _looped,
 }
-"""Where an object of the class is held."""
+"""Programs that hold an object of the class, by the place where they hold it."""
 
 
 # Operators of other kinds.
@@ -321,7 +322,7 @@ class _Listing(tr.KeyedProcessFunction):
 
 
 class _Timed(tr.KeyedProcessFunction):
-    """Gives each number when its timer fires, at the end of event time."""
+    """Emits each number when its timer fires, at the end of event time."""
 
     count = tr.ValueState(int, default=0)
 
@@ -379,7 +380,8 @@ def _in_columns(env: tr.Environment, n: int) -> Any:
 
 
 def _aggregated(env: tr.Environment, n: int, aggregate: str) -> Any:
-    """Of each key its numbers, one by one: 1, 2, … of a count, and the number itself of a largest one."""
+    """The numbers of each key, recovered from an aggregate: 1, 2, … from a count, and the number itself from a sum or a
+    maximum."""
     keyed = _numbers(env, n).key_by(lambda v: v)
     if aggregate == "count":
         return keyed.count(uid="X").map(lambda r: r[0] + r[1] - 1, uid="number")
@@ -444,7 +446,7 @@ OPERATORS: dict[str, Callable[[tr.Environment, int], Any]] = {
     "loop": lambda env, n: _counting_down(env, n, None),
     "loop in rounds": lambda env, n: _counting_down(env, n, tr.Rounds()),
 }
-"""What has the uid X."""
+"""Programs by the kind of operator that has the uid X."""
 ALIKE = (
     ("source", "generator", "iterator", "collection"),
     ("hold", "hold elsewhere", "single"),
@@ -455,10 +457,10 @@ ALIKE = (
     ("windows of 50", "windows of 20"),
     ("loop", "loop in rounds"),
 )
-"""Operators that are taken for each other most easily."""
+"""Groups of operators that are most easily taken for each other."""
 
 
 def build(env: tr.Environment, operator: str, n: int, book: str) -> None:
-    """A program: its numbers go to the book of this name."""
+    """Builds a program whose numbers go to the book of this name."""
     found = PLACES[operator](env, n) if operator in PLACES else OPERATORS[operator](env, n)
     found.map(lambda r: r if isinstance(r, tuple) else (r, ""), uid="told").sink_to(Ledger(book), uid="out")

@@ -1,8 +1,8 @@
 """Replays: what a worker does is a function of its events (K3).
 
-Jobs of the searches run with all their faults, and the events of each worker are kept. In another process, with another
-`PYTHONHASHSEED`, a fresh worker is fed with the same events, and must want the same: the same actions after each event, its
-frames and messages byte for byte.
+Jobs of the searches run with all their faults, and the events of each worker are recorded. In another process, with
+another `PYTHONHASHSEED`, a fresh worker is fed with these events. It must return the same actions after each event, with
+its frames and messages equal byte for byte.
 
 `python -m search.replay 0:100` replays the golden programs of these seeds, with `--random` random dataflows.
 """
@@ -30,7 +30,7 @@ from tailrace.testing.seeds import seeds_of
 
 @dataclass
 class Replay:
-    """What came of a seed."""
+    """Result of a seed."""
 
     what: str
     again: str
@@ -40,7 +40,7 @@ class Replay:
 
     @property
     def told(self) -> str:
-        """What differs, with the command that repeats it."""
+        """Description of the differences, with the command that repeats them."""
         return "\n".join([f"{self.what}:", *(f"    {one}" for one in self.differences[:3]), f"  again: {self.again}"])
 
 
@@ -48,7 +48,7 @@ class Replay:
 
 
 class Player:
-    """Replays in a process of its own."""
+    """A player of recordings in a process of its own."""
 
     def __init__(self, bug: str | None = None) -> None:
         bugs = [] if bug is None else ["--bug", bug]
@@ -116,15 +116,15 @@ def replays(
     bug: str | None = None,
     tune: Callable[[Scenario], Scenario] = lambda made: made,
 ) -> Iterator[Replay]:
-    """Runs and replays the scenarios of these seeds, as `tune` has changed them. With a planted `bug` it is in the other
-    process as well."""
+    """Runs and replays the scenarios of these seeds, as `tune` has changed them. A planted `bug` is also planted in the
+    other process."""
     with Player(bug) as player:
         for seed in seeds:
             yield replay_golden(player, tune(scenario(seed, program)))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m search.replay", description=__doc__)
     parser.add_argument("seeds", nargs="?", default="0:50", help="FIRST:LAST, LAST excluded (default: 0:50)")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")

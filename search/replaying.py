@@ -1,4 +1,5 @@
-"""A recorded worker played again: a fresh one is fed with the same events, and must want the same after each of them."""
+"""Replay of a recorded worker: a fresh worker is fed with the recorded events, and must return the recorded actions after
+each."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ from tailrace.task.worker.eventlog import action_bytes, decode
 from tailrace.testing.recording import Recording, job_of
 
 _SHOWN = 300
-"""Characters of an event or an action that are told."""
+"""Number of characters of an event or an action in a report."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a replay has come to something else."""
+    """The first event after which a replay differs from its recording."""
 
     worker: int
-    """Which of the recordings, from 0."""
+    """Number of the recording, from 0."""
     slot: int
     event: int
-    """Which event of the worker, from 0."""
+    """Number of the worker's event, from 0."""
     what: str
     was: str
     now: str
@@ -40,7 +41,7 @@ class Difference:
 
 
 def differences(workers: list[Recording], folder: str) -> Iterator[Difference]:
-    """The first difference of each worker that has any. In `folder` is what they have on disk."""
+    """The first difference of each worker that has any. `folder` is for state on disk."""
     for number, recording in enumerate(workers):
         found = play(recording, folder)
         if found is not None:
@@ -48,13 +49,13 @@ def differences(workers: list[Recording], folder: str) -> Iterator[Difference]:
 
 
 def play(recording: Recording, folder: str) -> tuple[int, str, str, str] | None:
-    """Feeds a fresh worker with what is recorded. None, or of the first difference: which event, what it is, what followed,
-    and what follows now."""
+    """Feeds a fresh worker with a recording. Returns None, or the first difference: the number of the event, the event,
+    the recorded actions, and the actions of the replay."""
     spec = job_of(recording)
     for node in spec.plan.graph.nodes:
         sink = getattr(node.operator, "sink", None)
         if isinstance(sink, Ledger):
-            BOOKS[sink.name] = Book()  # in its transactions; it publishes nothing
+            BOOKS[sink.name] = Book()  # for its transactions; the replay publishes nothing
     outside = ReplayedAnswers()
     disk = None if recording.setting.disk is None else folder
     setting, job = replace(recording.setting, disk=disk), lambda: job_of(recording)
@@ -92,7 +93,7 @@ def _one_told(data: bytes) -> str:
 
 
 def _apart(one: list[str], other: list[str]) -> str:
-    """The first action in which two lists differ, as the one has it."""
+    """The first action in which two lists differ, as the first list has it."""
     for number, action in enumerate(one):
         if number >= len(other) or action != other[number]:
             return f"action {number} of {len(one)}: {action[:_SHOWN]}"

@@ -1,5 +1,5 @@
-"""Scenarios: a program, the conditions it runs under, its settings and the faults that befall it, all from one seed; and
-the verdict on what came of it."""
+"""Scenarios: a program, the conditions it runs under, its settings and the faults that happen to it, all from one seed;
+and the verdict on the result."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from tailrace.testing.world import Conditions
 
 MS = 1_000
 EXPECTED_CAUSES = frozenset({"worker", "moved", "peer", "store", "checkpoint"})
-"""Kinds of failure that faults bring about. Any other is one of ours: the programs do nothing wrong."""
+"""Kinds of failure that faults cause. Any other kind is a bug of Tailrace: the programs do nothing wrong."""
 UNEXPECTED = ("broke the protocol", "nobody has taken the place of")
-"""Some of theirs would be ours as well: in these texts. Workers that take places come soon."""
+"""Texts of expected failures that would nevertheless be a bug: workers that take the places of lost ones come soon."""
 
 NETWORKS: dict[str, Conditions] = {
     "fast": Conditions(delay=(0, 20), step_cost=(1, 40), budget=(2, 24), encode_limit=(8, 256), zombie=(0, 5 * MS)),
@@ -61,7 +61,7 @@ NETWORKS: dict[str, Conditions] = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is run."""
+    """A program with all that its run depends on."""
 
     seed: int
     program: str
@@ -72,43 +72,45 @@ class Scenario:
     rate: float | None = None
     checkpoints: CheckpointSettings | None = None
     restarts: tuple[str, int] = ("fixed", 0)
-    """Which strategy, and its pause in microseconds."""
+    """Restart strategy, and its pause in microseconds."""
     window: int | None = None
-    """Bytes of a channel's window; None: as large as ever."""
+    """Bytes of a channel's window; None: as in production."""
     small: int | None = None
-    """Entries up to which state is written as a whole; None: as ever, so these programs always write it all."""
+    """Entries up to which state is written as a whole; None: as in production, where these programs always write all of
+    it."""
     chunk: int | None = None
-    """Bytes after which a part of a state file is written, and above which it takes what sinks prepared; None: as ever, so
-    it is written in one piece, and the manifest takes that."""
+    """Bytes after which a part of a state file is written, and above which it takes the data that sinks prepared. None: as
+    in production, where these programs write it in one piece and the manifest takes that data."""
     debug: bool = False
     copies: bool = False
     spill: int | None = None
-    """Bytes of feedback that wait in memory, in every loop; None: what the program says."""
+    """Bytes of feedback that wait in memory, in every loop; None: as the program sets it."""
     priority: Literal["adaptive", "feedback-first"] | None = None
-    """What goes first in every loop; None: what the program says."""
+    """Priority of inputs in every loop; None: as the program sets it."""
     eager: bool = False
-    """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
+    """True where waves begin at any time, not only where the counts of the workers fit: then waves alone must find the
+    end."""
     replaces: bool = False
-    """Whether lost workers are replaced while the others go on."""
+    """True where lost workers are replaced while the others go on."""
     depth: int = 1
-    """How many workers may be lost at once, where they are replaced."""
+    """Number of workers that may be lost at once, where they are replaced."""
     spares: int = 0
-    """How many processes stand by to replace lost workers."""
+    """Number of processes that stand by to replace lost workers."""
     kept: int = 64 << 20
-    """Bytes, in memory, of what each worker keeps for those that are replaced."""
+    """Bytes in memory of the records that each worker keeps for workers that are replaced."""
     history: int | None = None
-    """Bytes of the histories of all workers; None: as ever."""
+    """Bytes of the histories of all workers; None: as in production."""
     faults: tuple[Fault, ...] = ()
     started_again: int = 0
-    """From how many of its moments it is started again."""
+    """Number of its moments from which it is started again."""
     patience: int = 100_000
-    """After so many turns behind its last fault it is taken for one that never ends: three times as many as the slowest
-    known one takes, `waited_for` with seed 23."""
+    """Number of turns after its last fault after which it counts as one that never ends: three times as many as the
+    slowest known one takes, `waited_for` with seed 23."""
     max_turns: int = 150_000
-    """The same, whatever befalls it."""
+    """Number of turns after which it counts as one that never ends, whatever faults come."""
 
     def options(self) -> dict[str, Any]:
-        """What is chosen, by option: to see that everything really occurs."""
+        """Chosen values, by option. They show whether every value occurs."""
         settings = self.checkpoints
         found: dict[str, Any] = {
             "program": self.program,
@@ -175,19 +177,19 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
 
 
 def jumps_of(made: Scenario, by_the_clock: bool = False, again: bool = False) -> tuple[Fault, ...]:
-    """How clocks are set in a scenario. Drawn by themselves, behind all else: all other draws of a seed are what they were
-    before there were any. `by_the_clock`, `again`: see `drawn_jumps`."""
+    """Draws how clocks are set in a scenario. It has a generator of its own, so that all other draws of a seed stay as
+    they were. `by_the_clock`, `again`: see `drawn_jumps`."""
     again = again or any(fault.kind in NEW_DRIVERS for fault in made.faults)
     return drawn_jumps(random.Random(f"tailrace jumps {made.seed}"), again, by_the_clock)
 
 
 def started_again(seed: int) -> int:
-    """From how many of its moments the run of a seed is started again: that of every fourth one is."""
+    """Number of moments from which the run of a seed is started again: for every fourth seed there are some."""
     return 0 if seed % 4 else 2
 
 
 def _with_loops(made: Scenario) -> Scenario:
-    """What is chosen for the loops of a program. Faults come at their moments, too."""
+    """The scenario with options for the loops of its program. Some faults come at moments of loops, too."""
     rng = random.Random(f"tailrace loops {made.seed}")
     made = replace(
         made,
@@ -198,7 +200,7 @@ def _with_loops(made: Scenario) -> Scenario:
     if made.program not in LOOPS:
         return made
     settings = made.checkpoints
-    if settings is not None:  # barriers go around each loop: in as little time as elsewhere none would ever be complete
+    if settings is not None:  # barriers go around each loop, and need more time than in other programs
         made = replace(made, checkpoints=replace(settings, timeout=6 * settings.timeout))
     faults = [
         replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS)) if rng.random() < 0.3 else fault
@@ -208,7 +210,7 @@ def _with_loops(made: Scenario) -> Scenario:
 
 
 def drawn_settings(rng: random.Random, interval: int, network: str) -> CheckpointSettings:
-    """Settings of checkpoints."""
+    """Draws settings of checkpoints."""
     short = {"fast": 2 * MS, "in small steps": 12 * MS, "uneven": 30 * MS, "slow": 50 * MS}[network]
     timeout = rng.choice([600_000_000, 50 * short, short])
     return CheckpointSettings(
@@ -223,17 +225,17 @@ def drawn_settings(rng: random.Random, interval: int, network: str) -> Checkpoin
     )
 
 
-# Running one.
+# The run of a scenario.
 
 
 def is_expected(cause: Cause) -> bool:
-    """Whether faults have brought about that a job was restarted."""
+    """True where faults have caused the restart of a job."""
     return cause.kind in EXPECTED_CAUSES and not any(text in cause.message for text in UNEXPECTED)
 
 
 @dataclass
 class Verdict:
-    """What came of a scenario."""
+    """Result of a scenario."""
 
     scenario: Scenario
     wrong: list[str] = field(default_factory=list)
@@ -242,13 +244,13 @@ class Verdict:
     digest: str = ""
     trace: list[str] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
-    """What everybody waits for, where the job does not end."""
+    """Report of what each party waits for, where the job does not end."""
     gave_up: bool = False
-    """Whether the job has failed, and rightly so."""
+    """True where the job has failed, and rightly so."""
 
     @property
     def command(self) -> str:
-        """What repeats it."""
+        """The command that repeats the scenario."""
         seed, program = self.scenario.seed, self.scenario.program
         return f"python -m search --seeds {seed}:{seed + 1} --program {program} --trace"
 
@@ -268,8 +270,8 @@ LIMITS = Limits(
 def run_scenario(
     what: Scenario, *, keep_trace: bool = False, recordings: Recordings | None = None, shadows: Shadows | None = None
 ) -> Verdict:
-    """Runs a scenario to its end, and looks at everything that it did. In `recordings` its workers are kept; `shadows` look
-    at what they have done."""
+    """Runs a scenario to its end, and checks everything that it did. `recordings` records its workers; `shadows` check
+    what they have done."""
     verdict = Verdict(what)
     program = PROGRAMS[what.program]
     name = f"seed {what.seed}"
@@ -292,7 +294,7 @@ def run_scenario(
             _run(world, verdict)
         verdict.wrong += watch.wrong + clocks.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
         _judge(world, program, book, files, verdict)
-        if not verdict.wrong and recordings is None and shadows is None:  # neither would see anything of that
+        if not verdict.wrong and recordings is None and shadows is None:  # neither would see another start
             _run_again(what, program, moments, verdict, world.ahead)
     finally:
         del BOOKS[name]
@@ -311,7 +313,7 @@ def build(
     uid: str = SINK,
     **options: Any,
 ) -> Simulation:
-    """The simulation of a scenario. `uid`: that of its sink."""
+    """The simulation of a scenario. `uid` is the uid of its sink."""
     env = tr.Environment(
         parallelism=what.parallelism,
         max_parallelism=what.max_parallelism,
@@ -344,13 +346,13 @@ def build(
 
 
 def strategy(restarts: tuple[str, int]) -> Strategy:
-    """A restart strategy without an end to its attempts."""
+    """A restart strategy that permits any number of attempts."""
     kind, pause = restarts
     return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
 
 
 def tuned(what: Scenario) -> dict[str, Any]:
-    """What is constant in production, as a scenario wants it: options of a simulation."""
+    """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept, history=what.history)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
@@ -382,7 +384,8 @@ def _run(world: Simulation, verdict: Verdict) -> None:
 
 
 def _left_to_chance(world: Simulation) -> bool:
-    """Without checkpoints, a job that was lost while it published: it says that it cannot know what is visible."""
+    """True for a job without checkpoints that was lost while it published: it reports that it cannot know what is
+    visible."""
     cause = world.coordinator.cause
     return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
 
@@ -407,14 +410,15 @@ def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, ve
 
 
 def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
-    """What is wrong with what a job that is over leaves in the storage of checkpoints. It cleans up, so it comes last."""
+    """Descriptions of what is wrong with the files that a job that is over leaves in the storage of checkpoints. This
+    cleans up the storage, so it comes last."""
     checkpoints, store = world.coordinator.checkpoints, world.driver.store
     if checkpoints is None or store is None:
         return
     for name in checkpoints.needed:
-        if name not in files.contents and marked_manifest(name) is None:  # that one only spares work
+        if name not in files.contents and marked_manifest(name) is None:  # a mark only saves work
             yield f"a checkpoint that is kept needs {name}, which is gone"
-    # What the runtime does at the end of a job whose checkpoints are not to outlive it.
+    # The runtime does this at the end of a job whose checkpoints are not to outlive it.
     run_id = world.driver.run_id
     newest = still_ours(store, run_id)
     if newest is None:
@@ -435,7 +439,7 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
 
 
 def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verdict, ahead: int) -> None:
-    """From some of its moments."""
+    """Starts the job again from some of its moments."""
     if not what.started_again or what.checkpoints is None:
         return
     settings = what.checkpoints

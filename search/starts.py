@@ -1,10 +1,10 @@
-"""Starting a job again, from any moment of its life: what users do with checkpoints, and what readers do with output.
+"""Starts of a job from any moment of its life: what users do with checkpoints, and what readers do with output.
 
 At some moments of a simulated run the world is kept: the folder of checkpoints and the output, as a crash of everything
-would leave them. From there a *history* goes on: starts from the newest checkpoint or an older one, in the same folder, in a
-copy of it, as another job, beside each other, or without the sink; some are left alone, and readers take output away in
-between. Whatever has happened, all that was prepared up to the last checkpoint of a start that comes to its end, by its run
-and by those that it goes on from, is the output, and was visible once.
+would leave them. From there a *history* goes on. It has starts from the newest checkpoint or an older one: in the same
+folder, in a copy of it, as another job, beside each other, or without the sink. Some starts are left alone, and readers
+take output away in between. Take the last checkpoint of a start that comes to its end: all that was prepared up to it, by
+its run and by those that it goes on from, is the output, and was visible once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tailrace.testing.faults import Fault
 from tailrace.testing.simulator import Simulation
 
 KEPT = 16
-"""So many moments of a run are kept, chosen by chance from all at which anything has changed."""
+"""Number of moments of a run that are kept, chosen by chance from all at which anything has changed."""
 SINK = "ledger"
 """The uid of the sink."""
 ATTEMPTS = 60
-"""A job that has failed so often does so for ever: what befalls it would have been over long ago."""
+"""Number of failures after which a job counts as one that fails for ever: its faults would have been over long ago."""
 TURNS = 150_000
-"""A start that has not come to its end after so many is taken for one that never will."""
+"""Number of turns after which a start that has not come to its end counts as one that never will."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Moment:
 
 
 class Moments:
-    """Watches one simulated run, and keeps some moments of it."""
+    """An observer of one simulated run that keeps some moments of it."""
 
     def __init__(self, files: WatchedFiles, book: Book, chance: random.Random) -> None:
         self.files, self.book, self.chance = files, book, chance
@@ -62,7 +62,7 @@ class Moments:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches as long as this lasts."""
+        """A context in which it observes."""
         with contextlib.ExitStack() as stack:
             for what in ("create", "delete"):
                 stack.enter_context(mock.patch.object(self.files, what, self._after(getattr(self.files, what), what)))
@@ -88,9 +88,9 @@ class Moments:
         return acting
 
     def passed(self, at: str) -> None:
-        """Something has changed in the world."""
+        """Decides whether to keep this moment, at which something has changed in the world."""
         if not self.files.lineage:
-            return  # there is nothing to start from
+            return  # there is no checkpoint to start from
         self._seen += 1
         if len(self.kept) < KEPT:
             self.kept.append(self._moment(at))
@@ -114,20 +114,21 @@ class Moments:
 
 @dataclass(frozen=True)
 class Again:
-    """How the job of a run is started again, and what its output must be."""
+    """The way in which the job of a run is started again, and the check of its output."""
 
     build: Callable[..., Simulation]
-    """Given the name of a book and a folder; options are those of a simulation, `sink`, the uid of the sink, `late`: that it
-    takes no checkpoint before its last one, and `keep_runs`, as in `CheckpointSettings`."""
+    """Makes a simulation from the name of a book and a folder. Its options are options of a simulation and three more:
+    `sink` is the uid of the sink, with `late` it takes no checkpoint before its last one, and `keep_runs` is as in
+    `CheckpointSettings`."""
     check: Callable[[Book], list[str]]
     refused: Callable[[str], bool] = lambda said: False
-    """Whether a start may end so, since the dataflow cannot go on there."""
+    """True for the error of a failed start that is right, since the dataflow cannot go on there."""
 
 
 def start_again(
     moments: list[Moment], again: Again, chance: random.Random, covered: Counter[str], most: int
 ) -> list[str]:
-    """Goes on from some of these moments, and says what is wrong with what comes of it."""
+    """Goes on from some of these moments, and returns descriptions of what is wrong with the results."""
     wrong = []
     possible = [moment for moment in moments if manifests(moment.contents)]
     for moment in chance.sample(possible, min(most, len(possible))):
@@ -140,7 +141,7 @@ def start_again(
 
 
 class _History:
-    """What happens from one moment on."""
+    """The events from one moment on."""
 
     def __init__(self, moment: Moment, again: Again, chance: random.Random) -> None:
         self.moment, self.again, self.chance = moment, again, chance
@@ -158,20 +159,21 @@ class _History:
         self.renamed: set[str] = set()
         """Checkpoints of starts without the sink."""
         self.done: list[str] = []
-        """What the user has done."""
+        """Names of what the user has done."""
         self.found: list[str] = []
-        """What the same start once more has found."""
+        """Results of other starts with the same command."""
         self.story = [f"as it was after {moment.at}"]
         self.wrong: list[str] = []
         self.last: Simulation | None = None
         """The newest start in the job's own folder."""
         self._before: tuple[frozenset[bytes], JobStatus | None] = (frozenset(), None)
-        """What had been prepared when that one began, and how the one before had ended."""
+        """Transactions that had been prepared when the newest start began, and the status with which the start before it
+        had ended."""
         self.rest = random.Random(f"once more {chance.getstate()[1][:2]} {moment.at}")
-        """Draws what comes behind the history: that changes nothing of it."""
+        """Generator for what comes after the history: its draws change nothing of the history."""
 
     def told(self) -> list[str]:
-        """Everything that is wrong, with the story."""
+        """Runs the history. Returns descriptions of everything that is wrong, with the story."""
         BOOKS["again"] = self.book
         try:
             self._go()
@@ -195,17 +197,17 @@ class _History:
         self.same(to_the_end=True)
         self.once_more()
 
-    # What others do.
+    # The reader's actions.
 
     def reader(self) -> None:
-        """Some of what is visible is taken away."""
+        """Takes away some of the visible output."""
         share = self.chance.choice([0.0, 0.5, 1.0])
         self.book.taken.update(token for token in self.book.published if self.chance.random() < share)
 
-    # What the user does.
+    # The user's actions.
 
     def same(self, to_the_end: bool = False) -> None:
-        """A start in the same folder, mostly from the newest checkpoint; it comes to its end, or is left alone."""
+        """Starts in the same folder, mostly from the newest checkpoint. The start comes to its end, or is left alone."""
         name = self._checkpoint()
         what = f"from {name}"
         world = self.last = self._built(self.files, (self.files, name), what, faults=self._faults())
@@ -213,7 +215,7 @@ class _History:
             self._run(world, self.files, what, None if to_the_end else self._turns())
 
     def elsewhere(self) -> None:
-        """Another job goes on from a checkpoint, in a folder of its own."""
+        """Starts another job from a checkpoint, in a folder of its own."""
         name = self._checkpoint()
         files, what = WatchedFiles([self.book], f"memory:{self.starts}"), f"another job from {name}"
         world = self._built(files, (self.files, name), what, name="another", faults=self._faults())
@@ -221,7 +223,7 @@ class _History:
             self._run(world, files, what, self._turns())
 
     def copied(self) -> None:
-        """The folder is copied, and the job started in the copy."""
+        """Copies the folder, and starts the job in the copy."""
         name = self._checkpoint()
         files, what = WatchedFiles([self.book], f"memory:{self.starts}"), f"in a copy from {name}"
         files.contents, files.claims = dict(self.files.contents), self.files.claims
@@ -231,8 +233,8 @@ class _History:
             self._run(world, files, what, self._turns())
 
     def beside(self) -> None:
-        """Another job has begun from a checkpoint, and has none of its own yet; the job itself goes on from the same one; a
-        reader takes everything; then a worker of the other one dies."""
+        """Starts two jobs from one checkpoint. Another job has begun from it, and has no checkpoint of its own yet. The
+        job itself goes on from it, too. A reader takes everything. Then a worker of the other job dies."""
         name = self._checkpoint()
         files, what = WatchedFiles([self.book], f"memory:{self.starts}"), f"another job from {name}, beside it"
         other = self._built(files, (self.files, name), what, name="another", late=True)
@@ -249,8 +251,8 @@ class _History:
             self._run(other, files, what)
 
     def without(self) -> None:
-        """The sink has another uid. That is refused where it has output which may not be published; or the user gives that
-        up, and starts from the same checkpoint with the sink after all."""
+        """Starts with another uid of the sink. Such a start is refused where the sink has output that may still have to be
+        published. Or the user gives that output up, and then starts from the same checkpoint with the sink after all."""
         name, given_up = self._checkpoint(), self.chance.random() < 0.6
         what = f"from {name} without the sink" + (", given up" if given_up else "")
         world = self._built(self.files, (self.files, name), what, sink="renamed", allow=(SINK,) if given_up else ())
@@ -271,8 +273,8 @@ class _History:
                 self._run(again, self.files, f"from {name}")
 
     def once_more(self) -> None:
-        """The last start is over, and its user says the same once more, some times: `latest`. Now and then it is to begin
-        anew where the job has finished, and is left alone or cancelled on its way."""
+        """Starts again with the same command, `latest`, some times after the last start is over. Now and then the start
+        begins anew where the job has finished, and is left alone or cancelled on its way."""
         chance, left = self.rest, None
         for _ in range(chance.choice([2, 3, 4])):
             world = self.last
@@ -295,7 +297,7 @@ class _History:
                 self._latest(found, ended)
 
     def _latest(self, found: str, ended: JobStatus | None) -> None:
-        """Goes on from there, until its end, or until it is cancelled or left alone."""
+        """Goes on from the checkpoint found, until its end, or until it is cancelled or left alone."""
         before, keep = newest_committed(self.files), self.rest.choice([0, 1, 2])
         what = f"once more from {found or 'the beginning'}" + (f", keeping {keep} runs" if keep else "")
         world = self._built(self.files, (self.files, found) if found else None, what, keep_runs=keep)
@@ -310,8 +312,8 @@ class _History:
             self.last, self._before = world, (self.files.lineage.get(found, frozenset()), ended)
 
     def _forget_unseen(self, ended: JobStatus) -> JobStatus | None:
-        """How the newest run has ended that counts. A checkpoint that was complete when its job was cancelled, before its
-        job had learned of it, and that is gone, has never been: nothing was visible, and all is as before its run."""
+        """Status of the newest run that counts. One checkpoint does not: complete when its job was cancelled, before its
+        job had learned of it, and gone by now. Nothing of it was visible, and all is as before its run."""
         lineage, newest = self.files.lineage, newest_committed(self.files)
         before, earlier = self._before
         seen = any(token in self.book.published for token in lineage[newest] - before)
@@ -322,10 +324,10 @@ class _History:
         del lineage[newest]
         return earlier
 
-    # How.
+    # Details of a start.
 
     def _checkpoint(self) -> str:
-        """Mostly the newest one, or one whose output may be asked for."""
+        """Name of a checkpoint: mostly the newest one, or one whose output may have to be published again."""
         found = [name for name in manifests(self.files.contents) if name not in self.renamed]
         if self.chance.random() < 0.5:
             return found[-1]
@@ -333,11 +335,11 @@ class _History:
         return self.chance.choice(unmarked if unmarked and self.chance.random() < 0.5 else found)
 
     def _turns(self) -> int | None:
-        """After how many turns a start is left alone; None: not at all."""
+        """Number of turns after which a start is left alone; None: it is not left alone."""
         return self.chance.choice([None, None, 60, 200, 600, 1_500])
 
     def _faults(self) -> tuple[Fault, ...]:
-        """What befalls a start."""
+        """Draws the faults of a start."""
         chance = self.chance
         soon, which = chance.randint(0, 80), chance.randint(0, 5)
         kill = Fault(soon, "kill", which, after="RUNNING")
@@ -370,8 +372,8 @@ class _History:
         whole: bool = True,
         cancelled: bool = False,
     ) -> None:
-        """Goes on until the end, or for so many turns, or until a status. Where it ends, all of its lineage (`whole`) must
-        be there."""
+        """Runs a start until its end, or for so many turns, or until a status. Where it ends, all of its lineage (`whole`)
+        must be visible."""
         try:
             if world.coordinator.status is JobStatus.CREATED:
                 world.start()

@@ -1,9 +1,10 @@
 """Stops, drains, savepoints and cancels at moments of chance: `python -m search.stops --seeds 0:200`.
 
-A seed draws a golden program, its settings and its faults as the search does, what is asked of the job and when, and faults
-that come while the job stops. Where the job ends before its records do, another one goes on from the newest checkpoint, at
-another parallelism, until all is read; and from each savepoint a job of its own goes on, with nothing but the savepoint's
-folder. Together they must have each result once, whatever was asked for, and each answer must be true when it is given.
+A seed draws a golden program, its settings and its faults as the search does, the requests to the job and when they come,
+and faults that come while the job stops. Where the job ends before its records do, another one goes on from the newest
+checkpoint, at another parallelism, until all records are read. From each savepoint a job of its own goes on, with the
+savepoint's folder alone. Together these jobs must have each result once, whatever was requested, and each answer must be
+true when it is given.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, Process
 
 RUNS = 5
-"""A job is asked for nothing more in the last one of so many runs, which reads all that is left."""
+"""Number of runs of a job. The last one receives no requests, and reads all that is left."""
 KINDS: dict[str, int] = {
     "stop": 6,
     "drain": 2,
@@ -47,7 +48,7 @@ KINDS: dict[str, int] = {
     "drain with savepoint": 1,
     "cancel": 1,
 }
-"""What is asked of a job, by weight."""
+"""Requests to a job, by weight."""
 BESIDE = (
     "kill",
     "respawn",
@@ -59,34 +60,34 @@ BESIDE = (
     "storage",
     "move",
 )
-"""What befalls a job that stops."""
+"""Faults of a job that stops."""
 ANCHORS = ("status STOPPING", "status STOPPING", "status FINISHING", "commit", "Publish", "stop: ")
-"""When that is."""
+"""Lines of the trace after which these faults come."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Something that is asked of a job, after so many turns."""
+    """A request to a job, after so many turns."""
 
     turn: int
     kind: str
 
     @property
     def aim(self) -> Aim:
-        """What it is as a stop."""
+        """The aim of the request as a stop."""
         return Aim("drain" in self.kind, "" if "savepoint" in self.kind else None)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One run of a job, and what is asked of it."""
+    """One run of a job, and the requests to it."""
 
     scenario: Scenario
     asks: tuple[Ask, ...]
 
 
 def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[Asked]:
-    """The runs of a seed, one behind the other."""
+    """The runs of a seed, in order."""
     rng = random.Random(f"tailrace stops {seed}")
     first = scenario(seed, program, faults)
     first = replace(first, faults=calm_clocks(first.faults))
@@ -115,7 +116,7 @@ def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[As
 
 
 def drawn_beside(rng: random.Random) -> list[Fault]:
-    """Faults that come while a job stops."""
+    """Draws faults that come while a job stops."""
     found = []
     for _ in range(rng.choice([0, 1, 1, 2])):
         kind: Any = rng.choice(BESIDE)
@@ -139,8 +140,8 @@ def drawn_beside(rng: random.Random) -> list[Fault]:
 
 
 def losing(asked: Asked) -> Asked:
-    """The same run, of a job whose lost workers are replaced while the others go on, and some of whose are lost while it
-    stops, or before. What they keep has little room in memory, or none."""
+    """The run, changed so that lost workers of its job are replaced while the others go on. Some workers are lost while it
+    stops, or before. The records that workers keep have little room in memory, or none."""
     made = asked.scenario
     assert made.checkpoints is not None
     rng = random.Random(f"tailrace losing {made.seed} {made.faults}")
@@ -164,7 +165,7 @@ def losing(asked: Asked) -> Asked:
 
 @dataclass
 class Outcome:
-    """What came of a seed."""
+    """Result of a seed."""
 
     seed: int
     program: str
@@ -174,7 +175,7 @@ class Outcome:
 
     @property
     def told(self) -> str:
-        """A failure, with the command that repeats it."""
+        """Description of a failure, with the command that repeats it."""
         lines = [
             f"seed {self.seed}, program {self.program} ({'; '.join(self.story)}):",
             *(f"  {one}" for one in self.wrong[:5]),
@@ -187,7 +188,7 @@ class Outcome:
 def run(
     seed: int, program: str | None = None, *, faults: bool = True, tune: Callable[[Asked], Asked] = lambda made: made
 ) -> Outcome:
-    """Runs the jobs of a seed, and looks at everything that they did."""
+    """Runs the jobs of a seed, and checks everything that they did."""
     runs = [tune(one) for one in drawn(seed, program, faults)]
     if faults:
         runs = [_with_jumps(one, number) for number, one in enumerate(runs)]
@@ -208,15 +209,15 @@ def run(
 
 
 def _with_jumps(asked: Asked, number: int) -> Asked:
-    """The same run, while clocks of workers are set. That of the driver is right: the next run begins with it."""
+    """The run, with jumps of the clocks of workers. The driver's clock stays right: the next run begins with it."""
     made = asked.scenario
     jumps = drawn_jumps(random.Random(f"tailrace jumps {made.seed} {number}"), True, True)
     return replace(asked, scenario=replace(made, faults=made.faults + jumps))
 
 
 class _Files(LoopFiles):
-    """A storage of checkpoints that knows whether its job was drained: what had not been read by then never will be. Its
-    driver may be gone before anybody was told."""
+    """A storage of checkpoints that knows whether its job was drained: records that had not been read by then never will
+    be. Its driver may be gone before the user received an answer."""
 
     def __init__(self, books: Iterable[Book] = ()) -> None:
         super().__init__(books)
@@ -231,7 +232,7 @@ class _Files(LoopFiles):
 
 
 class _Held(Observer):
-    """Sees to it that no task does anything behind the cut of a stop."""
+    """An observer that checks that no task does anything after the cut of a stop."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -271,11 +272,11 @@ class _Run:
         self.heard: list[tuple[str, StopEnded | SavepointEnded]] = []
 
     def wrong(self, what: str) -> None:
-        """Something is wrong."""
+        """Reports an error of this run."""
         self.outcome.wrong.append(f"run {self.number}: {what}")
 
     def over(self) -> bool:
-        """Brings it to its end. Whether all is read by then, or all that ever will be."""
+        """Brings the run to its end. True where all records are read by then, or all that ever will be."""
         world, asks = self.world, list(self.asked.asks)
         world.start()
         while not world.coordinator.status.final:
@@ -318,7 +319,7 @@ class _Run:
         newest = self._newest
         return newest is not None and newest.final
 
-    # What is asked.
+    # Requests.
 
     def _ask(self, ask: Ask) -> None:
         world = self.world
@@ -337,7 +338,7 @@ class _Run:
 
     def _told(self, ask: Ask, world: Simulation) -> Callable[[Any], None]:
         said: list[Any] = []
-        coordinator = world.coordinator  # a driver that slept answers, too, when another one has taken over
+        coordinator = world.coordinator  # a driver that was frozen answers, too, when another one has taken over
 
         def told(ended: StopEnded | SavepointEnded) -> None:
             said.append(ended)
@@ -350,7 +351,7 @@ class _Run:
         return told
 
     def _answer(self, ask: Ask, ended: StopEnded | SavepointEnded, status: JobStatus) -> None:
-        """What must be true as soon as somebody is told, by a coordinator whose job has this status."""
+        """Checks what must be true as soon as an answer is given, by a coordinator whose job has this status."""
         if ended.reason:
             return
         savepoint = ended.stats if isinstance(ended, SavepointEnded) else ended.savepoint
@@ -364,7 +365,7 @@ class _Run:
             self._fork(savepoint.path, savepoint.id)
 
     def _visible(self, checkpoint: int, kind: str) -> None:
-        """All that was prepared up to a checkpoint of this run is visible."""
+        """Checks that all that was prepared up to a checkpoint of this run is visible."""
         lineage = self._lineage(checkpoint)
         hidden = [token for token in lineage if token not in self.book.published]
         if hidden:
@@ -376,10 +377,11 @@ class _Run:
         found = [name for name in self.files.lineage if name.endswith(f"/{checkpoint}.manifest")]
         return self.files.lineage[found[-1]] if found else frozenset()
 
-    # What comes of it.
+    # Results.
 
     def _fork(self, path: str, checkpoint: int) -> None:
-        """A job goes on from a savepoint, with nothing but its folder, and has the rest."""
+        """Starts a job from a savepoint, with the savepoint's folder alone, and checks that it gives the rest of the
+        results."""
         there = self.world.storage.savepoints[path]
         alone = WatchedFiles([], "memory:moved")
         alone.contents = {name: bytes(data) for name, data in there.contents.items()}
@@ -395,7 +397,7 @@ class _Run:
             return
         before = [record for token in self._lineage(checkpoint) for record in self.book.published.get(token, [])]
         if manifest.final or self.files.drained:
-            return  # it has come to its end: there is nothing to go on with
+            return  # the job has come to its end: no records are left
         name = f"{self.name}, forked"
         book = BOOKS[name] = Book()
         try:
@@ -437,7 +439,7 @@ class _Run:
                 self.wrong(f"{more.total()} records are too many when it was stopped")
 
     def _sealed(self, kind: str, checkpoint: int) -> None:
-        newest = self._newest  # of another run, where its driver was taken for dead and another one went on
+        newest = self._newest  # it is of another run where the driver was taken for dead and another one went on
         if newest is None or (newest.run_id == self.run_id and newest.checkpoint != checkpoint):
             said = "no checkpoint" if newest is None else f"checkpoint {newest.checkpoint}"
             self.wrong(f"who asked for {kind} was told of checkpoint {checkpoint}, and {said} is the newest one")
@@ -451,12 +453,12 @@ def look(
     seconds: float | None = None,
     tune: Callable[[Asked], Asked] = lambda made: made,
 ) -> tuple[Counter[str], list[Outcome]]:
-    """Runs these seeds, for at most so many seconds: (what was covered, those that went wrong)."""
+    """Runs these seeds, for at most so many seconds. Returns (counts of what was covered, outcomes that went wrong)."""
     return run_seeds(seeds, lambda seed: run(seed, program, tune=tune), stop=stop, seconds=seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m search.stops", description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")

@@ -1,4 +1,5 @@
-"""Small stories under the simulator: one job, or several that go on where another was left, and what came of it."""
+"""Small stories under the simulator: one job, or several of which each goes on where the one before was left, and their
+result."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ EVERY_MS = CheckpointSettings(interval=1 * MS, keep=1, tolerated_failures=100_00
 
 @dataclass
 class Story:
-    """One job or several, one going on where the other was left, that write into the same books."""
+    """One job, or several of which each goes on where the one before was left, that write into the same books."""
 
     ledger: Ledger
     files: LoopFiles
@@ -52,7 +53,7 @@ class Story:
         return self.simulation(program, origin="latest", run_id=f"again-{self.files.commits}", **options)
 
     def finished(self, world: Simulation) -> Simulation:
-        """Brings it to its end, and looks whether its loops ended when they should."""
+        """Brings a job to its end, and checks that its loops ended when they should."""
         if world.coordinator.status is JobStatus.CREATED:
             world.start()
         while not world.coordinator.status.final:
@@ -63,12 +64,12 @@ class Story:
         return world
 
     def is_right(self, expected: Counter[Any], order: Any = None) -> None:
-        """Whether what was published is as if nothing had happened."""
+        """Checks that the published records are as if nothing had happened."""
         assert self.files.wrong == []
         assert check_records(self.ledger.book, expected, order) == []
 
     def held(self) -> int:
-        """How many records of feedback the newest checkpoint holds."""
+        """Number of records of feedback in the newest checkpoint."""
         return sum(self.files.feedback[-1].values())
 
 

@@ -1,4 +1,4 @@
-"""What aggregates and windows should give, by plain Python over all records at once. For the search in `search.values`."""
+"""A model of aggregates and windows for the search in `search.values`: plain Python over all records at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def key_of(value: Any) -> Any:
-    """What a key is, so that two are equal exactly where they are one key."""
+    """The form of a value in which two values are equal exactly where they are one key."""
     if isinstance(value, tuple):
         return tuple(map(key_of, value))
     if isinstance(value, datetime):
@@ -58,7 +58,7 @@ def results(values: list[Any]) -> dict[str, Any]:
 
 
 def mean(total: Fraction, values: list[Any]) -> Fraction | None:
-    """The mean; of decimals rounded half up to four digits more than they have."""
+    """The mean of values with this total; the mean of decimals is rounded half up to four digits more than they have."""
     if not values:
         return None
     exact = total / len(values)

@@ -1,6 +1,5 @@
 """Random types of columns, values for them, and the many ways in which Python may hold one value. For the search in
-`search.values`.
-"""
+`search.values`."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ NAMES = [
     "x", "_1", "_2", "_id", "_fields", "_make", "_asdict", "_replace", "count", "index", "asDict", "class", "None", "self",
     "a b", "a.b", "0x", "", " ", "%s", "{x}", "n\nl", "ünï", "日本", "ﬁ", "__class__", "__len__", "__fields__", "__x",
 ]  # fmt: skip
-"""Names of columns, none of which is another one to Python."""
+"""Names of columns, each of which is a different name to Python."""
 NO_VALUES = [
     pd.NaT, pd.NA, np.datetime64("NaT"), np.timedelta64("NaT", "s"), np.timedelta64(1, "M"), pd.Period("2024-01"),
     pd.Interval(0, 1), np.complex128(1j), np.ma.masked, pd.Series([1]), np.array([[1]]), object(),
@@ -42,7 +41,7 @@ _named: Any = namedtuple
 
 
 def scalar_type(random: Random) -> pa.DataType:
-    """A type without others in it."""
+    """A type without other types in it."""
     unit = random.choice(list(_UNITS))
     scale = random.randint(0, 9)
     return random.choice(
@@ -70,7 +69,7 @@ def wild_decimal(random: Random) -> Decimal:
 
 
 def encoded_type(random: Random) -> pa.DataType:
-    """A type that holds values in another way than the plain one."""
+    """A type that encodes its values in another way than the plain one."""
     return random.choice(
         [
             pa.dictionary(pa.int16(), pa.string()), pa.dictionary(pa.int32(), pa.int64()), pa.string_view(),
@@ -166,7 +165,7 @@ def _nested_value(random: Random, kind: pa.DataType) -> Any:
 
 
 def spelt(random: Random, value: Any, kind: pa.DataType) -> Any:
-    """The same value as a user's program may have it."""
+    """A value as a user's program may hold it: equal, maybe of another Python type."""
     if value is None or random.random() < 0.4:
         return value
     if t.is_struct(kind):
@@ -196,7 +195,8 @@ def _others(value: Any, kind: pa.DataType) -> list[Any]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values of rows are one, in type too; a NaN is itself, and times are the instant and the zone."""
+    """True where two values of rows are one, in type too. A NaN equals itself, and times have the same instant and
+    zone."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -211,7 +211,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two values are equal, whatever their types: what a column may make of a value."""
+    """True where two values are equal, whatever their types: what a column may make of a value."""
     if isinstance(a, bool) != isinstance(b, bool):
         return False
     if isinstance(a, float) and isinstance(b, float) and a != a and b != b:

@@ -51,20 +51,20 @@ from tailrace.testing.seeds import seeds_of
 
 
 class Wrong(AssertionError):
-    """A value is not what it should be."""
+    """The error for a value that is not what it should be."""
 
 
 def check(good: bool, *told: Any) -> None:
-    """Raises `Wrong`, with what there is to tell, unless `good`."""
+    """Raises `Wrong`, with the details in `told`, unless `good`."""
     if not good:
         raise Wrong(" | ".join(map(repr, told)))
 
 
-# A value into a column: the same, or refused.
+# A value into a column: equal, or refused.
 
 
 def conversion(random: Random) -> None:
-    """Any value into a column of any type is equal when it comes out, or is refused."""
+    """Checks that any value that is put into a column of any type is equal when it comes out, or is refused."""
     kind, other = any_type(random), any_type(random)
     for value in random.sample(NO_VALUES, 2):
         held = random.choice([value, [value], {"f0": value}, (None, value)])
@@ -92,7 +92,8 @@ def conversion(random: Random) -> None:
 
 
 def _loose(value: Any, kind: pa.DataType | None = None) -> Any:
-    """A value without what a column of `kind` does not keep: tuples are lists, records dicts, numpy's scalars Python's."""
+    """A value without the details that a column of `kind` does not keep: tuples are lists, records dicts, numpy's scalars
+    Python's."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if kind is not None and isinstance(value, list | tuple):
@@ -113,7 +114,7 @@ def _loose(value: Any, kind: pa.DataType | None = None) -> Any:
 
 
 def cast(random: Random) -> None:
-    """A column into a column of another type: the same as its values one by one, or refused as they are."""
+    """Checks that a cast of a column to another type equals a cast of its values one by one, or is refused as they are."""
     source = decimal_type(random) if random.random() < 0.2 else any_type(random)
     kind = any_type(random) if random.random() < 0.3 else _related(random, source)
     values = [value_of(random, source) for _ in range(random.randint(0, 6))]
@@ -139,7 +140,7 @@ def cast(random: Random) -> None:
 
 
 def _empty(value: Any) -> bool:
-    """Whether there is nothing in a value that could be of a wrong type."""
+    """True where a value has nothing in it that could be of a wrong type."""
     items = value.values() if isinstance(value, dict) else value
     return value is None or (isinstance(value, dict | list) and all(map(_empty, items)))
 
@@ -171,7 +172,7 @@ def _related(random: Random, kind: pa.DataType) -> pa.DataType:
 
 
 class Kept(tr.KeyedProcessFunction):
-    """Records that wait in state until a timer brings them back."""
+    """A function whose records wait in state until a timer emits them."""
 
     last = tr.ValueState(object)
 
@@ -184,7 +185,7 @@ class Kept(tr.KeyedProcessFunction):
 
 
 def travel(random: Random) -> None:
-    """Records of any schema through random verbs, in both forms, come out as they went in."""
+    """Checks that records of any schema come out of random verbs, in both forms, as they went in."""
     names = ("id", *random.sample(NAMES, random.randint(1, 4)))
     fields = [pa.field("id", pa.int64()), *[pa.field(name, any_type(random)) for name in names[1:]]]
     schema = pa.schema(fields)
@@ -223,7 +224,7 @@ def _columns(stream: Any, schema: pa.Schema) -> Any:
 
 
 def _lap(stream: Any) -> Any:
-    """Once around a loop: a record comes out when it has been around."""
+    """Sends records once around a loop: a record leaves it when it has been around."""
 
     def body(rows: Any) -> Any:
         new, seen = rows.filter(lambda r: not r[0]), rows.filter(lambda r: r[0])
@@ -270,7 +271,7 @@ def _keys(random: Random) -> tuple[pa.DataType, list[Any]]:
 
 
 def _numbers(random: Random) -> tuple[pa.DataType, list[Any], bool]:
-    """A type, values of it, and whether they can be summed."""
+    """A type, values of it, and True where they can be summed."""
     many = Decimal("123456789012345678901234567890.12")
     kinds: list[tuple[pa.DataType, list[Any], bool]] = [
         (pa.int64(), [1, -5, None, 2**40], True),
@@ -286,7 +287,7 @@ def _numbers(random: Random) -> tuple[pa.DataType, list[Any], bool]:
 
 
 def aggregates(random: Random) -> None:
-    """Aggregates and windows in both forms are what a plain loop over all records gives."""
+    """Checks that aggregates and windows in both forms equal those of a plain loop over all records."""
     (key_kind, keys), (kind, drawn, summed) = _keys(random), _numbers(random)
     composite = random.random() < 0.3
     records = [
@@ -330,7 +331,7 @@ def _compare(
             check((key, rest[0]) not in found, "a window fired twice", form, row)
             found[key, rest[0]] = rest[2:]
         else:
-            found[key] = rest  # the last one has all
+            found[key] = rest  # the last result of a key counts all its records
     check(found.keys() == wanted.keys(), "other keys", form, found.keys() ^ wanted.keys())
     for key, values in found.items():
         for name, value in zip(names, values, strict=True):
@@ -340,7 +341,7 @@ def _compare(
 
 
 def together(random: Random) -> None:
-    """A key has one group, in rows and in columns of whatever encoding, and one state."""
+    """Checks that a key has one group, in rows and in columns of whatever encoding, and one state."""
     kind = scalar_type(random)
     if random.random() < 0.5 or pa.types.is_time(kind):  # a time of day is no key
         kind = _keys(random)[0]
@@ -375,7 +376,7 @@ def _one_state(random: Random, kind: pa.DataType, keys: list[Any]) -> None:
 
 
 class Counting(tr.CoProcessFunction):
-    """How often each key came, from both sides."""
+    """A function that counts how often each key came, from both sides."""
 
     count = tr.ValueState(int, default=0)
 
@@ -387,7 +388,7 @@ class Counting(tr.CoProcessFunction):
 
 
 def functions(random: Random) -> None:
-    """A function of `pyarrow.compute` gives what exact Python does, in whatever batches."""
+    """Checks that a function of `pyarrow.compute` gives what exact Python does, in whatever batches."""
     name = random.choice(functions_table.installed())
     check_function(random, name, random.choice(functions_table.CASES[name]))
 
@@ -403,7 +404,7 @@ CASES: dict[str, Callable[[Random], None]] = {
 
 
 def run_case(seed: int, only: str | None = None) -> str:
-    """One case; says which kind it was. Raises what went wrong."""
+    """Runs one case, and returns its kind. Raises whatever went wrong."""
     random = Random(seed)
     name = only or random.choice(list(CASES))
     CASES[name](random)
@@ -411,7 +412,7 @@ def run_case(seed: int, only: str | None = None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line. The exit code is 1 where a value changed."""
+    """Runs the command. The exit code is 1 where a value changed."""
     parser = argparse.ArgumentParser(prog="python -m search.values", description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded (default: 0:200)")
     parser.add_argument("--only", choices=list(CASES), default=None, help="run this kind of case only")

@@ -1,1 +1,1 @@
-"""Scenarios of one subject: the same jobs and faults as in `search.scenarios`, under other settings."""
+"""Scenarios of one subject: the jobs and faults of `search.scenarios`, under other settings."""

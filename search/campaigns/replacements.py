@@ -1,5 +1,5 @@
-"""Scenarios in which lost workers are replaced while the others go on: the same jobs, and workers that are killed again and
-again, some of them soon after each other."""
+"""Scenarios in which lost workers are replaced while the others go on. Their jobs are those of `search.scenarios`; workers
+are killed again and again, some of them soon after each other."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tailrace.testing.faults import Fault, jumps
 
 
 def replacing(made: Scenario) -> Scenario:
-    """The scenario with two or three workers at least, of which one to four are killed. What they keep has little room in
-    memory, or none; clocks are set as they were. One without checkpoints stays as it is."""
+    """The scenario with two or three workers at least, of which one to four are killed. The records that workers keep have
+    little room in memory, or none; clocks are set as they were. A scenario without checkpoints stays as it is."""
     if made.checkpoints is None:
         return made
     rng = random.Random(f"tailrace replacing {made.seed}")
@@ -30,14 +30,14 @@ def replacing(made: Scenario) -> Scenario:
 
 
 def standing_by(made: Scenario) -> Scenario:
-    """The same with one to three processes that stand by, which are killed like all others."""
+    """The scenario of `replacing` with one to three processes that stand by, which are killed like all others."""
     rng = random.Random(f"tailrace standing by {made.seed}")
     return replace(replacing(made), spares=rng.randint(1, 3))
 
 
 def several_at_once(made: Scenario) -> Scenario:
-    """The same, where two or three workers may be lost at once, and are: in the same moment, soon after each other, and
-    while those that take their places do again what was done."""
+    """The scenario of `replacing`, where two or three workers may be lost at once. They are lost in the same moment, soon
+    after each other, and while replacements replay."""
     rng = random.Random(f"tailrace several at once {made.seed}")
     made = replacing(made)
     if made.checkpoints is None:
@@ -56,8 +56,9 @@ def several_at_once(made: Scenario) -> Scenario:
 
 
 def past_what_waits(made: Scenario) -> Scenario:
-    """The same with barriers that go past what waits, in channels that are narrow, and checkpoints that follow each other
-    closely. Some workers are lost two at a time: then all start again, and what was in flight comes back."""
+    """The scenario of `replacing` with barriers that go past what waits, in channels that are narrow, and checkpoints that
+    follow each other closely. Some workers are lost two at a time: then all start again, and the records in flight come
+    back."""
     made = replacing(overtaking(made))
     settings = made.checkpoints
     if settings is None:
@@ -84,8 +85,9 @@ def past_what_waits(made: Scenario) -> Scenario:
 
 
 def all_together(made: Scenario) -> Scenario:
-    """What the others have one by one: several that are lost at once, soon after checkpoints that hold records in flight, in
-    channels so narrow that there always is something, with hardly any memory for what is kept."""
+    """The scenario with all of the above at once. Several workers are lost at once, soon after checkpoints that hold
+    records in flight, in channels so narrow that there always are some, with hardly any memory for the records that
+    workers keep."""
     made = several_at_once(past_what_waits(made))
     if made.checkpoints is None:
         return made
@@ -104,31 +106,31 @@ def all_together(made: Scenario) -> Scenario:
 
 
 def replacing_run(run: Run) -> Run:
-    """A random dataflow likewise, at the parallelism that it was drawn with."""
+    """A random dataflow, changed as by `replacing`, at the parallelism that it was drawn with."""
     return _as_drawn(run, replacing(run.world))
 
 
 def past_what_waits_run(run: Run) -> Run:
-    """A random dataflow with barriers that go past what waits, likewise."""
+    """A random dataflow, changed as by `past_what_waits`."""
     return replacing_run(closely(overtaking_run(run)))
 
 
 def all_together_run(run: Run) -> Run:
-    """A random dataflow likewise, with checkpoints that follow each other closely."""
+    """A random dataflow, changed as by `all_together`, with checkpoints that follow each other closely."""
     run = closely(overtaking_run(run))
     return _as_drawn(run, all_together(run.world))
 
 
 def run_of(tune: Callable[[Scenario], Scenario]) -> Callable[[Run], Run]:
-    """What does to random dataflows what a tune does to scenarios."""
+    """The function that changes random dataflows as `tune` changes scenarios."""
     if tune is past_what_waits:
         return past_what_waits_run
     return all_together_run if tune is all_together else lambda run: _as_drawn(run, tune(run.world))
 
 
 def _as_drawn(run: Run, world: Scenario) -> Run:
-    """The run in this world, but for what follows from how it was drawn: its parallelism, the network, for which it is known
-    how long it may take, and whether barriers overtake, which they do not where operators come and go."""
+    """The run in this world, except for settings that depend on how it was drawn. These are its parallelism, the network,
+    for which the duration of the run is known, and whether barriers overtake: they do not where operators come and go."""
     drawn, settings = run.world, world.checkpoints
     if settings is not None and drawn.checkpoints is not None:
         settings = replace(settings, timeout=drawn.checkpoints.timeout)
@@ -149,4 +151,4 @@ TUNES = {
     "past-what-waits": past_what_waits,
     "all-together": all_together,
 }
-"""By the name under which a search takes them."""
+"""Functions that change a scenario, by the name under which a search takes them."""

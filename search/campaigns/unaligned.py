@@ -1,4 +1,5 @@
-"""Scenarios with unaligned checkpoints: the same jobs and faults, and barriers that overtake what waits."""
+"""Scenarios with unaligned checkpoints: the jobs and faults of `search.scenarios`, and barriers that overtake what
+waits."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from search.scenarios import MS, Scenario
 
 def overtaking(made: Scenario) -> Scenario:
     """The scenario with barriers that overtake, at once or after a time-out, with a cap or without, in channels that are
-    narrow more often than not. One without checkpoints stays as it is."""
+    mostly narrow. A scenario without checkpoints stays as it is."""
     if made.checkpoints is None:
         return made
     rng = random.Random(f"tailrace overtaking {made.seed}")
@@ -28,17 +29,18 @@ def overtaking(made: Scenario) -> Scenario:
 
 
 def overtaking_run(run: Run) -> Run:
-    """A random flow likewise, in the network that it was drawn with: how long it may take is known for that. Where operators
-    come and go it stays as it is: records in flight to one that is gone are refused, or given up."""
+    """A random flow, changed as by `overtaking`, in the network that it was drawn with: its duration is known for that
+    network. A flow whose operators come and go stays as it is: records in flight to an operator that is gone are refused,
+    or given up."""
     if any(step.kind == "extra" for step in run.flow.operators()):
         return run
     return replace(run, world=replace(overtaking(run.world), network=run.world.network))
 
 
 def rescaled_run(run: Run) -> Run:
-    """A random flow that is left alone again and again, mostly soon after a checkpoint, and goes on at another parallelism
-    before it has read what was in flight; in channels so narrow that there always is something. A flow that is another one
-    in each phase keeps those that were drawn."""
+    """A random flow that is left alone again and again, mostly soon after a checkpoint. It goes on at another parallelism
+    before it has read what was in flight, in channels so narrow that there always is something. A flow that changes from
+    phase to phase keeps the phases that were drawn."""
     run = overtaking_run(run)
     if run.world.checkpoints is None or any(getattr(step, "phases", ()) for step in run.flow.all()):
         return run
@@ -51,8 +53,8 @@ def rescaled_run(run: Run) -> Run:
 
 
 def closely(run: Run) -> Run:
-    """The same run with checkpoints that follow each other so closely that most runs have records in flight at some of them:
-    a random flow has few records, and is soon at rest. One with aligned checkpoints stays as it is."""
+    """The run with checkpoints that follow each other so closely that most runs have records in flight at some of them: a
+    random flow has few records, and is soon at rest. A run with aligned checkpoints stays as it is."""
     settings = run.world.checkpoints
     if settings is None or settings.overtakes_after < 0 or settings.interval is None:
         return run
@@ -62,9 +64,9 @@ def closely(run: Run) -> Run:
 
 
 def resting_run(run: Run) -> Run:
-    """A random flow that is left alone soon after the coordinator has said something to a loop, about its event time or its
-    end, with checkpoints that follow each other closely: so that this, and what follows from it, is in flight at the cut.
-    A flow without loops, or with rounds, stays as it is."""
+    """A random flow that is left alone soon after the coordinator has sent something to a loop, about its event time or
+    its end. Its checkpoints follow each other closely, so that this message, and what follows from it, is in flight at the
+    cut. A flow without loops, or with rounds, stays as it is."""
     run = overtaking_run(run)
     loops, checkpoints = run.flow.loops(), run.world.checkpoints
     if checkpoints is None or not loops or any(loop.rounds for loop in loops):
@@ -88,7 +90,7 @@ def resting_run(run: Run) -> Run:
 
 
 def _left_alone(rng: random.Random, number: int, size: int) -> Phase:
-    """Phase `number`, until soon after a checkpoint, or for some turns."""
+    """Phase `number`: it lasts until soon after a checkpoint, or for some turns."""
     if rng.random() < 0.6:
         return Phase(size, rng.randint(0, 40), f"commit {rng.randint(2 * number + 1, 2 * number + 3)} done")
     return Phase(size, rng.randint(100, 800))

@@ -1,2 +1,2 @@
-"""What every function of `pyarrow.compute` should give, in exact Python: the references that the search over values compares
-`select` with. One module for each kind of values."""
+"""References in exact Python for the functions of `pyarrow.compute`, with which the search over values compares `select`.
+One module for each kind of values."""

@@ -1,4 +1,4 @@
-"""A function's reference: which types it is drawn with, with which options, and its result for one record."""
+"""The reference of a function: the types and options it is drawn with, and its result for one record."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from search.functions.draws import value
 
 
 class Refused(Exception):
-    """The record has no exact result, so that an error is due."""
+    """Raised where the record has no exact result, so that the function must raise an error."""
 
 
 @dataclass(frozen=True)
 class OrRefused:
-    """A result that may be refused, too: Arrow knows of fewer whole numbers that a float holds than there are."""
+    """A result that the function may also refuse: Arrow does not know of all whole numbers that a float holds exactly."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Near:
-    """A float of which the last bits may differ: no library rounds logarithms and sines as they should be."""
+    """A float of which the last bits may differ: no library rounds logarithms and sines correctly."""
 
     value: float
     ulps: int = 4
@@ -34,19 +34,19 @@ class Near:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Floats that are all right: a number is scaled before it is rounded, and then near the middle of two."""
+    """Floats of which each is right: a number is scaled before it is rounded, and may then be near the middle of two."""
 
     values: Sequence[float]
 
 
 @dataclass(frozen=True)
 class Call:
-    """How a function is called: the types of its arguments, its options, and the type of what it gave."""
+    """A call of a function: the types of its arguments, its options, and the type of its result."""
 
     kinds: Sequence[pa.DataType]
     given: Any = None
     said: Any = None
-    """The options as its reference wants them."""
+    """The options in the form that its reference takes."""
     result: pa.DataType = None
 
 
@@ -56,19 +56,19 @@ Reference = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One function of Arrow."""
+    """A function of Arrow with its reference."""
 
     kinds: Callable[[Random], Sequence[pa.DataType]]
     """Draws the types of its arguments."""
     reference: Reference
     settings: Callable[[Random, Sequence[pa.DataType]], tuple[Any, Any]] = lambda random, kinds: (None, None)
-    """Draws its options, as Arrow and as the reference want them."""
+    """Draws its options, in the forms that Arrow and the reference take."""
     constant: frozenset[int] = frozenset()
-    """Arguments that are always the same for all records."""
+    """Arguments that have one value for all records."""
     values: Callable[[Random, pa.DataType], Any] = value
     """Draws the values of its arguments."""
     nulls: bool = False
-    """Whether the reference is asked about nulls, too; else the result is null where an argument is."""
+    """True where the reference also takes nulls; else the result is null where an argument is."""
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -82,10 +82,10 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def of(*choices: Sequence[pa.DataType]) -> Callable[[Random], list[pa.DataType]]:
-    """Types drawn for each argument by itself."""
+    """A function that draws a type for each argument by itself."""
     return lambda random: [random.choice(one) for one in choices]
 
 
 def alike(types: Sequence[pa.DataType], count: int) -> Callable[[Random], list[pa.DataType]]:
-    """One type for all arguments."""
+    """A function that draws one type for all arguments."""
     return lambda random: [random.choice(types)] * count

@@ -1,4 +1,4 @@
-"""One function on random columns, in any batches, against its reference."""
+"""The check of one function on random columns, in any batches, against its reference."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _REFUSED = object()
 
 
 def check_function(random: Random, name: str, case: Case) -> str | None:
-    """Raises `AssertionError` where a function gives something else than its reference, or something else in other batches.
-    Returns why it was refused by name, where it was."""
+    """Raises `AssertionError` where a function gives another result than its reference, or another one in other batches.
+    Returns the reason where the function is refused by name."""
     kinds = list(case.kinds(random))
     given, said = case.settings(random, kinds)
     count = random.choice([0, 1, 2, 5, 12])
@@ -66,7 +66,7 @@ def _plain(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _numbers(kind: pa.DataType) -> pa.DataType:
-    """The same type with whole numbers for times."""
+    """The type with whole numbers in place of times."""
     if t.is_temporal(kind) and not t.is_interval(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
     if t.is_struct(kind):
@@ -133,7 +133,7 @@ def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _uncommon(batch: pa.RecordBatch, result: pa.DataType, rows: Any) -> bool:
-    """Whether Arrow may refuse whole numbers because it takes all arguments for one type first."""
+    """True where Arrow may refuse whole numbers because it converts all arguments to one type first."""
     kinds = {*batch.schema.types, result}
     most = 2**64
     if any(map(t.is_integer, kinds)) and len(kinds) > 1:

@@ -1,5 +1,5 @@
-"""Types and values for the functions of Arrow: ends of ranges, zeros of both signs, what is no number, far dates, characters
-of several code points. Values are exact: times are numbers of their units."""
+"""Types and values for the functions of Arrow: ends of ranges, zeros of both signs, NaN, far dates, characters of several
+code points. Values are exact: times are numbers of their units."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decimals(random: Random) -> pa.DataType:
 
 
 def value(random: Random, kind: pa.DataType) -> Any:
-    """A value of a type, exactly; sometimes None."""
+    """An exact value of a type; sometimes None."""
     if random.random() < 0.12 or t.is_null(kind):
         return None
     if t.is_boolean(kind):
@@ -86,7 +86,7 @@ def text(random: Random) -> str:
 
 
 def limits(kind: pa.DataType) -> tuple[int, int]:
-    """The smallest and the largest of a type of whole numbers."""
+    """The smallest and the largest value of a type of whole numbers."""
     bits = kind.bit_width
     return (0, (1 << bits) - 1) if t.is_unsigned_integer(kind) else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
@@ -136,7 +136,7 @@ def to_float(number: float, kind: pa.DataType) -> float:
 
 
 FLOAT_OF: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
-"""The floats of numpy by their bits."""
+"""The floats of numpy by their number of bits."""
 
 
 def _decimal(random: Random, kind: pa.DataType) -> Decimal:
@@ -166,7 +166,7 @@ def _time(random: Random, kind: pa.DataType) -> int:
     if random.random() < 0.05:
         return random.choice([-(2**63) + 1, 2**63 - 1, random.randint(-(2**62), 2**62)])
     if t.is_duration(kind):
-        near, wide = random.randint(-(10**9), 10**9), random.choice([-1, 1]) * 2**32  # with 32 bits that is nothing
+        near, wide = random.randint(-(10**9), 10**9), random.choice([-1, 1]) * 2**32  # its low 32 bits are zero
         return random.choice(
             [0, 1, -1, near, random.randint(-(10**6), 10**6) * per, wide, wide + random.randrange(DAY)]
         )

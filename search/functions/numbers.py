@@ -26,7 +26,7 @@ NUMBERS = [*INTEGERS, *FLOATS]
 
 
 def fitted(number: Any, kind: pa.DataType) -> Any:
-    """A number in the type of the result. Raises `Refused` where it is none of its values."""
+    """A number in the type of the result. Raises `Refused` where the type does not have it."""
     if t.is_integer(kind) or t.is_duration(kind):
         low, high = (-(2**63), 2**63 - 1) if t.is_duration(kind) else limits(kind)
         if number != int(number) or not low <= number <= high:
@@ -48,7 +48,7 @@ def _double(number: Any) -> float:
 
 
 def floats(call: Call, values: Sequence[Any]) -> list[Any]:
-    """Arguments as floats of the type of the result. Raises `Refused` for a whole number that is no such float."""
+    """Arguments as floats of the type of the result. Raises `Refused` for a whole number that no such float equals."""
     found = []
     for value in values:
         if isinstance(value, int):
@@ -66,7 +66,7 @@ def _exact(values: Sequence[Any]) -> list[Any]:
 
 
 def number(whole: Callable[..., Any], floating: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A function of numbers: for whole numbers and decimals, and for floats."""
+    """The reference of a function of numbers: `whole` for whole numbers and decimals, `floating` for floats."""
 
     def reference(call: Call, *values: Any) -> Any:
         if t.is_floating(call.result):
@@ -77,7 +77,8 @@ def number(whole: Callable[..., Any], floating: Callable[..., Any] | None = None
 
 
 def _mixed(random: Random) -> Sequence[pa.DataType]:
-    """Two numbers that go together: whole ones and floats of any width, or decimals with decimals or whole ones."""
+    """Two types of numbers that go together: whole numbers and floats of any width, or decimals with decimals or whole
+    numbers."""
     drawn = random.random()
     if drawn < 0.35:
         return [random.choice(INTEGERS)] * 2
@@ -94,7 +95,7 @@ def _one(random: Random) -> Sequence[pa.DataType]:
 
 
 def quotient(call: Call, a: Any, b: Any) -> Any:
-    """Whole numbers and decimals are cut towards zero; floats have infinities."""
+    """The quotient: for whole numbers and decimals cut towards zero, for floats maybe infinite."""
     if t.is_floating(call.result):
         x, y = floats(call, (a, b))
         return to_float(_float_quotient(x, y), call.result)
@@ -132,7 +133,7 @@ def _extreme(pick: Callable[..., Any], call: Call, *values: Any) -> Any:
     if t.is_floating(call.result):
         numbers = floats(call, there)
         proper = [one for one in numbers if one == one]
-        return OneOf([pick(proper)]) if proper else math.nan  # of two zeros either
+        return OneOf([pick(proper)]) if proper else math.nan  # of two zeros, either is right
     if all(isinstance(one, int | Decimal) for one in there):
         return fitted(pick(_exact(there)), call.result)
     return pick(there)
@@ -171,7 +172,7 @@ def _to_odd(x: Fraction) -> int:
 
 
 def rounding(call: Call, x: Any, mode: str, unit: Fraction) -> Any:
-    """A number rounded to a multiple of `unit`. A float is scaled before, so that near the middle it may go either way."""
+    """A number rounded to a multiple of `unit`. A float is scaled first, so near the middle it may go either way."""
     if not t.is_floating(call.result):
         made = fitted(_MODES[mode](Fraction(x) / unit) * unit, call.result)
         full = t.is_decimal(call.result) and abs(made) * 10**call.result.scale >= 10**36  # 38 digits leave no room
@@ -212,14 +213,14 @@ def _float_power(a: float, b: float) -> float:
         return math.pow(a, b)
     except OverflowError:
         return -math.inf if a < 0 and b % 2 == 1 else math.inf
-    except ValueError:  # of zero by a negative number, and a root of a negative one
+    except ValueError:  # zero to a negative power, or a root of a negative number
         if a:
             return math.nan
         return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
 
 
 def _real(function: Callable[..., float]) -> Callable[..., Any]:
-    """A function of real numbers; what is not defined is no number, as for floats it is."""
+    """The reference of a function of real numbers; it is NaN where the function is not defined."""
 
     def reference(call: Call, *values: Any) -> Any:
         numbers = floats(call, values)

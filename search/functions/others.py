@@ -66,7 +66,7 @@ def _one_type(random: Random) -> pa.DataType:
 def _choices(
     count: int, mixed: Sequence[Sequence[Any]] = (NUMBERS,), nested: bool = True
 ) -> Callable[[Random], list[Any]]:
-    """Types of values of which one is chosen."""
+    """A function that draws types of values of which one is chosen."""
 
     def drawn(random: Random) -> list[Any]:
         if random.random() < 0.4:
@@ -161,7 +161,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _placed(call: Call, one: Any) -> Any:
-    """The first place of a value in the set. One type may not hold all values of the other: that may be refused."""
+    """The first place of a value in the set. It may be refused where one type does not hold all values of the other."""
     found = _place(call, one)
     return OrRefused(found) if call.said[2] else found
 
@@ -254,7 +254,8 @@ def _target(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
 
 
 def _cast(call: Call, one: Any) -> Any:
-    """The same value, or refused; a float is rounded to the nearest, as is a decimal that becomes one."""
+    """The value cast to another type. Raises `Refused` where it is not exact; a float is rounded to the nearest, as is a
+    decimal that becomes a float."""
     kind, target = call.kinds[0], call.said
     if kind == target:
         return one
@@ -306,7 +307,7 @@ def _read_float(one: str, target: pa.DataType) -> float:
 
 
 def _near_float(one: float | Decimal, target: pa.DataType) -> float:
-    """The nearest float of a number: not infinite where that is not, nor zero."""
+    """The nearest float of a number. Raises `Refused` where only the float is infinite, or only the float is zero."""
     made = to_float(float(one), target)
     if (made == 0) != (one == 0) or (abs(made) == float("inf") and abs(one) != float("inf")):
         raise Refused("no float is near it")

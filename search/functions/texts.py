@@ -20,7 +20,8 @@ _SPACES = "".join(map(chr, range(9, 14))) + " "
 
 
 def _simple(change: Callable[[str], str]) -> Callable[[str], str]:
-    """A mapping of single characters. What Python makes several of stays one: cases have simple mappings."""
+    """A mapping of single characters. A character that Python maps to several stays one: Arrow has simple mappings
+    only."""
 
     def mapped(one: str) -> str:
         made = change(one)
@@ -172,7 +173,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _both(function: Callable[[Any, Any, Call], Any]) -> Callable[..., Any]:
-    """A function of a value and of a pattern, in bytes."""
+    """The reference of a function of a value and a pattern, both as bytes."""
     return lambda call, value: function(_bytes(value), _bytes(call.said), call)
 
 

@@ -30,13 +30,13 @@ from search.functions.draws import value as any_value
 
 _EPOCH = datetime(1970, 1, 1)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""The seconds since 1970 that Python's calendar has."""
+"""First and last second since 1970 in Python's calendar."""
 RULES_END = 2_145_916_799
-"""The last second of 2037: Arrow has the clocks of time zones up to there."""
+"""The last second of 2037: Arrow knows the clocks of time zones up to there."""
 
 
 class Wall(NamedTuple):
-    """A time on the wall: days since 1970, the unit of its clock, and how many of these since midnight."""
+    """A time on the wall: days since 1970, units of its clock per second, and the number of these units since midnight."""
 
     days: int
     per: int
@@ -44,7 +44,7 @@ class Wall(NamedTuple):
 
     @property
     def date(self) -> date:
-        """Its date."""
+        """Calendar date of this time."""
         return date.fromordinal(self.days + 719_163)
 
 
@@ -99,7 +99,8 @@ def _day_of_week(one: date, call: Call) -> int:
 
 
 def _us_year(one: date) -> tuple[int, int]:
-    """Year and week of the American epidemiological calendar: weeks from Sunday, the first has four days of its year."""
+    """Year and week of the American epidemiological calendar: a week begins on Sunday, and the first one has at least four
+    days of its year."""
     sunday = one.toordinal() - one.isoweekday() % 7
     year = date.fromordinal(max(1, sunday + 3)).year
     first = date(year, 1, 4).toordinal()
@@ -120,7 +121,7 @@ def _leap(one: date) -> bool:
 
 
 def _between(unit: Fraction) -> Callable[..., Any]:
-    """How often a clock passes a whole unit on its way from one time to the other."""
+    """Number of whole units that a clock passes on its way from one time to the other."""
 
     def reference(call: Call, a: int, b: int) -> int:
         def count(kind: pa.DataType, value: int) -> int:
@@ -252,7 +253,7 @@ def _dst(call: Call, value: int) -> bool:
 
 
 def _shifted(sign: int) -> Callable[..., Any]:
-    """Times and durations, in the finer unit of both."""
+    """Sum or difference of times and durations, in the finer unit of both."""
 
     def reference(call: Call, a: int, b: int) -> int:
         found = []
@@ -367,7 +368,7 @@ _SAME_UNIT = [*NAIVE, *(pa.timestamp(unit, "Europe/Berlin") for unit in UNITS)]
 
 
 def _pair(random: Random) -> list[pa.DataType]:
-    """Two types that one is taken from the other of: of one kind, in any units."""
+    """Two types for a difference: of one kind, in any units."""
     family = random.choice([NAIVE, DURATIONS, TIMES, DATES, [pa.timestamp(unit, "Europe/Berlin") for unit in UNITS]])
     return [random.choice(family), random.choice(family)]
 

@@ -1,1 +1,1 @@
-"""Bugs to be planted, by subject: each must be found by a search, and nothing may be found without it (`table`)."""
+"""Bugs to be planted, by subject: a search must find each of them, and must find nothing without it (`table`)."""

@@ -1,4 +1,4 @@
-"""Bugs of programs that change to be planted: what a start compares, and how objects of older classes are read."""
+"""Bugs to be planted in programs that change: in what a start compares, and in how objects of older classes are read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _everywhere(name: str, other: Any, *modules: Any) -> Patches:
 
 
 def _as_pickle_reads_them() -> Patches:
-    """Objects are read as their classes describe them today."""
+    """Bug: objects are read as their classes describe them today."""
     return _everywhere("renewal", lambda shape: None, valueclasses, valuepickling, logs)
 
 
 def _without_defaults() -> Patches:
-    """A field that is new is not given its default."""
+    """Bug: a field that is new does not receive its default."""
 
     def make(renewed: Any) -> Any:
         def kept(self: Renewal, held: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _without_defaults() -> Patches:
 
 
 def _another_name() -> Patches:
-    """A field that is gone and one that is new are not one field under another name."""
+    """Bug: a field that is gone and one that is new do not count as one field under another name."""
 
     def added(old: Any, now: Any, unknown: bool) -> list[str]:
         return [name for name in now.fields if name not in old.fields]
@@ -53,17 +53,17 @@ def _another_name() -> Patches:
 
 
 def _any_kind() -> Patches:
-    """An operator goes on with what another kind of operator had."""
+    """Bug: an operator goes on with the state of another kind of operator."""
     return _everywhere("continues", lambda record, node: True, compat, restore, fitting)
 
 
 def _any_type() -> Patches:
-    """State that is declared as another type is read as that."""
+    """Bug: state that is declared as another type is read as that."""
     return _everywhere("takes", lambda old, encoding, classes, new: True, compat, restoring, operator_state)
 
 
 def _by_number() -> Patches:
-    """Records in flight go to the input of the number that they were on their way to."""
+    """Bug: records in flight go to the input with the number that they were on their way to."""
 
     def goes_to(source: str, tag: str | None, port: int, node: Any, node_of: Any) -> int | None:
         back = isinstance(node.operator, Head) and port != 0
@@ -73,7 +73,7 @@ def _by_number() -> Patches:
 
 
 def _no_timers() -> Patches:
-    """Timers are not looked at before workers have them."""
+    """Bug: timers are not compared before workers have them."""
 
     def nothing(*args: Any) -> Iterator[str]:
         return iter(())
@@ -82,7 +82,7 @@ def _no_timers() -> Patches:
 
 
 def _unknown_records() -> Patches:
-    """A manifest does not say over which edges records were on their way."""
+    """Bug: a manifest does not hold the edges over which records were on their way."""
     return [method(WorkerCheckpoints, "_note", lambda note: lambda self, pending, log, frame: None)]
 
 

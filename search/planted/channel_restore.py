@@ -1,4 +1,4 @@
-"""Bugs to be planted of workers that take a lost one's place and lack what it knew, or have that in another order."""
+"""Bugs to be planted in replacements of lost workers: they lack what the lost worker knew, or have it in another order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.task.subtask.chain import Chain
 
 
 def _enumerator_forgets() -> Patches:
-    """Where the enumerator is, a worker that takes a lost one's place has from the checkpoint only."""
+    """Bug: a replacement takes the enumerator's place in its input from the checkpoint alone."""
 
     def make(look: Any) -> Any:
         def forgetful(self: SourceTask) -> None:
@@ -36,12 +36,12 @@ def _enumerator_forgets() -> Patches:
 
 
 def _opened_anew() -> Patches:
-    """What functions and sources ask when they are opened, a worker that takes a lost one's place asks anew."""
+    """Bug: what functions and sources request when they are opened, a replacement requests anew."""
     return [method(Slice, "open", lambda opened: lambda self, before=None: opened(self))]
 
 
 def _in_any_order() -> Patches:
-    """Values of state go on as they are behind a cut, and come back otherwise."""
+    """Bug: values of state stay as they are after a cut, and come back in another form."""
 
     def make(table: Any) -> Any:
         def careless(self: LayeredBackend, *said: Any, **options: Any) -> Any:
@@ -54,7 +54,7 @@ def _in_any_order() -> Patches:
 
 
 def _no_cut_of_state() -> Patches:
-    """Where a cut is done again, values of state go on as they are."""
+    """Bug: where a cut is replayed, values of state stay as they are."""
 
     def cut_again(self: Chain, cut: Any) -> None:
         for operator in self.operators:
@@ -64,12 +64,12 @@ def _no_cut_of_state() -> Patches:
 
 
 def _impatient() -> Patches:
-    """A reader that has nothing a few times is taken for one that gives something else."""
+    """Bug: a reader that gives nothing a few times counts as one that gives something else."""
     return [mock.patch.object(recorded_answers, "_EMPTY", 4)]
 
 
 def replaced(run: Run) -> Run:
-    """The run, with such operators and sources, whose workers are lost and replaced."""
+    """The run, with operators and sources that remember, whose workers are lost and replaced."""
     flow = remembering(random.Random(f"tailrace planted memory {run.seed}"), run.flow)
     return replacing_run(replace(run, flow=flow))
 
@@ -83,7 +83,7 @@ def _pauses(run: Run) -> Any:
 
 
 def _alone(*kinds: Kind) -> Callable[[Run], Run]:
-    """Runs with nothing but such operators, for more records."""
+    """A function that makes runs of these operators only, for more records."""
 
     def shape(run: Run) -> Run:
         source = Events(90, 90, splits=2, pace=300, timed=False)

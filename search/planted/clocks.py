@@ -1,4 +1,4 @@
-"""Bugs of clocks to be planted: somebody waits by a wall clock, which another one sets."""
+"""Bugs to be planted in clocks: a process waits by a wall clock, which a fault sets."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tailrace.testing.world import Driver
 
 
 def _by_its_own_machine() -> Patches:
-    """A worker does not take over the clock of its driver."""
+    """Bug: a worker does not take over the clock of its driver."""
     return [method(JobClock, "follow", lambda follow: lambda self, now: None)]
 
 
 def _by_the_wall() -> Patches:
-    """What a job goes by is the wall clock of its driver, also later."""
+    """Bug: a job goes by the wall clock of its driver throughout."""
     return [method(JobClock, "__init__", lambda init: lambda self, wall, steady: init(self, wall, wall))]
 
 
 def _coordinator_by_the_wall() -> Patches:
-    """A coordinator measures by the wall clock how long others take."""
+    """Bug: a coordinator measures by the wall clock how long workers take."""
     return [method(Driver, "now", lambda now: lambda self: self.clocks.wall())]
 
 
 def _set_while_workers_come_and_go(made: Scenario) -> Scenario:
-    """Clocks of workers are set, and the workers are lost behind that."""
+    """A scenario in which clocks of workers are set, and the workers are lost after that."""
     rng, faults = random.Random(f"tailrace clocks {made.seed}"), []
     for turn in (20, 100, 300):
         which, hours = rng.randint(0, 2), rng.choice([-5, 3]) * HOURS

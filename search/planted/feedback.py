@@ -1,4 +1,4 @@
-"""Bugs to be planted in what a checkpoint holds of feedback, and what is restored of it."""
+"""Bugs to be planted in the feedback that a checkpoint holds, and in its restore."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tailrace.testing.faults import Fault
 MS = 1_000
 
 
-# What brings them to light sooner.
+# Scenarios that show the bugs sooner.
 
 
 def deaths(made: Scenario) -> Scenario:
-    """Checkpoints follow each other closely and overlap, and workers die soon after one was committed."""
+    """A scenario in which checkpoints follow each other closely and overlap, and workers die soon after a commit."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
     faults = [Fault(4 * number, "kill", number, after=f"commit {number} done") for number in range(2, 14)]
     return replace(
@@ -38,12 +38,13 @@ def deaths(made: Scenario) -> Scenario:
 
 
 def _overlaps(made: Scenario) -> Scenario:
-    """The same, where markers take longer to go round than the next checkpoint to begin."""
+    """The scenario of `deaths`, where markers take longer to go round than the next checkpoint to begin."""
     return replace(deaths(made), network="slow", rate=3_000)
 
 
 def _crowds(made: Scenario) -> Scenario:
-    """The same, where much is on its way when they die, and the next checkpoint does not wait for it."""
+    """The scenario of `deaths`, where much is on its way when workers die, and the next checkpoint does not wait for
+    it."""
     made = deaths(made)
     assert made.checkpoints is not None
     return replace(made, rate=None, parallelism=2, checkpoints=replace(made.checkpoints, interval=100))
@@ -84,7 +85,7 @@ def _one_marker_for_all_logs() -> Patches:
 
 
 def _cut_without(self: FeedbackQueue, cut: Any, checkpoint: int, left_out: Any) -> None:
-    """A cut as if these items were not in the queue."""
+    """Makes a cut as if these items were not in the queue."""
     self.seal()
     ready, self._ready = self._ready, deque(item for item in self._ready if item not in left_out)
     try:
@@ -101,7 +102,7 @@ def _log_without_the_unread() -> Patches:
 
 
 def _restored_and_forgotten() -> Patches:
-    """What a checkpoint brought back and is still unread is not in the next one."""
+    """Bug: feedback that a checkpoint brought back and that is still unread is not in the next checkpoint."""
     old: dict[int, list[Any]] = {}
 
     def make_restored(restored: Any) -> Any:
@@ -122,7 +123,7 @@ def _not_restored() -> Patches:
 
 
 def _barrier_before_the_newest() -> Patches:
-    """The marker of a checkpoint comes to the head before the records that the tail had appended last."""
+    """Bug: the marker of a checkpoint comes to the head before the records that the tail appended last."""
 
     def make(barrier: Any) -> Any:
         def overtaking(self: FeedbackQueue, checkpoint: int) -> None:

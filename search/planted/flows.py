@@ -1,4 +1,4 @@
-"""Bugs that random dataflows find, where no golden program has the shape that shows them."""
+"""Bugs to be planted that random dataflows find: no golden program has the shape that shows them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tailrace.testing.faults import Fault
 
 
 def _deaths_at_the_end(made: Scenario) -> Scenario:
-    """Checkpoints follow each other closely, and a worker dies when a loop has ended: the newest checkpoint may be of when
-    functions had been called to finish for the last time."""
+    """A scenario in which checkpoints follow each other closely, and a worker dies when a loop has ended: the newest
+    checkpoint may come from the time after the last calls of `finish`."""
     settings = CheckpointSettings(interval=MS // 2, tolerated_failures=10_000, max_concurrent=3, keep=1)
     faults = (Fault(made.seed % 24, "kill", made.seed, after="ended a loop"),)
     return replace(
@@ -39,15 +39,15 @@ def _in_loops(run: Run) -> Iterator[str]:
 
 
 def _with_a_hoard(run: Run) -> Run:
-    """A small loop that keeps what comes until it is called to finish, several times, and counts how often that is. It is
-    restored as it was: calls are not counted at another parallelism."""
+    """The run with a small loop that keeps its records until it is called to finish, several times, and counts these
+    calls. It is restored at one parallelism: at another one the calls would not be counted."""
     numbers = Events(8, 8, pace=run.flow.source.pace)
     flow = Flow(numbers, run.flow.table, (Loop(1, 0, (Do("hoard", 2, "rebalance"),), laps=4),))
     return replace(run, flow=flow, phases=(Phase(run.phases[0].parallelism),), disk=False)
 
 
 def _finish_forgotten() -> Patches:
-    """How often functions were called to finish before a checkpoint is not known behind it."""
+    """Bug: the number of calls of `finish` before a checkpoint is unknown after a restore."""
 
     def make(restored: Any) -> Any:
         def forgetful(self: Restorer, task: Any, operator: Any, rested: int, *rest: Any) -> None:
@@ -59,7 +59,7 @@ def _finish_forgotten() -> Patches:
 
 
 def _comes_later(run: Run) -> bool:
-    """A stream enters the body of a loop in a later run only."""
+    """True where a stream enters the body of a loop in a later run only."""
     return len(run.phases) > 1 and any(
         isinstance(step, Do) and step.kind == "more" and step.phases and 0 not in step.phases
         for loop in run.flow.loops()
@@ -68,7 +68,7 @@ def _comes_later(run: Run) -> bool:
 
 
 def _fed_by_inputs_alone() -> Patches:
-    """What comes back to a head is not counted among what feeds it."""
+    """Bug: feedback to a head does not count as its input."""
 
     def make(_: Any) -> Any:
         return lambda self, node: [edge.source for edge in self.plan.graph.node(node).inputs]
@@ -77,8 +77,8 @@ def _fed_by_inputs_alone() -> Patches:
 
 
 def _at_another_size(run: Run, feedback: Any) -> Run:
-    """All that comes back does so in one way, and while some of it does the job is left alone, to go on at another
-    parallelism."""
+    """The run with one kind of feedback in all loops. While some of it is on its way the job is left alone, to go on at
+    another parallelism."""
 
     def fed(step: Step) -> tuple[Step, ...]:
         changed_way = {"feedback": feedback, "separate": True, "parallelism": None, "combine": False, "astray": False}
@@ -98,12 +98,12 @@ def _comes_and_goes(run: Run) -> bool:
 
 
 def _often(made: Scenario) -> Scenario:
-    """Checkpoints follow each other closely."""
+    """A scenario in which checkpoints follow each other closely."""
     return replace(made, checkpoints=CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1), faults=())
 
 
 def _copies_dealt_out() -> Patches:
-    """At another parallelism a copy of what was fed back to all goes to one subtask, as if it were no copy."""
+    """Bug: at another parallelism a copy of feedback that was broadcast goes to one subtask, as if it were no copy."""
 
     def mine(self: Redistribution, subtask: int, parallelism: int, frame: Any) -> Any:
         if self._copies:
@@ -115,12 +115,12 @@ def _copies_dealt_out() -> Patches:
 
 
 def _copies_taken_from_one() -> Patches:
-    """At another parallelism the copies of one old subtask are taken for those of all, though others had read some."""
+    """Bug: at another parallelism the copies of one old subtask count for all subtasks, though some had read theirs."""
     return [method(Redistribution, "check", lambda _: lambda self: None)]
 
 
 def _functions_not_asked() -> Patches:
-    """At another parallelism what was fed back by the user's function is dealt out by number."""
+    """Bug: at another parallelism feedback that the user's function partitioned is dealt out by number."""
 
     def make(init: Any) -> Any:
         def plain(self: Redistribution, edges: Any, *rest: Any, **more: Any) -> None:
@@ -132,7 +132,7 @@ def _functions_not_asked() -> Patches:
 
 
 def _merged_astray(run: Run) -> Run:
-    """What waits in loops is merged, and gets another key."""
+    """The run where records that wait in loops are merged, and receive another key."""
 
     def astray(step: Step) -> tuple[Step, ...]:
         if not isinstance(step, Loop):
@@ -144,13 +144,13 @@ def _merged_astray(run: Run) -> Run:
 
 
 def _nothing_in_rounds(run: Run) -> bool:
-    """Loops, none of them in rounds, and no windows: what is merged has one of several times."""
+    """True for a run with loops, none of them in rounds, and without windows: a merged record has one of several times."""
     kinds = {step.kind for step in run.flow.operators()}
     return _loops_only(run) and not kinds & set(WINDOWS)
 
 
 def _keys_not_checked() -> Patches:
-    """What was merged may have another key than its parts."""
+    """Bug: a merged record may have another key than its parts."""
     return [method(Combined, "_check_keys", lambda _: lambda self, merged: None)]
 
 
@@ -159,18 +159,19 @@ def _at_the_end_in_loops(run: Run) -> bool:
 
 
 def _the_end_is_too_late() -> Patches:
-    """A timer at the very end of time is due when its loop is over."""
+    """Bug: a timer at the very end of time is due when its loop is over."""
     return [mock.patch("tailrace.task.operators.context.LAST_TIME", MAX_TIME)]
 
 
 def _keyed_by_a_list_in_columns(run: Run) -> bool:
-    """State in columns by a list of one column, and more than one place for it behind a restore."""
+    """True for a run with state in columns by a list of one column, and with more than one phase."""
     columns = ("running in columns", "windows of columns")
     return any(step.kind in columns and not step.number % 2 for step in run.flow.operators()) and len(run.phases) > 1
 
 
 def _bare_values_for_keys() -> Patches:
-    """In columns state is kept by the value in a list of one column, though records are sent by a tuple with it."""
+    """Bug: in columns, state is kept by the bare value for a list of one column, while records are sent by a tuple of
+    it."""
 
     def make(of: Any) -> Any:
         def made(*args: Any) -> GroupedBatch:
@@ -188,13 +189,13 @@ def _with_windows(run: Run) -> bool:
 
 
 def _falls_silent(run: Run) -> Run:
-    """The splits of its source always have something."""
+    """The run where the splits of the source always have records."""
     source = replace(run.flow.source, falls_silent=True, timed=True, pace=0, silence=0)
     return replace(run, flow=replace(run.flow, source=source))
 
 
 def _busy_is_silent() -> Patches:
-    """The silence of a split begins with its last record, whatever its task did since then."""
+    """Bug: the silence of a split begins with its last record, though its task was busy since then."""
 
     def make(heard: Any) -> Any:
         def since_then(self: TimestampsTask, split: int) -> None:
@@ -215,12 +216,12 @@ def _with(kind: str) -> Callable[[Run], bool]:
 
 
 def _timers_to_the_nearest() -> Patches:
-    """The time of a timer is rounded to the nearest microsecond: it may fire before that."""
+    """Bug: the time of a timer is rounded to the nearest microsecond: the timer may fire before its time."""
     return [mock.patch("tailrace.task.operators.context.ceil_micros", micros)]
 
 
 def _timers_see_what_lets_them_fire() -> Patches:
-    """While timers fire, the watermark is that which has let them fire, ahead of most of them."""
+    """Bug: while timers fire, the watermark is the one that lets them fire, ahead of most of them."""
 
     def make(advance: Any) -> Any:
         def ahead(self: TimedTask, time: int, limit: int) -> Any:

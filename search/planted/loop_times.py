@@ -1,4 +1,4 @@
-"""Bugs to be planted in event time in loops: what holds it back, and how far it goes when it is let go."""
+"""Bugs to be planted in event time in loops: what holds it back, and how far it goes when it is released."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tailrace.testing.faults import Fault
 MS = 1_000
 
 
-# What brings them to light sooner.
+# Scenarios that show the bugs sooner.
 
 
 def _uneven(made: Scenario) -> Scenario:
-    """Some links are slow, and nothing else befalls the job."""
+    """A scenario in which some links are slow, without any fault."""
     return replace(
         made,
         network="uneven",
@@ -41,17 +41,18 @@ def _uneven(made: Scenario) -> Scenario:
 
 
 def _waves(made: Scenario) -> Scenario:
-    """Waves at any time, while the input takes its time."""
+    """A scenario in which waves begin at any time, while the input is slow."""
     return replace(made, eager=True, checkpoints=None, restarts=("fixed", 0), faults=(), rate=3_000)
 
 
 def _left_alone(made: Scenario) -> Scenario:
-    """Nothing happens in the silence of the input."""
+    """A scenario in which nothing happens in the silence of the input."""
     return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", eager=False)
 
 
 def _between_two_heads(made: Scenario) -> Scenario:
-    """One worker is slow when event time comes to its end, a checkpoint is taken meanwhile, and the job goes on from it."""
+    """A scenario in which one worker is slow when event time comes to its end, a checkpoint is taken meanwhile, and the
+    job goes on from it."""
     settings = CheckpointSettings(interval=None, tolerated_failures=10_000, max_concurrent=3, keep=1)
     faults = (
         Fault(0, "freeze", which=1, duration=1 * MS, after="Advance"),
@@ -78,14 +79,15 @@ def _time_leaves_at_once() -> Patches:
 
 
 def _not_what_is_moving() -> Patches:
-    """Event time comes to its end as soon as no record is left, wherever it is by then."""
+    """Bug: event time comes to its end as soon as no record is left, wherever the event time is by then."""
     held = mock.patch("tailrace.coordinator.loops.loops._held_back", lambda facts: False)
     counted = [mock.patch(f"tailrace.task.{room}.COUNTED", ()) for room in ("outbox", "gate")]
     return [*facts_without("moving"), held, *counted]
 
 
 def _entries_alone_advance() -> Patches:
-    """Whether event time has come to its end is asked of the entries only, and not of heads inside that were told, too."""
+    """Bug: only entries, not the heads inside that were notified too, count in the check that event time has come to its
+    end."""
 
     def make(start: Any) -> Any:
         def started(self: TaskLoop, wave: int) -> None:
@@ -99,7 +101,7 @@ def _entries_alone_advance() -> Patches:
 
 
 def _time_in_spite_of_records() -> Patches:
-    """What was in the channels holds no event time back."""
+    """Bug: records in the channels hold no event time back."""
     return [mock.patch("tailrace.task.slice.nests._of_scopes", _without_content(nests._of_scopes))]
 
 
@@ -108,7 +110,7 @@ def _without_content(of_scopes: Any) -> Any:
 
 
 def _time_in_spite_of_inner_loops() -> Patches:
-    """What is in a loop inside holds no event time of the outer one back."""
+    """Bug: records in an inner loop hold no event time of the outer loop back."""
 
     def make(init: Any) -> Any:
         def alone(self: TaskLoop, plan: Any, nest: Any, vertex: int, *rest: Any) -> None:
@@ -124,7 +126,7 @@ def _time_in_spite_of_inner_loops() -> Patches:
 
 
 def _released_by_entries() -> Patches:
-    """Event time leaves a loop as far as it has come at the entries, wherever the tasks further in are by then."""
+    """Bug: event time leaves a loop as far as it has come at the entries, wherever the tasks further in are by then."""
 
     def make(start: Any) -> Any:
         def started(self: TaskLoop, wave: int) -> None:
@@ -138,7 +140,7 @@ def _released_by_entries() -> Patches:
 
 
 def _one_level_at_a_time() -> Patches:
-    """A wave that has let event time go is not followed by another one that lets it go farther."""
+    """Bug: after a wave that has released event time, no further wave releases it farther."""
 
     def make(decided: Any) -> Any:
         def last(self: _Nest, facts: list[Any], now: int) -> Any:
@@ -152,12 +154,12 @@ def _one_level_at_a_time() -> Patches:
 
 
 def _ended_input_holds_time() -> Patches:
-    """A head whose regular input has ended stays where event time was then, whatever the others have."""
+    """Bug: a head whose regular input has ended keeps the event time that it had then, whatever the other entries have."""
     return [method(TaskLoop, "_go_with", lambda _: lambda self, time: False)]
 
 
 def _decides_before_heads_have_gone() -> Patches:
-    """Times that were assigned in the loop while a wave began do not hold the end of event time up."""
+    """Bug: times that were assigned in the loop while a wave began do not delay the end of event time."""
     return [method(_Nest, "_have_gone", lambda _: lambda self, facts: True)]
 
 

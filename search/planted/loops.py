@@ -1,4 +1,4 @@
-"""Bugs of loops to be planted: in how the end is found, in rounds, and in whose turn it is."""
+"""Bugs to be planted in loops: in how the end is found, in rounds, and in the order of turns."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tailrace.testing.faults import Fault
 MS = 1_000
 
 
-# What brings them to light sooner.
+# Scenarios that show the bugs sooner.
 
 
 def _delays(made: Scenario) -> Scenario:
-    """Waves begin at any time, and links are slow now and then, some of them near the end."""
+    """A scenario in which waves begin at any time, and links are slow now and then, some of them near the end."""
     faults = [
         Fault(turn, "delay", turn // 5 + i, duration=(1 + i) * MS) for turn in range(20, 900, 40) for i in range(2)
     ]
@@ -48,19 +48,20 @@ def _delays(made: Scenario) -> Scenario:
 
 
 def _gives_up_soon(made: Scenario) -> Scenario:
-    """What never ends shows soon; nothing disturbs it."""
+    """A scenario without faults that soon counts as one that never ends."""
     return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", max_turns=12_000)
 
 
 def given_up(made: Scenario) -> Scenario:
-    """One worker, which has a step to do at any time: there are three checkpoints under way, and most are given up."""
+    """A scenario of one worker that has a step to do at any time: three checkpoints are under way, and most are given
+    up."""
     settings = CheckpointSettings(interval=1 * MS, timeout=8 * MS, max_concurrent=3, tolerated_failures=10_000, keep=1)
     quiet = replace(made, faults=(), restarts=("fixed", 0), eager=False, window=None, small=None, chunk=None)
     return replace(quiet, checkpoints=settings, network="uneven", parallelism=1, rate=None, patience=20_000)
 
 
 def _one_lags(made: Scenario) -> Scenario:
-    """Several checkpoints are under way, snapshots take one worker long, and workers die."""
+    """A scenario in which several checkpoints are under way, snapshots take one worker long, and workers die."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=4, keep=1)
     faults = [
         Fault(7 * number % 60, "kill", number, after=f"commit {number} done") for number in (2 + made.seed % 3, 8)
@@ -78,7 +79,7 @@ def _one_lags(made: Scenario) -> Scenario:
 
 
 def _cuts_in_a_row(made: Scenario) -> Scenario:
-    """Checkpoints are asked for faster than they can be encoded."""
+    """A scenario in which checkpoints are requested faster than they can be encoded."""
     settings = CheckpointSettings(interval=200, tolerated_failures=10_000, max_concurrent=3, keep=1)
     return replace(
         made, network="in small steps", parallelism=1, rate=None, checkpoints=settings, faults=(), max_turns=40_000
@@ -86,12 +87,13 @@ def _cuts_in_a_row(made: Scenario) -> Scenario:
 
 
 def _in_debug(made: Scenario) -> Scenario:
-    """Tasks are checked at every turn: what would only be a job that never ends is seen at once."""
+    """A scenario in which tasks are checked at every turn: a fault that would only keep a job from ending shows at
+    once."""
     return replace(made, debug=True)
 
 
 def _narrow(made: Scenario) -> Scenario:
-    """Channels have little room, so that tasks wait for credit all the time."""
+    """A scenario in which channels have little room, so that tasks wait for credit all the time."""
     return replace(made, window=256, rate=None, debug=True)
 
 
@@ -136,7 +138,7 @@ def _first_marker_completes_a_wave() -> Patches:
 
 
 def facts_without(what: str, inner_only: bool = False) -> Patches:
-    """Workers report as if something were not so."""
+    """Patches under which workers report facts without the field `what`."""
 
     def make(facts: Any) -> Any:
         def partial(self: WorkerNests, here: Any) -> Any:
@@ -170,7 +172,7 @@ def _not_the_channels() -> Patches:
 
 
 def _nothing_is_forgotten() -> Patches:
-    """What an attempt has found is believed in the next one."""
+    """Bug: the facts that an attempt has found count in the next one."""
 
     def make(begin: Any) -> Any:
         return lambda self: None if self._nests else begin(self)
@@ -178,11 +180,11 @@ def _nothing_is_forgotten() -> Patches:
     return [method(Nests, "begin", make)]
 
 
-# Rounds, and whose turn it is.
+# Rounds, and the order of turns.
 
 
 def _rounds_wait_for_all() -> Patches:
-    """A worker whose tasks have all finished says nothing of rounds."""
+    """Bug: a worker whose tasks have all finished reports nothing of rounds."""
 
     def make(round: Any) -> Any:
         def silent(self: WorkerNests, here: Any) -> Any:
@@ -194,7 +196,7 @@ def _rounds_wait_for_all() -> Patches:
 
 
 def _cuts_come_first() -> Patches:
-    """A task that is told to cut does so before anything else, however often."""
+    """Bug: a task that receives the order to cut does so before anything else, however often."""
 
     def make(step: Any) -> Any:
         def cutting(self: Task, now: int, budget: int) -> Any:
@@ -209,18 +211,18 @@ def _cuts_come_first() -> Patches:
 
 
 def _commands_overtake_cuts() -> Patches:
-    """What is said to a loop is done at once, whichever cuts were asked for before it."""
+    """Bug: a loop carries out commands at once, whichever cuts were requested before them."""
     return [method(TaskLoop, "has_work", lambda _: lambda self, asked: bool(self.commands))]
 
 
 def _only_heads_end_rounds() -> Patches:
-    """What no head feeds hears nothing of the end of a round."""
+    """Bug: tasks that no head feeds do not receive the end of a round."""
     due = vars(TaskLoop)["round_due"].fget
     return [mock.patch.object(TaskLoop, "round_due", property(lambda self: self.head is not None and due(self)))]
 
 
 def _asleep_beside_feedback() -> Patches:
-    """Nobody wakes the head of a loop when its tail has fed something back."""
+    """Bug: the head of a loop sleeps on when its tail has fed something back."""
 
     def make(real: Any) -> Any:
         def forgetful(self: Slice, *given: Any) -> None:
@@ -233,7 +235,7 @@ def _asleep_beside_feedback() -> Patches:
 
 
 def _asleep_with_credit() -> Patches:
-    """A task that waits for credit sleeps on when it comes."""
+    """Bug: a task that waits for credit sleeps on when it comes."""
 
     def make(real: Any) -> Any:
         def forgetful(self: Task, *given: Any) -> None:
@@ -247,7 +249,7 @@ def _asleep_with_credit() -> Patches:
 
 
 def _silent_between_cuts() -> Patches:
-    """A worker says what has come to rest when it has nothing else to do, and not when a checkpoint is over as well."""
+    """Bug: a worker reports what has come to rest only when it has nothing else to do, not when a checkpoint is over."""
     return [method(Attempt, "between_cuts", lambda _: lambda self: [])]
 
 

@@ -1,4 +1,4 @@
-"""Bugs of workers that are lost at once, and replaced together, to be planted."""
+"""Bugs to be planted in workers that are lost at once, and replaced together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tailrace.task.failover.takeover import Resumed
 
 
 def _not_told_on() -> Patches:
-    """What a worker knows of others it keeps to itself."""
+    """Bug: a worker does not pass on what it knows of other workers."""
     return [method(Copy, "told_on", lambda told_on: lambda self, origin, party, depth: None)]
 
 
 def _sent_before_it_is_let_in() -> Patches:
-    """Who is replaced begins before those that are replaced with it can hear."""
+    """Bug: a replacement begins before the workers that are replaced with it can receive."""
 
     def make(connected: Any) -> Any:
         def hasty(self: Resumed) -> Any:

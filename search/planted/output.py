@@ -1,5 +1,5 @@
-"""Bugs of output to be planted: what is published of which checkpoint, who may forget that it was, and what may go. They
-show where a job is started again, from one checkpoint or another, and readers have taken away what was visible."""
+"""Bugs to be planted in output: what is published of which checkpoint, what may be forgotten, and what may be deleted.
+They show where a job is started again, from one checkpoint or another, and readers have taken away the visible output."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MS = 1_000
 
 
 def _started_again(made: Scenario) -> Scenario:
-    """Several checkpoints are kept and under way, what they have is published late, and the job is started again from some
-    of its moments."""
+    """A scenario in which several checkpoints are kept and under way, their output is published late, and the job is
+    started again from some of its moments."""
     settings = CheckpointSettings(
         interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=(1, 3, 5)[made.seed % 3]
     )
@@ -55,7 +55,7 @@ def _started_again(made: Scenario) -> Scenario:
 
 
 def _marks_fail(made: Scenario) -> Scenario:
-    """The same, and every second time something cannot be marked as published."""
+    """The scenario of `_started_again`, where every second mark of a publication fails."""
     made = _started_again(made)
     assert made.checkpoints is not None
     faults = (Fault(1, "storage", duration=100_000, chance=0.5, only=".published"),)
@@ -63,7 +63,7 @@ def _marks_fail(made: Scenario) -> Scenario:
 
 
 def _deletes_fail(made: Scenario) -> Scenario:
-    """The same, and most of what is to be deleted stays."""
+    """The scenario of `_started_again`, where most files that are to be deleted stay."""
     made = _started_again(made)
     assert made.checkpoints is not None
     faults = (Fault(1, "storage", duration=100_000, chance=0.7, only="delete "),)
@@ -77,7 +77,8 @@ TUNES = {
 
 
 def _settled_by_number() -> Patches:
-    """What is settled goes by the number of an unmarked manifest, not by the oldest output that it carries along."""
+    """Bug: what sinks may forget follows from the number of an unmarked manifest, not from the oldest output that it
+    carries along."""
 
     def settled(self: PublishedMarks, number: int) -> int:
         return min([number, *(entry.checkpoint - 1 for entry in self._unmarked())])
@@ -86,7 +87,7 @@ def _settled_by_number() -> Patches:
 
 
 def _given_up_unmarked() -> Patches:
-    """A manifest that is not kept any more counts as deleted, marked or not."""
+    """Bug: a manifest that is not kept any more counts as deleted, marked or not."""
 
     def surplus(self: Checkpoints, unmarked: Collection[str]) -> list[str]:
         while len(self._kept) > self.settings.keep:
@@ -97,19 +98,20 @@ def _given_up_unmarked() -> Patches:
 
 
 def _only_the_origin_is_marked() -> Patches:
-    """Checkpoints before the one to start from, of its run, are not marked with it, and nobody waits for that."""
+    """Bug: checkpoints before the one to start from, of its run, are not marked with it, and no decision waits for
+    that."""
     needed = property(lambda self: awaits_output([one for _, one in self.later], self.manifest.run_id))
     return [method(Origin, "before", lambda _: lambda self, store: []), mock.patch.object(Origin, "is_needed", needed)]
 
 
 def _later_ones_forgotten() -> Patches:
-    """A start from an older checkpoint knows nothing of the later ones."""
+    """Bug: a start from an older checkpoint knows nothing of the later ones."""
     needed = property(lambda self: has_more([one for _, one in self.earlier], self.manifest))
     return [mock.patch.object(Origin, "is_needed", needed)]
 
 
 def _marked_though_given_up() -> Patches:
-    """A start that gives output up has the checkpoint marked as published all the same."""
+    """Bug: a start that gives output up still has the checkpoint marked as published."""
 
     def make(published: Any) -> Any:
         def whole(self: JobOutput, said: Published) -> Any:
@@ -121,12 +123,12 @@ def _marked_though_given_up() -> Patches:
 
 
 def _marks_of_others_not_read() -> Patches:
-    """A restart does not look whether another start has published the origin."""
+    """Bug: a restart does not check whether another start has published the origin."""
     return [method(Coordinator, "origin_published", lambda _: lambda self: None)]
 
 
 def _copies_settle() -> Patches:
-    """A start in a copy of the folder has sinks forget what they have published of the original."""
+    """Bug: a start in a copy of the folder makes sinks forget what they have published of the original."""
 
     def make(settled: Any) -> Any:
         def anywhere(self: JobOutput) -> bool:
@@ -139,7 +141,7 @@ def _copies_settle() -> Patches:
 
 
 def _lost_with_its_sink() -> Patches:
-    """What a sink has prepared that is not in the dataflow any more is passed over."""
+    """Bug: prepared output of a sink that is not in the dataflow any more is skipped."""
 
     def make(publish: Any) -> Any:
         def passing(self: Publisher, number: int, uid: str, prepared: list[bytes]) -> None:
@@ -153,7 +155,7 @@ def _lost_with_its_sink() -> Patches:
 
 
 def _no_answer_is_no() -> Patches:
-    """A store that does not answer is taken for one that says that a file is not there."""
+    """Bug: a store that does not answer counts as one that answers that a file is not there."""
 
     def make(there: Any) -> Any:
         def exists(self: FinishedRemote, path: str) -> bool:
@@ -168,7 +170,7 @@ def _no_answer_is_no() -> Patches:
 
 
 def _marks_swept() -> Patches:
-    """A coordinator that takes over sweeps the mark away that tells that the newest checkpoint is published."""
+    """Bug: a coordinator that takes over sweeps away the mark that the newest checkpoint is published."""
 
     def make(adopt: Any) -> Any:
         def adopting(self: Checkpoints, manifest: Any, path: str, read: bool = False) -> None:
@@ -180,7 +182,8 @@ def _marks_swept() -> Patches:
 
 
 def _coordinators_lost_in_a_row(made: Scenario) -> Scenario:
-    """The coordinator is lost when something has become visible, and so is its successor, before it has a checkpoint."""
+    """A scenario in which the coordinator is lost when something has become visible, and so is its successor, before it
+    has a checkpoint."""
     settings = CheckpointSettings(interval=2 * MS, tolerated_failures=10_000, keep=1)
     then = Fault(40 + made.seed % 6 * 15, "lose-coordinator", after="lost the coordinator alone")
     faults = [Fault(made.seed % 5, "lose-coordinator", after="Settled"), then]
@@ -188,12 +191,12 @@ def _coordinators_lost_in_a_row(made: Scenario) -> Scenario:
 
 
 def _no_mark_of_the_end() -> Patches:
-    """A job that has come to its end removes its checkpoints and leaves nothing that says so."""
+    """Bug: a job that has come to its end removes its checkpoints and leaves no mark of the end."""
     return [method(Store, "mark_ended", lambda _: lambda self, incarnation, ending: None)]
 
 
 def _removed_before_the_mark() -> Patches:
-    """A job that is over removes its checkpoints first, and marks its end behind that."""
+    """Bug: a job that is over removes its checkpoints first, and marks its end after that."""
 
     def leaving(store: Store, run_id: str, ending: Ending | None, surplus: list[str] | None) -> bool:
         gone = leave(store, run_id, None, surplus)
@@ -203,7 +206,7 @@ def _removed_before_the_mark() -> Patches:
 
 
 def _behind_the_end() -> Patches:
-    """Who looks for the newest checkpoint does not see that a newer run has ended."""
+    """Bug: the search for the newest checkpoint does not see that a newer run has ended."""
 
     def newest(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> Newest:
         names = [name for one in incarnations_in(folder) for name in _manifests(folder, one)]
@@ -218,7 +221,7 @@ def _manifests(folder: Folder, incarnation: int) -> list[str]:
 
 
 def _output_that_goes_through_ends_the_wait() -> Patches:
-    """What a publisher could not make visible is told again only as long as nothing else goes through."""
+    """Bug: a publication that failed is requested again only as long as no other one succeeds."""
 
     def published(_: Any) -> Any:
         def patched(self: Durability, said: Published, now: int) -> Any:
@@ -231,7 +234,7 @@ def _output_that_goes_through_ends_the_wait() -> Patches:
 
 
 def _parts_behind_a_failure_count() -> Patches:
-    """A publisher that could not make a part visible says of the last part that all of it is."""
+    """Bug: a publisher that could not make a part visible reports with the last part that all of it is."""
 
     def publish(publish: Any) -> Any:
         def patched(self: Publisher, message: Publish) -> Any:
@@ -244,7 +247,8 @@ def _parts_behind_a_failure_count() -> Patches:
 
 
 def _commits_in_doubt_are_given_up() -> Patches:
-    """A commit without an answer counts as one that was not done: what was published with it never is, or twice."""
+    """Bug: a commit without an answer counts as one that was not done: output published with it never becomes visible, or
+    twice."""
 
     def not_committed(_: Any) -> Any:
         def patched(self: Durability, number: int, reason: str, kind: FailureKind, now: int) -> Any:
@@ -261,7 +265,7 @@ def _commits_in_doubt_are_given_up() -> Patches:
 
 
 def _no_answers(made: Scenario) -> Scenario:
-    """Every third commit has no answer, though it was done."""
+    """A scenario in which every third commit has no answer, though it was done."""
     assert made.checkpoints is not None
     faults = (Fault(1, "storage", duration=100_000, chance=0.3, outcome="unknown-done", only=".manifest"),)
     return replace(made, checkpoints=replace(made.checkpoints, tolerated_failures=10_000), faults=faults)

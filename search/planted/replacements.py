@@ -1,4 +1,4 @@
-"""Bugs of workers that are replaced while the others go on to be planted."""
+"""Bugs to be planted in workers that are replaced while the others go on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tailrace.task.worker.attempt import Attempt
 
 
 def _steps_forgotten() -> Patches:
-    """One step in five is in no history."""
+    """Bug: one step in five is in no history."""
 
     def make(add: Any) -> Any:
         def forgetful(self: History, entry: Any) -> None:
@@ -40,7 +40,7 @@ def _steps_forgotten() -> Patches:
 
 
 def _truncated_early() -> Patches:
-    """A history is cut off at a checkpoint that has only begun."""
+    """Bug: a history is cut off at a checkpoint that has only begun."""
 
     def make(add: Any) -> Any:
         def hasty(self: History, entry: Any) -> None:
@@ -54,12 +54,12 @@ def _truncated_early() -> Patches:
 
 
 def _sent_twice() -> Patches:
-    """Whoever takes a lost worker's place sends what others have already."""
+    """Bug: a replacement sends what its receivers already have."""
     return [method(Outbox, "receiver_replaced", lambda again: lambda self, ident, came=0: again(self, ident))]
 
 
 def _clock_read_live() -> Patches:
-    """What is done again sees the clock of now."""
+    """Bug: a replayed step sees the clock of now."""
 
     def make(again: Any) -> Any:
         return lambda self, line, now, budget, *rest: again(self, line, now + 2 * MAX_AGE, budget, *rest)
@@ -68,7 +68,7 @@ def _clock_read_live() -> Patches:
 
 
 def _lost_one_is_heard() -> Patches:
-    """What comes from a lost worker counts, though its loss was told."""
+    """Bug: frames from a lost worker count, though its loss was reported."""
 
     def make(receive: Any) -> Any:
         def deaf(self: Slice, frame: Any, peer: int) -> None:
@@ -81,7 +81,7 @@ def _lost_one_is_heard() -> Patches:
 
 
 def _goes_on_too_soon() -> Patches:
-    """Whoever takes a lost worker's place goes on before it has done all that the lost one did."""
+    """Bug: a replacement goes on before it has replayed all that the lost worker did."""
 
     def make(go_on: Any) -> Any:
         def hasty(self: Resumed) -> Any:
@@ -97,7 +97,7 @@ def _goes_on_too_soon() -> Patches:
 
 
 def _half_is_all() -> Patches:
-    """A standby that takes a slot in the middle of reading a checkpoint has all of it."""
+    """Bug: a standby that takes a slot while it reads a checkpoint counts as having all of it."""
 
     def make(given_up: Any) -> Any:
         def hopeful(self: Mirror) -> None:
@@ -110,7 +110,7 @@ def _half_is_all() -> Patches:
 
 
 def _no_chain_compared() -> Patches:
-    """Of a key group whose files begin anew a standby reads what is behind as many as it has."""
+    """Bug: for a key group whose chain of files begins anew, a standby skips as many files as it has of the old chain."""
 
     def make(behind: Any) -> Any:
         def blind(self: Any, uid: str, group: int, chain: tuple[str, ...]) -> tuple[str, ...]:
@@ -124,12 +124,12 @@ def _no_chain_compared() -> Patches:
 
 
 def _deleted_stays() -> Patches:
-    """A standby keeps what it has of a key group that comes once more."""
+    """Bug: a standby keeps what it has of a key group that it receives anew."""
     return [method(LayeredBackend, "forget", lambda forget: lambda self, group: None)]
 
 
 def _spilled_is_lost() -> Patches:
-    """What has gone to the spill does not go once more to who takes the place of a lost worker."""
+    """Bug: spilled frames are not sent again to the replacement of a lost worker."""
 
     def make(go_again: Any) -> Any:
         def forgetful(self: SentLog, came: int) -> Any:
@@ -142,7 +142,7 @@ def _spilled_is_lost() -> Patches:
 
 
 def _spilled_in_any_order() -> Patches:
-    """Spilled frames are given back for each other."""
+    """Bug: spilled frames are read in place of each other."""
 
     def make(spill: Any) -> Any:
         def mixed(self: Shelf, item: Item) -> None:
@@ -158,12 +158,12 @@ def _spilled_in_any_order() -> Patches:
 
 
 def _overtaken_goes_nowhere() -> Patches:
-    """What a lost worker's barriers had overtaken is not sent by the one that takes its place."""
+    """Bug: a replacement does not send the records that the lost worker's barriers had overtaken."""
     return [method(AsItWas, "send", lambda send: lambda self, slice: None)]
 
 
 def _time_first() -> Patches:
-    """Markers of event time that were in flight come before the records that were in front of them."""
+    """Bug: markers of event time that were in flight come before the records that were in front of them."""
 
     def make(in_shape: Any) -> Any:
         def hasty(shape: Any, pieces: Any, what: str) -> Any:
@@ -175,12 +175,13 @@ def _time_first() -> Patches:
 
 
 def _waves_forgotten() -> Patches:
-    """The marker of a wave that waited in a loop's feedback at the cut is gone."""
+    """Bug: the marker of a wave that waited in a loop's feedback at the cut is gone."""
     return [mock.patch.object(FeedbackQueue, "marks", property(lambda self: [], lambda self, marks: None))]
 
 
 def _swept_too_soon() -> Patches:
-    """What a lost worker left is removed when another one has its place, though some of it may not be published yet."""
+    """Bug: the output that a lost worker left is removed when its replacement goes on, though some of it may not be
+    published yet."""
 
     def make(go_on: Any) -> Any:
         def hasty(self: Attempt) -> Any:

@@ -1,5 +1,5 @@
-"""Planted bugs that no run shows by its result: in one process all is right, and another one that is fed with the same
-events comes to something else. Replays find them."""
+"""Planted bugs that no run shows by its result: in one process all is right, and another process that is fed with the
+recorded events comes to another result. Replays find them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MS = 1_000
 
 
 def _turns_by_hash() -> Patches:
-    """Channels take turns in the order of a hash, which is another one in each process."""
+    """Bug: channels take turns in the order of a hash, which differs from process to process."""
 
     def make(take: Any) -> Any:
         def unsettled(self: Gate, limit: int) -> Any:
@@ -33,7 +33,7 @@ def _turns_by_hash() -> Patches:
 
 
 def _seeds_by_hash() -> Patches:
-    """Generators are seeded with the hash of a text."""
+    """Bug: generators are seeded with the hash of a text."""
 
     def random(self: Services, *place: object) -> Any:
         return self.random_factory(hash("|".join(map(str, place))))
@@ -42,7 +42,7 @@ def _seeds_by_hash() -> Patches:
 
 
 def _clock_beside_the_events() -> Patches:
-    """How long a file took is measured by the clock of the machine."""
+    """Bug: the time that a file took is measured by the clock of the machine."""
 
     def make(written: Any) -> Any:
         return lambda self, checkpoint, now: written(self, checkpoint, now + time.monotonic_ns())
@@ -51,7 +51,7 @@ def _clock_beside_the_events() -> Patches:
 
 
 def _asked_for_what_was_given() -> Patches:
-    """The log has how many records a source was asked for, and not how many it gave."""
+    """Bug: the log has the number of records that a source was requested to give, not the number that it gave."""
 
     def make(read: Any) -> Any:
         def careless(self: Recorder, take: Any, limit: int) -> Any:
@@ -65,12 +65,12 @@ def _asked_for_what_was_given() -> Patches:
 
 
 def _forgotten_answers() -> Patches:
-    """What enumerators, sinks and functions heard from outside is not in the log."""
+    """Bug: answers from outside to enumerators, sinks and functions are not in the log."""
     return [method(Recorder, "taken", lambda taken: lambda self: [one for one in taken(self) if isinstance(one, Gave)])]
 
 
 def _on_three(made: Scenario) -> Scenario:
-    """Three workers, which take checkpoints."""
+    """A scenario of three workers, which take checkpoints."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
     return replace(made, parallelism=3, network="fast", checkpoints=settings, faults=made.faults[:1])
 

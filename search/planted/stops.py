@@ -1,5 +1,5 @@
-"""Bugs of stops and savepoints to be planted: what a held task does, what a savepoint is made of, and what a job that was
-stopped restores and publishes."""
+"""Bugs to be planted in stops and savepoints: in what a held task does, in what a savepoint consists of, and in what a
+stopped job restores and publishes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tailrace.task.subtask.order import Turn
 
 
 def _a_source_reads_on() -> Patches:
-    """A source is not held by the cut of a stop."""
+    """Bug: a source is not held by the cut of a stop."""
 
     def whose(turn: Turn[machine.Task]) -> Any:
         return (
@@ -35,7 +35,7 @@ def _a_source_reads_on() -> Patches:
 
 
 def _a_timer_fires_early() -> Patches:
-    """Timers of the clock go on behind the cut of a stop."""
+    """Bug: timers of the clock fire after the cut of a stop."""
     held = [turn for turn in machine.ORDER if turn.reason is Reason.HELD]
     timers = [turn for turn in machine.ORDER if turn.guard is machine._timer_due]
     order: list[Turn[machine.Task]] = []
@@ -45,7 +45,7 @@ def _a_timer_fires_early() -> Patches:
 
 
 def _a_savepoint_refers_to_others() -> Patches:
-    """The cut of a savepoint writes only what has changed."""
+    """Bug: the cut of a savepoint writes only what has changed."""
 
     def make(refused: Any) -> Any:
         def unseen(self: Checkpoints, slot: int, ack: Any) -> Any:
@@ -62,7 +62,7 @@ def _a_savepoint_refers_to_others() -> Patches:
 
 
 def _restored_behind_the_stop() -> Patches:
-    """A restart takes the checkpoint before that of the stop."""
+    """Bug: a restart takes the checkpoint before the stop's."""
 
     def make(latest: Any) -> Any:
         def older(self: Store) -> Any:
@@ -82,7 +82,7 @@ def _restored_behind_the_stop() -> Patches:
 
 
 def _goes_on_behind_the_stop() -> Patches:
-    """A restart runs a job that has stopped on, from the checkpoint of the stop."""
+    """Bug: a restart runs a stopped job on, from the checkpoint of the stop."""
 
     def make(maybe_start: Any) -> Any:
         def starting(self: Course, now: int) -> None:
@@ -95,12 +95,12 @@ def _goes_on_behind_the_stop() -> Patches:
 
 
 def _copied_before_visible() -> Patches:
-    """A savepoint is copied as soon as its checkpoint is complete."""
+    """Bug: a savepoint is copied as soon as its checkpoint is complete."""
     return [method(Savepoints, "visible", lambda visible: lambda self, through: visible(self, 1 << 60))]
 
 
 def _not_published() -> Patches:
-    """A stop is over as soon as its checkpoint is complete."""
+    """Bug: a stop is over as soon as its checkpoint is complete."""
 
     def make(finish: Any) -> Any:
         def finished(self: Course, now: int) -> None:
@@ -117,7 +117,7 @@ def _not_published() -> Patches:
 
 
 def _told_too_early() -> Patches:
-    """Who asks for a stop is told when its checkpoint is complete."""
+    """Bug: a request for a stop is answered when the stop's checkpoint is complete."""
 
     def make(seal: Any) -> Any:
         def sealed(self: Course, stats: Any, now: int) -> None:
@@ -130,14 +130,14 @@ def _told_too_early() -> Patches:
 
 
 def _incremental(asked: Any) -> Any:
-    """State is written as changes, often."""
+    """The run with state that is written as changes, often."""
     made = asked.scenario
     settings = replace(made.checkpoints, interval=2 * MS)
     return replace(asked, scenario=replace(made, program="toggled", n=240, rate=12_000, small=0, checkpoints=settings))
 
 
 def _by_the_clock(asked: Any) -> Any:
-    """There are timers of the clock."""
+    """The run with timers of the clock."""
     return replace(asked, scenario=replace(asked.scenario, program="in_processing_time", n=90))
 
 

@@ -1,5 +1,5 @@
-"""Bugs to be planted, so that the search can prove itself: each must be found. They are switched on in this process only,
-for as long as a `with planted(name)` lasts, by replacing methods; nothing of them is in what runs in production."""
+"""Bugs to be planted, by which the search proves itself: it must find each of them. A bug is switched on in this process
+only, for as long as a `with planted(name)` lasts, by replacing methods. Production code has no part of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tailrace.testing.faults import Fault
 
 
 def _aborts_and_restarts(made: Scenario) -> Scenario:
-    """Every second checkpoint fails, and now and then a worker."""
+    """A scenario in which every second checkpoint fails, and now and then a worker."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
     faults = [Fault(20, "storage", duration=3_000, chance=0.04, outcome="error")]
     faults += [Fault(turn, "kill", turn) for turn in range(400, 3_000, 400)]
@@ -60,7 +60,7 @@ def _aborts_and_restarts(made: Scenario) -> Scenario:
 
 
 def _late_frames(made: Scenario) -> Scenario:
-    """A link is slow when the attempt ends that it belongs to."""
+    """A scenario in which a link is slow when the attempt to which it belongs ends."""
     faults: list[Fault] = []
     for turn in range(60, 1_500, 150):
         faults += [Fault(turn, "delay", turn // 10 + i, duration=(4 + i) * MS) for i in range(4)]
@@ -69,14 +69,14 @@ def _late_frames(made: Scenario) -> Scenario:
 
 
 def _replacements(made: Scenario) -> Scenario:
-    """Workers sleep for longer than their lease, are replaced, and wake up."""
+    """A scenario in which workers freeze for longer than their lease, are replaced, and wake up."""
     faults = [Fault(turn, "freeze", turn // 10, duration=85 * MS) for turn in range(60, 2_000, 90)]
     faults += [Fault(turn, "respawn", turn // 10) for turn in range(100, 2_000, 270)]
     return replace(made, parallelism=2, rate=12_000, network="slow", faults=tuple(faults))
 
 
 def _late_words(made: Scenario) -> Scenario:
-    """What workers say takes its time, and the attempt ends meanwhile."""
+    """A scenario in which messages of workers are slow, and the attempt ends meanwhile."""
     faults: list[Fault] = []
     for turn in range(60, 1_500, 150):
         faults += [Fault(turn, "delay", turn // 10 + i, duration=(4 + i) * MS) for i in range(6)]
@@ -86,8 +86,8 @@ def _late_words(made: Scenario) -> Scenario:
 
 
 def _overlaps_of_what_comes_and_goes(made: Scenario) -> Scenario:
-    """Several checkpoints are under way, of state of which little is written as a whole, and now and then what the
-    coordinator says of one comes when the next was cut."""
+    """A scenario in which several checkpoints are under way, of state of which little is written as a whole. Now and then
+    the coordinator's message on one of them comes after the next cut."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
     faults = [Fault(turn, "delay", turn // 7, duration=(1 + turn % 5) * MS) for turn in range(40, 3_000, 30)]
     return replace(
@@ -104,7 +104,8 @@ def _overlaps_of_what_comes_and_goes(made: Scenario) -> Scenario:
 
 
 def _words_that_come_after_barriers(made: Scenario) -> Scenario:
-    """What the coordinator says to some workers is two or three checkpoints late, and barriers come by way of another."""
+    """A scenario in which the coordinator's messages to some workers are two or three checkpoints late, and barriers come
+    by way of another worker."""
     settings = CheckpointSettings(interval=200, tolerated_failures=10_000, max_concurrent=3, keep=1)
     late = (1 + made.seed % 6) * MS // 2
     faults = [Fault(turn, "delay", 2 + turn % 2, duration=late) for turn in range(40, 6_000, 10)]
@@ -140,8 +141,8 @@ def _no_seals() -> Patches:
 
 
 def _no_pointers() -> Patches:
-    """Checkpoints get their numbers as slots, and nothing says where the next one is: a seal is behind the last one taken.
-    What finds a newer claim where seals were removed must not find it here."""
+    """Bug: checkpoints take their numbers as slots, and no pointer names the next one: a seal is behind the last one
+    taken. The check that finds a newer claim where seals were removed is switched off here."""
 
     def make(commit: Any) -> Any:
         def gaping(
@@ -187,7 +188,7 @@ def _publish_before_commit() -> Patches:
 
 
 def _publish_with_every_checkpoint() -> Patches:
-    """What a complete checkpoint has had published is published with the next one as well."""
+    """Bug: the output of a complete checkpoint is published with the next one as well."""
 
     def make(manifest: Any) -> Any:
         def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
@@ -203,7 +204,7 @@ def _publish_with_every_checkpoint() -> Patches:
 
 
 def _forget_before_the_mark() -> Patches:
-    """Sinks forget what they have published as soon as it is visible, and the mark may never be made."""
+    """Bug: sinks forget what they have published as soon as it is visible, and the mark may never be made."""
 
     def make(published: Any) -> Any:
         def early(self: JobOutput, said: Published) -> Decisions | None:
@@ -216,7 +217,8 @@ def _forget_before_the_mark() -> Patches:
 
 
 def _forget_before_a_commit() -> Patches:
-    """Sinks forget what they have published as soon as that is marked. Another driver may have read the manifest before."""
+    """Bug: sinks forget what they have published as soon as that is marked. Another driver may have read the manifest
+    before."""
 
     def make(marked: Any) -> Any:
         def early(self: Durability, path: str, now: int, running: bool) -> Decisions:
@@ -230,7 +232,7 @@ def _forget_before_a_commit() -> Patches:
 
 
 def _carried_files_deleted() -> Patches:
-    """A manifest does not name the older files that have what sinks prepared, and retention deletes them."""
+    """Bug: a manifest does not name the older files that hold data of sinks, and retention deletes them."""
 
     def make(manifest: Any) -> Any:
         def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
@@ -244,27 +246,29 @@ def _carried_files_deleted() -> Patches:
 
 
 def _much_prepared(made: Scenario) -> Scenario:
-    """All that sinks prepare goes into files, links are slow, and workers die before it is published."""
+    """A scenario in which all that sinks prepare goes into files, links are slow, and workers die before it is
+    published."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
     faults = [Fault(i, "kill", i, after=f"commit {2 + 3 * i} done") for i in range(4)]
     return replace(made, network="slow", chunk=1, rate=12_000, checkpoints=settings, faults=tuple(faults))
 
 
 def _overlapping(made: Scenario) -> Scenario:
-    """Several checkpoints are under way, on slow links."""
+    """A scenario in which several checkpoints are under way, on slow links."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
     return replace(made, network="uneven", rate=12_000, checkpoints=settings)
 
 
 def _crashes_at_publications(made: Scenario) -> Scenario:
-    """The driver dies now and then when something has become visible."""
+    """A scenario in which the driver dies now and then when something has become visible."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
     faults = [Fault(made.seed % 4, "crash-driver", after="Published"), Fault(1, "crash-driver", after="commit 9 done")]
     return replace(made, rate=12_000, checkpoints=settings, faults=tuple(faults))
 
 
 def _sleeping_drivers(made: Scenario) -> Scenario:
-    """The driver falls asleep when something has become visible, another one takes over, and it wakes up."""
+    """A scenario in which the driver freezes when something has become visible, another one takes over, and the first one
+    wakes up."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=2, keep=1)
     faults = [Fault(made.seed % 4, "freeze-driver", duration=(1 + made.seed % 3) * MS, after="Publish")]
     faults.append(Fault(made.seed % 5, "freeze-driver", duration=2 * MS, after="commit 9 done"))
@@ -272,12 +276,12 @@ def _sleeping_drivers(made: Scenario) -> Scenario:
 
 
 def _killed_runs_forgotten() -> Patches:
-    """A start knows of the run whose checkpoint it goes on from, and of no other."""
+    """Bug: a start knows of the run whose checkpoint it goes on from, and of no other."""
     return [method(Store, "abandoned", lambda abandoned: lambda self, *more: [])]
 
 
 def _drivers_that_die_early(made: Scenario) -> Scenario:
-    """The second driver dies when its sinks have prepared, and before its first commit."""
+    """A scenario in which the second driver dies when its sinks have prepared, and before its first commit."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
     faults = [Fault(0, "crash-driver", after="commit 1 done"), Fault(made.seed % 6, "crash-driver", after="Ack 2")]
     return replace(made, network="fast", rate=12_000, checkpoints=settings, faults=tuple(faults))
@@ -389,7 +393,8 @@ def _unanswered_forgotten() -> Patches:
 
 
 def _killed_while_manifests_are_on_their_way(made: Scenario) -> Scenario:
-    """Several checkpoints are under way that build on older ones, one is kept, and workers die around commits."""
+    """A scenario in which several checkpoints are under way that build on older ones, one is kept, and workers die around
+    commits."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=4, keep=1)
     faults = [Fault(made.seed % 3, "kill", made.seed, after=f"commit {n}") for n in (2 + made.seed % 4, 7, 11)]
     network = "in small steps" if made.seed % 2 else made.network
@@ -488,7 +493,7 @@ BUGS: dict[str, Bug] = {
 
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
-    """With this bug."""
+    """A context in which this bug is planted."""
     with contextlib.ExitStack() as stack:
         for patch in BUGS[name].patches():
             stack.enter_context(patch)

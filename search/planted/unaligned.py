@@ -1,4 +1,4 @@
-"""Bugs to be planted in what unaligned checkpoints hold of records in flight, and in how these come back."""
+"""Bugs to be planted in the records in flight that unaligned checkpoints hold, and in how these come back."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ CAP = 300
 """Bytes that may be in flight at a cut, where there is a cap."""
 
 
-# What brings them to light sooner.
+# Scenarios that show the bugs sooner.
 
 
 def _behind(made: Scenario) -> Scenario:
-    """A job that is behind in narrow channels, cut at once and again and again, and killed soon after commits."""
+    """A scenario of a job that is behind in narrow channels, is cut at once and again and again, and is killed soon after
+    commits."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, overtakes_after=0, keep=1)
     faults = [Fault(4 * number, "kill", number, after=f"commit {number} done") for number in range(2, 14)]
     return replace(
@@ -41,29 +42,31 @@ def _behind(made: Scenario) -> Scenario:
 
 
 def _crowded(made: Scenario) -> Scenario:
-    """The same, where most of what waits has no credit."""
+    """The scenario of `_behind`, where most waiting frames have no credit."""
     return replace(_behind(made), network="uneven", window=100)
 
 
 def _half_read(made: Scenario) -> Scenario:
-    """The same, where batches are larger than what a task reads in a step."""
+    """The scenario of `_behind`, where batches are larger than what a task reads in a step."""
     return replace(_behind(made), network="in small steps", window=1_000, n=240)
 
 
 def _one_frame_at_once(made: Scenario) -> Scenario:
-    """The same, where a channel holds one frame at most, so that what comes back stays in its file until it is due."""
+    """The scenario of `_behind`, where a channel holds one frame at most, so that restored records stay in their file
+    until they are due."""
     return replace(_behind(made), window=1)
 
 
 def _in_portions(made: Scenario) -> Scenario:
-    """A job that fires few timers in a step, and cuts again and again, aligned, and is killed behind commits."""
+    """A scenario of a job that fires few timers in a step, cuts again and again, aligned, and is killed after commits."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, timeout=600_000_000, keep=1)
     faults = tuple(Fault(number, "kill", number, after=f"commit {number} done") for number in range(1, 10))
     return replace(made, parallelism=2, network="in small steps", rate=None, checkpoints=settings, faults=faults)
 
 
 def _left_in_a_loop(asked: Any) -> Any:
-    """A loop whose head has its records by key, left with some of them on their way, for another parallelism."""
+    """The run with a loop whose head has its records by key. It is left with some of them on their way, for another
+    parallelism."""
     made = asked.scenario
     settings = replace(
         made.checkpoints, interval=1 * MS, tolerated_failures=10_000, overtakes_after=0, timeout=600_000_000
@@ -81,7 +84,8 @@ def _capped(made: Scenario) -> Scenario:
 
 
 def _nothing_on_one_channel() -> Patches:
-    """Of what barriers overtake on the channels of a task, that of the first one is not recorded."""
+    """Bug: of the records that barriers overtake on the channels of a task, those on the first channel are not
+    recorded."""
 
     def make(overtake: Any) -> Any:
         def forgetful(self: InFlightRecording, number: int) -> None:
@@ -99,7 +103,7 @@ def _nothing_on_one_channel() -> Patches:
 
 
 def _with_reading(change: Any) -> Patches:
-    """The cut sees the batch that is half read otherwise than it is."""
+    """Patches under which a cut sees the batch that is half read as `change` makes it."""
 
     def make(unread: Any) -> Any:
         def otherwise(self: InFlightRecording, recording: Any, log: Any, channel: InputChannel) -> bool:
@@ -124,7 +128,7 @@ def _half_read_twice() -> Patches:
 
 
 def _behind_new_data() -> Patches:
-    """What comes back is read when something new was."""
+    """Bug: restored records are read after new ones."""
     kept: dict[int, Any] = {}
 
     def make_returned(returned: Any) -> Any:
@@ -145,7 +149,8 @@ def _behind_new_data() -> Patches:
 
 
 def _read_late_behind_new_data() -> Patches:
-    """Nobody waits for what comes back and is still in its file: it is read when that is there."""
+    """Bug: the gate does not wait for restored records that are still in their file: it reads them once they are
+    loaded."""
     aside: dict[int, InputChannel] = {}
 
     def make_next(next_front: Any) -> Any:
@@ -171,7 +176,7 @@ def _read_late_behind_new_data() -> Patches:
 
 
 def _time_forgotten_between_portions() -> Patches:
-    """A cut knows of event time only how far timers have fired."""
+    """Bug: a cut takes for event time only how far timers have fired."""
 
     def make(freeze: Any) -> Any:
         return lambda self, operator, reached, arrived: freeze(self, operator, reached, reached)
@@ -180,12 +185,13 @@ def _time_forgotten_between_portions() -> Patches:
 
 
 def _inside_by_number() -> Patches:
-    """What was in flight from a loop's head goes by the number of its subtask, whose keys it has or not."""
+    """Bug: records that were in flight from a loop's head go by the number of their subtask, whether that has their keys
+    or not."""
     return [mock.patch.object(returning, "key_at", lambda operator, port: None)]
 
 
 def _filtered_too_late() -> Patches:
-    """At another parallelism every subtask that a record may be for takes all records of its frame."""
+    """Bug: at another parallelism every subtask that a record of a frame may be for takes all records of the frame."""
 
     def make(add: Any) -> Any:
         def whole(self: Returned, part: LogOf) -> None:
@@ -203,7 +209,7 @@ def _filtered_too_late() -> Patches:
 
 
 def _cap_that_drops() -> Patches:
-    """A task cuts whatever waits, and records no more than the cap allows."""
+    """Bug: a task cuts whatever waits, and records no more than the cap allows."""
 
     def make_struck(struck: Any) -> Any:
         def at_once(self: TaskCuts, now: int) -> bool:
@@ -225,7 +231,7 @@ def _cap_that_drops() -> Patches:
 
 
 def _ahead_of_its_senders() -> Patches:
-    """A task makes its unaligned cut upon the coordinator's word, wherever what it gives is waited for."""
+    """Bug: a task makes its unaligned cut upon the coordinator's message, even where receivers wait for its output."""
     return [method(TaskCuts, "_senders_have_cut", lambda have_cut: lambda self, number: True)]
 
 

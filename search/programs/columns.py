@@ -1,4 +1,4 @@
-"""Golden programs over record batches with side outputs, and feedback of other columns, for the search."""
+"""Golden programs for the search over record batches with side outputs, and with feedback of other columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAIL = pa.schema([("id", pa.int64()), ("left", pa.int64()), ("laps", pa.int32()
 
 
 class Move(tr.MapBatchesFunction):
-    """One lap on for each record; those that have no lap left go aside."""
+    """A function that moves each record one lap on; a record with no lap left goes to a side output."""
 
     def open(self, ctx: tr.Context) -> None:
         self.ctx = ctx

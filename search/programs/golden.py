@@ -1,5 +1,5 @@
-"""Golden programs for the search: small dataflows with state of every kind, whose result is known beforehand and is the
-same, as a multiset, however they run."""
+"""Golden programs for the search: small dataflows with state of every kind. Their result is known beforehand and is one
+multiset, however they run."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Records = Counter[Any]
 
 @dataclass(frozen=True)
 class Program:
-    """A dataflow with `n` input records or so, read at `rate` records per second (None: as fast as it goes)."""
+    """A dataflow with about `n` input records, read at `rate` records per second (None: as fast as it goes)."""
 
     build: Callable[[tr.Environment, int, float | None], tr.DataStream]
     expected: Callable[[int], Records]
     order: Callable[[Any], Any] | None = None
-    """(key, place) of a record, where those of a key must be published in the order of their places."""
+    """(key, place) of a record, where records of a key must be published in the order of their places."""
     n: int = 240
     sinks: int | None = None
-    """The parallelism of the sink, where it is not that of what is before it."""
+    """The parallelism of the sink, where it differs from the parallelism before it."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ def counted(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 def sparse(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Many keys, of which little changes between two checkpoints."""
+    """A running count over many keys, of which few change between two checkpoints."""
     return env.from_source(tr.sources.Sequence(0, n, rate=rate)).key_by(_scattered_key).process(Running())
 
 
@@ -86,7 +86,7 @@ class Berth:
 
 
 def by_classes(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Keys are objects of a dataclass, and members of an Enum."""
+    """Counts by keys that are objects of a dataclass, and members of an Enum."""
     berths = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(_berth)
     counted = berths.key_by(lambda berth: berth).process(Running())
     sides = counted.key_by(lambda r: r[0].side).aggregate(n=tr.Count())
@@ -103,7 +103,7 @@ def _by_classes(n: int) -> Records:
 
 
 class Toggled(tr.KeyedProcessFunction):
-    """Remembers a key, and forgets it when it comes again."""
+    """A function that remembers a key, and forgets it when it comes again."""
 
     there = tr.ValueState(bool)
 
@@ -116,8 +116,8 @@ class Toggled(tr.KeyedProcessFunction):
 
 
 def toggled(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """State that comes and goes, so that key groups become empty and are filled again. All workers but one have barriers
-    from another worker alone, whatever the coordinator has said to them by then."""
+    """State that comes and goes, so that key groups become empty and are filled again. All workers but one receive
+    barriers from one other worker alone, whatever the coordinator has sent them by then."""
     numbers = env.from_source(tr.sources.Sequence(0, n, rate=rate), parallelism=1)
     return numbers.key_by(_scattered_key).process(Toggled())
 
@@ -150,7 +150,7 @@ def _aggregated(n: int) -> Records:
 
 
 def windowed(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Windows of event time; some overlap."""
+    """Windows of event time, some of which overlap."""
     stamped = env.from_source(tr.sources.Sequence(0, n, rate=rate)).assign_timestamps(lambda i: i, 3.0)
     return stamped.key_by(lambda i: i % 3).window(tr.Sliding(20, 10)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
 
@@ -179,11 +179,12 @@ def _in_columns(n: int) -> Records:
 
 
 _BIG = 1 << 53
-"""From here on not every whole number is a double."""
+"""The limit from which on not every whole number is a double."""
 
 
 def of_one_type(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Whole numbers that come as doubles from some record on: they stay what they were, and their sums are exact."""
+    """Sums of whole numbers that come as doubles from some record on: they stay whole numbers, and their sums are
+    exact."""
     schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", pa.int64())])
     numbers = env.from_source(tr.sources.Sequence(0, n, rate=rate), parallelism=1)
     rows = numbers.map(lambda i: (i % 5, i, _BIG + 1 if i < 5 else 2), parallelism=1)
@@ -205,7 +206,7 @@ def _of_one_type(n: int) -> Records:
 
 
 class Waiting(tr.KeyedProcessFunction):
-    """Holds what comes until event time is three seconds further."""
+    """A function that holds each record until event time is three seconds further."""
 
     waiting = tr.ListState(float)
 
@@ -232,7 +233,8 @@ def _in_event_time(n: int) -> Records:
 
 
 class Delayed(tr.KeyedProcessFunction):
-    """Holds what comes for some milliseconds of the clock, and some of it for much longer than the input lasts."""
+    """A function that holds each record for some milliseconds of the clock, and some records for much longer than the
+    input lasts."""
 
     waiting = tr.MapState(int, float)
 
@@ -296,7 +298,7 @@ def _in_place(n: int) -> Records:
     return found
 
 
-# State that is not keyed, and what is said at the end.
+# State that is not keyed, and output at the end.
 
 
 class Collecting(tr.ProcessFunction):
@@ -313,7 +315,7 @@ class Collecting(tr.ProcessFunction):
 
 
 def finished(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """State of an operator without keys, given out when its input has ended; twice, and a shuffle between."""
+    """State of an operator without keys that is emitted when its input has ended; twice, with a shuffle between."""
     once = env.from_source(tr.sources.Sequence(0, n, rate=rate)).rebalance().process(Collecting())
     return once.filter(lambda r: r[0] == "end").map(lambda r: r[1]).rebalance().process(Collecting())
 
@@ -342,7 +344,7 @@ class Enrich(tr.CoProcessFunction):
 
 
 def joined(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A union and a join of inputs of which one goes on when the others have long ended."""
+    """A union and a join of several inputs, one of which goes on when the others have long ended."""
     orders = env.from_source(tr.sources.Sequence(0, n, rate=rate))
     few = env.from_collection(list(range(n, n + 20)), parallelism=1)
     customers = env.from_collection([(i, f"c{i}") for i in range(13)])
@@ -353,7 +355,8 @@ def joined(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 class Chunks(tr.Source):
-    """The numbers below n, in more splits than there are subtasks: of very different lengths, or all of them short."""
+    """A source of the numbers below n, in more splits than there are subtasks: of very different lengths, or all of them
+    short."""
 
     description = "chunks"
 
@@ -399,12 +402,12 @@ def in_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 def in_short_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Readers that ask for another split again and again."""
+    """Readers that request another split again and again."""
     return env.from_source(Chunks(n, short=True)).key_by(lambda i: i % 6).process(Running())
 
 
 def stamped_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Splits that are all open at once, for the sake of event time."""
+    """Splits that are all open at once, because of event time."""
     stamped = env.from_source(Chunks(n)).assign_timestamps(lambda i: i, float(n))
     return stamped.key_by(lambda i: i % 3).window(tr.Tumbling(16)).count().map(tuple)
 
@@ -483,6 +486,6 @@ PROGRAMS: dict[str, Program] = {
 }
 
 SILENT = (silent.silent_nest.__name__, silent.silent_guest.__name__)
-"""Those that look whether what a source in silence waits for has come in time, by the clock."""
+"""Programs that check by the clock that what a silent source waits for has come in time."""
 LOOPS = tuple(name for name, program in PROGRAMS.items() if program.build.__module__ not in (__name__, timers.__name__))
-"""Those with loops."""
+"""Programs with loops."""

@@ -1,4 +1,4 @@
-"""Golden programs with loops, for the search: like those of `search.programs.golden`, each with one right result."""
+"""Golden programs for the search, with loops: each has one right result, like those of `search.programs.golden`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Records = Counter[Any]
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """What is chosen for every loop that is written meanwhile. None: what the program says."""
+    """Options for every loop that is built in the context. None: as the program sets it."""
 
     memory: int | None = None
     """Bytes of feedback that wait in memory."""
     priority: Literal["adaptive", "feedback-first"] | None = None
-    """What goes first where input and feedback both wait."""
+    """Priority where input and feedback both wait."""
 
 
 _CHOSEN: ContextVar[LoopOptions | None] = ContextVar("options of loops", default=None)
@@ -32,7 +32,7 @@ _CHOSEN: ContextVar[LoopOptions | None] = ContextVar("options of loops", default
 
 @contextlib.contextmanager
 def loops_with(options: LoopOptions) -> Iterator[None]:
-    """Programs that are built as long as this lasts have loops with these options."""
+    """A context in which loops are built with these options."""
     token = _CHOSEN.set(options)
     try:
         yield
@@ -41,14 +41,14 @@ def loops_with(options: LoopOptions) -> Iterator[None]:
 
 
 def looping(memory: int = 64 << 20, priority: Any = "adaptive") -> dict[str, Any]:
-    """The options of a loop: the program's own, or those that are chosen."""
+    """The options of a loop: the program's own, or those of the context."""
     chosen = _CHOSEN.get() or LoopOptions()
     spill = tr.Spill(memory_bytes=memory if chosen.memory is None else chosen.memory)
     return {"spill": spill, "priority": priority if chosen.priority is None else chosen.priority}
 
 
 class Hop(NamedTuple):
-    """A record and how many laps it has left."""
+    """A record and its number of laps left."""
 
     id: int
     left: int
@@ -68,7 +68,7 @@ def numbered(totals: Counter[Any]) -> Records:
 
 
 class Visit(tr.KeyedProcessFunction):
-    """Numbers the visits of each key, and sends records on that have laps left."""
+    """A function that numbers the visits of each key, and sends on records that have laps left."""
 
     seen = tr.ValueState(int, default=0)
 
@@ -80,7 +80,7 @@ class Visit(tr.KeyedProcessFunction):
 
 
 def laps_of(i: int) -> int:
-    """How often a record goes round."""
+    """Number of laps of a record."""
     return i * i % 7
 
 
@@ -128,7 +128,7 @@ def wandered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 class Stay(tr.KeyedProcessFunction):
-    """Lets every record pass, and remembers that it did."""
+    """A function that lets every record pass, and remembers it."""
 
     seen = tr.ListState(int)
 
@@ -141,7 +141,7 @@ class Stay(tr.KeyedProcessFunction):
 
 
 def in_sequence(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A loop behind a loop; the second one sees what the first one gave out, in any order."""
+    """A loop behind a loop; the second one receives what the first one emitted, in any order."""
 
     def first(hops: tr.DataStream) -> Any:
         down = hops.map(lambda hop: Hop(hop[0], hop[1] - 1))
@@ -161,7 +161,8 @@ DEEP = 4
 
 
 def nested(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A record has a digit for each level: the innermost loop counts its own down, and each outer one starts it again."""
+    """Nested loops. A record has a digit for each level: the innermost loop counts its own down, and each outer one starts
+    it again."""
     starts = numbers(env, n, rate).map(lambda i: (i, [i >> level & 1 for level in range(DEEP)]))
     return starts.map(lambda r: (r[0], tuple(r[1]), 0)).iterate(_level(0), **looping()).map(lambda r: (r[0], r[2]))
 
@@ -177,7 +178,7 @@ def _level(level: int) -> Any:
 
 
 def _wound(level: int) -> Any:
-    """Winds up the digits of the levels inside."""
+    """A function that sets the digits of the levels inside to their start."""
     return lambda r: (r[0], r[1][: level + 1] + tuple(r[0] >> inner & 1 for inner in range(level + 1, DEEP)), r[2])
 
 
@@ -191,7 +192,7 @@ def _counted_down(level: int) -> Any:
 
 
 class Lap(tr.KeyedProcessFunction):
-    """Counts a lap in the record, and in the state."""
+    """A function that counts a lap in the record, and in the state."""
 
     laps = tr.MapState(int, int)
 
@@ -201,7 +202,7 @@ class Lap(tr.KeyedProcessFunction):
 
 
 def _nested(n: int) -> Records:
-    """How often a record goes through all levels, counted the plain way."""
+    """The result of `nested`."""
 
     def laps(i: int, level: int) -> int:
         inside = 0 if level == DEEP - 1 else laps(i, level + 1)
@@ -211,7 +212,7 @@ def _nested(n: int) -> Records:
 
 
 def _last_count(i: int) -> int:
-    """What the outermost loop's own counter shows when the record leaves: each level counts by itself."""
+    """Count of the outermost loop's own counter when the record leaves: each level counts by itself."""
     return (i & 1) + 1
 
 
@@ -219,7 +220,7 @@ def _last_count(i: int) -> int:
 
 
 class Bank(tr.CoProcessFunction):
-    """Deposits come in; each is paid back in instalments, which come round."""
+    """A function that takes deposits and pays each back in instalments, which go round the loop."""
 
     paid = tr.ValueState(int, default=0)
 
@@ -234,7 +235,7 @@ class Bank(tr.CoProcessFunction):
 
 
 def separate(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """`iterate_with_feedback`: two types in one loop, keyed alike."""
+    """A loop with two types by `iterate_with_feedback`, keyed alike."""
 
     def body(both: tr.ConnectedStreams) -> Any:
         done = both.key_by(lambda deposit: deposit % 6, lambda owed: owed[1] % 6).process(Bank())
@@ -249,7 +250,7 @@ def _separate(n: int) -> Records:
 
 
 class Named(tr.CoProcessFunction):
-    """Holds hops of a key until its name has come in from outside."""
+    """A function that holds hops of a key until its name has come in from outside."""
 
     name = tr.ValueState(str)
     waiting = tr.ListState(object)
@@ -267,7 +268,7 @@ class Named(tr.CoProcessFunction):
 
 
 def entered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A stream from outside enters a loop; it ends early, and its names are needed in every lap."""
+    """A loop that a stream from outside enters. The stream ends early, and its names are needed in every lap."""
     names = env.from_collection([(place, f"p{place}") for place in range(11)])
 
     def body(hops: tr.DataStream) -> Any:
@@ -294,7 +295,7 @@ def _tree(seed: int, depth: int) -> tuple[int, tuple[Any, ...]]:
 
 
 class Command(tr.KeyedProcessFunction):
-    """Notes that it was sent for, and sends what it was told to send."""
+    """A function that counts its visits, and sends the commands that its command contains."""
 
     sent = tr.ValueState(int, default=0)
 
@@ -305,7 +306,7 @@ class Command(tr.KeyedProcessFunction):
 
 
 def commanded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Random trees of commands; how often each key is sent for is known beforehand."""
+    """Random trees of commands; the number of visits of each key is known beforehand."""
 
     def body(trees: tr.DataStream) -> Any:
         told = trees.key_by(lambda tree: tree[0]).process(Command())
@@ -330,7 +331,7 @@ MANY = 120
 
 
 def amplified(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Every record becomes many, which all come back at once and go round once more."""
+    """Records that each become many, which all come back at once and go round once more."""
 
     def body(stream: tr.DataStream) -> Any:
         more = stream.partition_by(lambda r: r[0] * 7 + r[1]).flat_map(_multiplied)
@@ -344,11 +345,12 @@ def _multiplied(r: Any) -> Any:
     return [(number, i, 2) for i in range(MANY)] if left == 3 else [(number, part, left - 1)]
 
 
-# What functions say at the end.
+# Output of functions at the end.
 
 
 class Hoard(tr.ProcessFunction):
-    """Keeps what comes, and gives it out when the loop has come to rest; some of it goes round again then."""
+    """A function that keeps its records, and emits them when the loop has come to rest; some of them go round again
+    then."""
 
     kept = tr.OperatorState(list, default=[])
 
@@ -361,7 +363,7 @@ class Hoard(tr.ProcessFunction):
 
 
 def hoarded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """`finish` inside a loop, whose records bring it to work again."""
+    """A loop with `finish` in it, whose records bring the loop to work again."""
 
     def body(hops: tr.DataStream) -> Any:
         out = hops.rebalance().process(Hoard())
@@ -372,7 +374,8 @@ def hoarded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 class Called(tr.ProcessFunction):
-    """Tells how often it was asked to finish. The first time it feeds the loop, so that it is asked once more."""
+    """A function that emits how often `finish` was called. The first time it feeds the loop, so that `finish` is called
+    once more."""
 
     calls = tr.OperatorState(list, default=[])
 
@@ -387,7 +390,7 @@ class Called(tr.ProcessFunction):
 
 
 def finished_twice(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """`finish` inside a loop, which counts its calls: a restart from between them makes none more and none less."""
+    """`finish` inside a loop, which counts its calls: a restart from between two calls makes none more and none less."""
 
     def body(hops: tr.DataStream) -> Any:
         out = hops.rebalance().process(Called(), parallelism=1).rebalance()
@@ -402,8 +405,8 @@ def _finished_twice(n: int) -> Records:
 
 
 def entered_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """A loop in a loop whose only input is a stream that entered the outer one, and has another parallelism: its head hears
-    of what follows at the end by itself."""
+    """A loop in a loop whose only input is a stream that entered the outer one, at another parallelism: its head receives
+    by itself what follows at the end."""
 
     def count_down(hops: tr.DataStream) -> Any:
         down = hops.map(lambda hop: Hop(hop[0], hop[1] - 1))
@@ -438,11 +441,11 @@ def in_batches(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
     return hops.iterate(body, **looping()).map(lambda r: r.id)
 
 
-# Merging what waits.
+# Merging of waiting records.
 
 
 class Least(tr.KeyedProcessFunction):
-    """Keeps the least value of its key, and offers it to two others when it has fallen."""
+    """A function that keeps the least value of its key, and offers it to two other keys when it has fallen."""
 
     least = tr.ValueState(int)
 
@@ -461,7 +464,7 @@ NODES = 41
 
 
 def merged(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Least costs over a graph, with `combine`: the end is the same whatever was merged on the way."""
+    """Least costs over a graph, with `combine`: the result does not depend on what was merged on the way."""
 
     def body(offers: tr.DataStream) -> Any:
         out = offers.key_by(lambda offer: offer[0]).process(Least())

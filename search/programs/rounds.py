@@ -1,4 +1,4 @@
-"""Golden programs with loops in rounds, for the search."""
+"""Golden programs for the search, with loops in rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDS = 6
 
 
 class Share(tr.KeyedProcessFunction):
-    """Adds up what a place gets in a round, tells it at the round's end, and passes parts of it on."""
+    """A function that adds up what a place receives in a round, emits it at the round's end, and passes parts of it on."""
 
     got = tr.ValueState(int, default=0)
     rounds = tr.ValueState(int, default=0)
@@ -47,14 +47,14 @@ def shared_out(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
 
 
 def judged(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Rounds until somebody gets little."""
+    """Rounds until a place receives little."""
     gifts = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i % PLACES, 640 + i))
     until = tr.Rounds(until=lambda result: min((told[2] for told in result.output), default=0) < LITTLE)
     return gifts.iterate(_body, rounds=until)
 
 
 def run_dry(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Rounds as long as there is anything to pass on, with a shuffle inside, and a count of the subtask's rounds."""
+    """Rounds as long as there is anything to pass on, with a shuffle inside, and a check of each record's round."""
 
     def body(hops: tr.DataStream) -> Any:
         left = hops.rebalance().map(lambda hop: (hop[0], hop[1] - 1)).key_by(lambda hop: hop[0] % 7).process(InRound())
@@ -65,7 +65,7 @@ def run_dry(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 class InRound(tr.KeyedProcessFunction):
-    """Tells in which round a record is, and that it is what it should be."""
+    """A function that adds to each record the round it is in, and checks that this is the right one."""
 
     def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
         assert ctx.round == 1 + hop[0] * hop[0] % 5 - (hop[1] + 1), (ctx.round, hop)
@@ -73,7 +73,7 @@ class InRound(tr.KeyedProcessFunction):
 
 
 def widened(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Rounds with a slot that has a part in a stream which enters the loop, and in nothing else of it."""
+    """Rounds with a slot that takes part only in a stream which enters the loop."""
     tags = env.from_collection([(place, f"p{place}") for place in range(PLACES)])
 
     def body(hops: tr.DataStream) -> Any:
@@ -92,7 +92,8 @@ def _widened(n: int) -> Counter[Any]:
 
 
 class Heavy(tr.KeyedProcessFunction):
-    """Has much state in subtask 1 and next to none in the others, so that snapshots take one worker long."""
+    """A function that has much state in subtask 1 and next to none in the others, so that snapshots take one worker
+    long."""
 
     held = tr.ValueState(int)
 
@@ -101,7 +102,7 @@ class Heavy(tr.KeyedProcessFunction):
 
 
 class OnItsOwn(tr.ProcessFunction):
-    """Counts laps, and tells in which round."""
+    """A function that counts laps, and adds the round of each."""
 
     def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
         yield hop[0], hop[1] + 1, ctx.round
@@ -109,7 +110,7 @@ class OnItsOwn(tr.ProcessFunction):
 
 LAPS = 15
 WEIGHT = 300
-"""How many keys `Heavy` has."""
+"""Number of keys of `Heavy`."""
 
 
 def apart(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
@@ -129,7 +130,7 @@ def _apart(n: int) -> Counter[Any]:
 
 
 class UntilTheRoundEnds(tr.KeyedProcessFunction):
-    """Holds what comes for a key until the round ends."""
+    """A function that holds the records of a key until the round ends."""
 
     held = tr.ListState(object)
 
@@ -143,7 +144,7 @@ class UntilTheRoundEnds(tr.KeyedProcessFunction):
 
 
 def held_beside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Rounds with a function that gets nothing but a stream which enters the loop."""
+    """Rounds with a function whose only input is a stream which enters the loop."""
     others = env.from_source(tr.sources.Sequence(n, 2 * n, rate=rate)).map(lambda i: (i, i % 4))
 
     def body(hops: tr.DataStream) -> Any:

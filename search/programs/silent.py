@@ -1,5 +1,5 @@
-"""Golden programs whose input falls silent, for the search: what event time lets go in a loop must come meanwhile, though
-nothing else comes, and not only at the end."""
+"""Golden programs for the search, whose input falls silent. Records that event time releases in a loop must come out
+during the silence, not only at the end."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from search.programs.loops import Records, looping
 from tailrace.api.connectors import NOTHING_YET, Reader, Source
 
 LONGEST = 20.0
-"""Seconds of silence at the most."""
+"""Longest silence, in seconds."""
 IN_TIME = 5.0
-"""Seconds within which the windows behind a loop are to come. Faults are over in less than one."""
+"""Seconds within which the windows behind a loop must come. Faults are over in less than one."""
 STEP = 0.02
-"""How often a silent source looks whether they have."""
+"""Seconds between two checks of a silent source for these windows."""
 SIZE = 8
 
 
 class Silence:
-    """What is known of the silence of the job that was built last: its source and what waits for its windows are in one
-    process, as the whole simulation is."""
+    """State of the silence of the job that was built last. Its source and the function that waits for its windows are in
+    one process, as the whole simulation is."""
 
     began: float | None = None
     over = False
 
 
 class Burst(Source):
-    """The numbers below `n` at once, then silence until a window has come, then the end."""
+    """A source of the numbers below `n` at once, then silence until a window has come, then the end."""
 
     bounded = True
 
@@ -55,7 +55,7 @@ class BurstReader(Reader):
             Silence.began = now
             return found
         if Silence.began is None or Silence.over or now >= Silence.began + LONGEST:
-            return None  # the first is so where the job is started again from behind the burst: its windows may be out
+            return None  # None: a job started again from behind the burst, whose windows may be out
         self.again = now + STEP
         return NOTHING_YET
 
@@ -68,7 +68,7 @@ class BurstReader(Reader):
 
 
 class InTime(tr.ProcessFunction):
-    """Adds whether a window has come in time, and ends the silence."""
+    """A function that adds to a window whether it has come in time, and ends the silence."""
 
     def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
         Silence.over = True
@@ -94,7 +94,7 @@ def _down(hops: tr.DataStream) -> Any:
 
 
 def silent_nest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Windows behind three loops in one another: one watermark has to come through all of them."""
+    """Windows behind three nested loops: one watermark must come through all of them."""
 
     def middle(hops: tr.DataStream) -> Any:
         return None, hops.iterate(_down, **looping())
@@ -106,7 +106,7 @@ def silent_nest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStrea
 
 
 def silent_guest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Windows behind a loop whose own input is over: the stream that entered it is what falls silent."""
+    """Windows behind a loop whose own input is over: the stream that entered the loop falls silent."""
     guests = _burst(env, n).map(lambda i: (i, 1 + i % 3))
     seeds = env.from_collection([(0, 1)]).assign_timestamps(lambda hop: hop[0], 0)
     return _windows(seeds.iterate(lambda hops: _down(hops.union(guests.enter(hops.scope))), **looping()))

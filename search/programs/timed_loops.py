@@ -1,4 +1,5 @@
-"""Golden programs with loops and event time: what is still inside must not be late, timers fire inside, and fetch more."""
+"""Golden programs with loops and event time: records inside must not be late, and timers fire inside and bring more
+records."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from search.programs.loops import Hop, Records, laps_of, looping, numbers, place
 
 
 def windowed_behind(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Windows behind a loop: what is still inside must not be late for them."""
+    """Windows behind a loop: records still inside must not be late for them."""
 
     def body(hops: tr.DataStream) -> Any:
         down = hops.rebalance().map(lambda hop: Hop(hop[0], hop[1] - 1))
@@ -30,7 +31,8 @@ def _windowed_behind(n: int) -> Records:
 
 
 class Held(tr.KeyedProcessFunction):
-    """Holds each record in its first lap until event time is two seconds further than the record; it goes on from there."""
+    """A function that holds each record in its first lap until event time is two seconds further than the record. The
+    record then goes on with that time."""
 
     waiting = tr.MapState(float, list)
 
@@ -50,7 +52,7 @@ class Held(tr.KeyedProcessFunction):
 
 
 def held_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of event time inside a loop hold records back, and windows behind it must wait for them."""
+    """Timers of event time that hold records back inside a loop; windows behind it must wait for them."""
 
     def body(hops: tr.DataStream) -> Any:
         held = hops.rebalance().map(tuple).key_by(place_of).process(Held())
@@ -85,8 +87,8 @@ def lingered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 def lingered_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """The same in a loop inside, for records that come to it again by the feedback of the outer one: event time has gone on
-    behind the inner loop by then."""
+    """Windows behind a loop with an inner loop, in which some records go around for long. The outer loop's feedback brings
+    them to the inner loop again, when event time has gone on behind that."""
 
     def inner(hops: tr.DataStream) -> Any:
         down = hops.map(lambda hop: (hop[0], hop[1] - 1, hop[2]))
@@ -110,7 +112,8 @@ def _small_windows(n: int) -> Records:
 
 
 class LastCall(tr.KeyedProcessFunction):
-    """Sends its records round again when event time has come to its end, which is long after all else is done."""
+    """A function that sends its records round again when event time has come to its end, which is long after all else is
+    done."""
 
     waiting = tr.ListState(object)
 
@@ -128,7 +131,7 @@ class LastCall(tr.KeyedProcessFunction):
 
 
 def called_last(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of event time inside a loop that fire when nothing else is left, and bring it to work again."""
+    """Timers of event time inside a loop that fire when nothing else is left, and bring the loop to work again."""
 
     def body(hops: tr.DataStream) -> Any:
         called = hops.key_by(place_of).process(LastCall())
@@ -139,7 +142,7 @@ def called_last(env: tr.Environment, n: int, rate: float | None) -> tr.DataStrea
 
 
 class Later(tr.KeyedProcessFunction):
-    """Sends a record round again some milliseconds later; a last one long after all else was done."""
+    """A function that sends a record round again some milliseconds later; a last one long after all else was done."""
 
     waiting = tr.MapState(int, object)
 
@@ -156,7 +159,7 @@ class Later(tr.KeyedProcessFunction):
 
 
 def waited_for(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of the clock inside a loop; one of them long after everything looks idle."""
+    """Timers of the clock inside a loop; one of them fires long after everything looks idle."""
 
     def body(hops: tr.DataStream) -> Any:
         late = hops.key_by(lambda hop: hop[0] % 7).process(Later())
@@ -167,7 +170,8 @@ def waited_for(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
 
 
 class Reminded(tr.KeyedProcessFunction):
-    """Sends each record back when event time has come to 5, and tells by a last timer what has come back."""
+    """A function that sends each record back when event time has come to 5, and emits at a last timer how many have come
+    back."""
 
     seen = tr.ValueState(int, default=0)
 
@@ -184,7 +188,7 @@ class Reminded(tr.KeyedProcessFunction):
 
 
 def reminded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """The input has no time; the loop assigns times, and what comes back is sent by timers of these."""
+    """A loop that assigns event times to an input without any; timers of these times send the feedback."""
 
     def body(stream: tr.DataStream) -> Any:
         out = stream.key_by(lambda r: r[1]).process(Reminded()).rebalance()

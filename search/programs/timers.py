@@ -1,4 +1,4 @@
-"""A golden program of which many timers of event time come due at once, so that cuts fall between two portions of them."""
+"""A golden program in which many timers of event time come due at once, so that cuts fall between two portions of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import tailrace as tr
 
 
 class Onwards(tr.KeyedProcessFunction):
-    """Some timers for each record; and a word where event time is behind what a key has seen of it."""
+    """A function that sets some timers for each record, and reports where event time is behind the latest time that a key
+    has seen."""
 
     furthest = tr.ValueState(float, default=-math.inf)
 
@@ -32,7 +33,8 @@ class Onwards(tr.KeyedProcessFunction):
 
 
 def without_going_back(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Event time leaps. At one parallelism it never goes back, whatever checkpoint the function goes on from."""
+    """Timers under event time that leaps. At one parallelism it never goes back, whatever checkpoint the function goes on
+    from."""
     stamped = env.from_source(tr.sources.Sequence(0, n, rate=rate)).assign_timestamps(lambda i: i // 16 * 100.0)
     return stamped.key_by(lambda i: i % 5).process(Onwards(), parallelism=2)
 

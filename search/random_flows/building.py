@@ -1,4 +1,4 @@
-"""The dataflow of a random flow."""
+"""The construction of the dataflow of a random flow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
 
 BESIDE = ("running", "running in columns", "tumbling", "sliding", "windows of columns")
-"""What has an output of its own, and a stream goes on beside it."""
+"""Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
 
 def start(loop: Loop) -> Callable[[Any], Any]:
-    """What winds a record up that comes into a loop."""
+    """A function that sets the digit of a record that comes into a loop."""
     level, outermost = loop.level, loop.level == 0
     return lambda r: (
         r[0],
@@ -31,25 +31,25 @@ def start(loop: Loop) -> Callable[[Any], Any]:
 
 
 def digit(number: int, loop: int, laps: int) -> int:
-    """How often a record goes around a loop."""
+    """Number of laps of a record in a loop."""
     return (number * 7 + loop * 3) % (laps + 1)
 
 
 class Building:
-    """Writes a flow into an environment."""
+    """A builder that writes a flow into an environment."""
 
     def __init__(self, flow: Flow, env: tr.Environment, phase: int = 0, counting: bool = True) -> None:
         self.flow, self.env, self.phase, self.counting = flow, env, phase, counting
         self.rests = rests(flow)
         self.around: list[Loop] = []
         self.told: list[list[tr.DataStream]] = [[]]
-        """What operators tell, for each loop around the place at hand."""
+        """Reports of operators, for each loop around the current place."""
         self.records: dict[Events, tr.DataStream] = {}
         self.origin = flow.source
-        """What event time at the place at hand cannot be ahead of."""
+        """The source whose event time bounds the event time at the current place."""
 
     def everything(self) -> tr.DataStream:
-        """All records that come out, and all that operators tell."""
+        """All records that come out, and all reports of operators."""
         out = self.steps(self.flow.steps, self.of(self.flow.source, "source"))
         out = out.map(lambda r: ("out", *r[:3], r[3]), uid="out")
         return out.union(*self.told[0])
@@ -70,7 +70,7 @@ class Building:
         return found
 
     def steps(self, steps: tuple[Step, ...], stream: tr.DataStream) -> tr.DataStream:
-        """What these steps make of a stream."""
+        """The stream behind these steps."""
         for step in steps:
             if isinstance(step, Loop):
                 stream = self.loop(step, stream)
@@ -85,13 +85,13 @@ class Building:
     # Operators.
 
     def operator(self, do: Do, stream: tr.DataStream) -> tr.DataStream:
-        """One operator."""
+        """The stream behind one operator."""
         make: Any = getattr(self, "_" + do.kind.replace(" ", "_").replace("'", ""))
         out = make(do, _by_way(do, stream), {"uid": f"op{do.number}", "parallelism": do.parallelism})
         return stream if do.kind in BESIDE else out  # type: ignore[no-any-return]
 
     def tell(self, stream: tr.DataStream) -> None:
-        """What is told, in the loop at hand or outside."""
+        """Adds a stream to the reports, in the current loop or outside."""
         self.told[-1].append(stream)
 
     def _numbering(self, kind: Any, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
@@ -119,7 +119,7 @@ class Building:
         return self._numbering(fn.ToTheRoundsEnd(do.number), do, stream, options)
 
     def _extra(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        """An operator with state that nobody hears of: it may come and go between two runs."""
+        """An operator with state and without reports: it may come and go between two runs."""
         return stream.key_by(fn.key_of).process(fn.Count(do.number), **options) if self.phase in do.phases else stream
 
     def _running(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
@@ -145,7 +145,7 @@ class Building:
         return columns.map_batches(fn.MovedBatches(number), **options).map(fn.as_record, uid=f"rows{number}")
 
     def _join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        """What is joined with has an operator of its own, of another parallelism perhaps."""
+        """A join with a table whose stream has an operator of its own, maybe at another parallelism."""
         table = self.of(self.flow.table, "table").enter(stream.scope)
         table = table.map(tuple, uid=f"table{do.number}", parallelism=do.parallelism)
         return stream.connect(table).key_by(fn.key_of, fn.key_of).process(_Joined(), uid=options["uid"])
@@ -174,7 +174,7 @@ class Building:
         return stream.key_by(fn.key_of).process(fn.LastCall(fn.THE_END), **options)
 
     def _times(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        """Times are assigned anew, so far out of order that nothing is late however often it comes around."""
+        """Times that are assigned anew, so far out of order that nothing is late however often it comes around."""
         return stream.assign_timestamps(lambda r: script.anew(r[0]), float(script.SPREAD), **options)
 
     def _more(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
@@ -196,7 +196,8 @@ class Building:
         return stream.union(entering)
 
     def _sets(self, do: Do, stream: tr.DataStream, options: Any, whole: bool = False) -> tr.DataStream:
-        """What is told goes by no key, so that each of those behind has some of it, as the order says."""
+        """An operator with sets. Its reports go to the next subtasks in turn and by no key, so that the share of each
+        subtask depends on their order."""
         out = stream.key_by(fn.key_of).process(fn.Sets(do.number, whole), **options)
         told = out.side_output("told")
         if whole:
@@ -241,7 +242,7 @@ class Building:
     # Loops.
 
     def loop(self, loop: Loop, stream: tr.DataStream) -> tr.DataStream:
-        """One loop; what operators tell in it leaves it beside its output."""
+        """The stream behind one loop. Reports of operators inside leave the loop beside its output."""
         stream = stream.map(start(loop), uid=f"start{loop.number}")
         in_columns = loop.feedback == "columns" and not loop.separate
         if in_columns:
@@ -269,7 +270,7 @@ class Building:
         return out
 
     def _inside(self, loop: Loop, given: Any) -> tr.DataStream:
-        """What a body begins with: input and feedback, each record once."""
+        """The input of a body: input and feedback of the loop, each record once."""
         number = loop.number
         if loop.feedback == "broadcast" and not loop.separate:
             return given.process(fn.Owner(), uid=f"owner{number}")  # type: ignore[no-any-return]
@@ -306,7 +307,7 @@ class _Joined(fn.Join):
 
 
 def _named(do: Do) -> str | tuple[str, ...]:
-    """The key of an operator in columns. That of a list is a tuple, of one column, too."""
+    """The key of an operator in columns: a name, or a list of one name, whose key is a tuple."""
     return "key" if do.number % 2 else ("key",)
 
 
@@ -326,7 +327,7 @@ def _done(loop: Loop, out: tr.DataStream) -> tr.DataStream:
 
 
 def _fed_back(loop: Loop, out: tr.DataStream, in_columns: bool) -> Any:
-    """The feedback: what has laps left, with one less."""
+    """The feedback: records that have laps left, with one less."""
     level, number = loop.level, loop.number
     going = out.filter(lambda r: r[1][level] > 0, uid=f"going{number}").map(
         lambda r: (r[0], (*r[1][:level], r[1][level] - 1, *r[1][level + 1 :]), (r[2] + 1) % fn.MODULUS, *r[3:]),

@@ -1,4 +1,5 @@
-"""What a random flow is: small frozen data that says everything of it, and that can be printed, compared and cut down."""
+"""The description of a random flow: small frozen data that determines all of it, and that can be printed, compared and cut
+down."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 LEVELS = 3
-"""How deep loops may be in loops."""
+"""Largest depth of nested loops."""
 
 Kind = Literal[
     "map",
@@ -42,57 +43,57 @@ WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partitio
 
 @dataclass(frozen=True)
 class Events:
-    """A source, and the times at which it has what it gives: number i in split i modulo the splits."""
+    """A source, and the times at which it gives its records: number i is in split i modulo the number of splits."""
 
     n: int
     distinct: int
-    """Record i has the id i modulo this: some of them are alike."""
+    """Number of different ids: record i has the id i modulo this, so some records are alike."""
     first: int = 0
     """The id of record 0."""
     splits: int = 1
     pace: int = 0
     """Microseconds of the clock between two records."""
     silence: int = 0
-    """And so many between the two halves of them."""
+    """Microseconds between the two halves of the records, in addition."""
     disorder: int = 0
-    """By how many seconds timestamps are out of order, at most."""
+    """Largest disorder of timestamps, in seconds."""
     timed: bool = True
-    """Whether its records have timestamps. One that is not timed and endless would hold all event time back."""
+    """True where its records have timestamps. An untimed endless source would hold all event time back."""
     endless: bool = False
-    """Whether it never ends. Then each split gives, behind all others, a record that brings event time on."""
+    """True where it never ends. Then each split gives, behind all others, a record that brings event time on."""
     parallelism: int | None = None
     falls_silent: bool = False
-    """Whether its splits count as silent once they have had nothing for longer than they ever have between two records."""
+    """True where a split counts as silent once it has had nothing for longer than it ever has between two records."""
     stamped_inside: bool = False
-    """Whether what comes in by it gets its timestamps only there, perhaps in a loop."""
+    """True where its records receive their timestamps only where they enter, maybe in a loop."""
     pauses: int = 0
-    """How often in a row its readers have nothing before they have something."""
+    """Number of times in a row that its readers have nothing before they have something."""
     found: Literal["finding", "anew"] | None = None
-    """How splits come to be known, where they are not listed as ever: one by one by an enumerator, or in another order each
-    time they are listed."""
+    """Way in which splits become known: one by one through an enumerator, in another order each time they are listed, or
+    (None) listed once in one order."""
 
 
 @dataclass(frozen=True)
 class Do:
-    """One operator. What each kind does is said where it is interpreted."""
+    """One operator. The interpreter describes what each kind does."""
 
     kind: Kind
     number: int
-    """Its uid follows from it, whatever else changes."""
+    """Number from which its uid follows."""
     way: Way = "forward"
-    """How records come to it, where they do not come by key."""
+    """Way in which records come to it, where they do not come by key."""
     parallelism: int | None = None
     events: Events | None = None
-    """What comes in by it, in "more"."""
+    """The records that come in by it, in "more"."""
     phases: tuple[int, ...] = ()
-    """In which phases an "extra" is there, or a "more"; of that none said means all."""
+    """Phases in which an "extra" or a "more" is there; for a "more", none means all."""
     inside: tuple[Step, ...] = ()
-    """What is done with that by itself, before it joins the others."""
+    """Steps that these records go through by themselves, before they join the others."""
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Two ways that part by id and meet again."""
+    """Two branches that part by id and meet again."""
 
     number: int
     left: tuple[Step, ...]
@@ -101,7 +102,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop. Each record goes around as often as its digit for this level says."""
+    """A loop. Each record goes around as often as its digit for this level."""
 
     number: int
     level: int
@@ -111,18 +112,18 @@ class Loop:
     feedback: Literal[
         "plain", "two", "rebalance", "partition_by", "shuffle", "rescale", "columns", "broadcast", "mixed"
     ] = "plain"
-    """How it comes back; "mixed": some by a function, some in turn."""
+    """Way in which feedback comes back; "mixed": some by a function, some in turn."""
     separate: bool = False
-    """Whether input and feedback come by themselves."""
+    """True where input and feedback come by themselves."""
     combine: bool = False
     astray: bool = False
-    """Whether what is merged gets another key, which is refused."""
+    """True where merged records receive another key, which is refused."""
     spill: int | None = None
     priority: Literal["adaptive", "feedback-first"] = "adaptive"
     parallelism: int | None = None
     rounds: Literal["until dry", "at most", "until"] | None = None
     limit: int = 2
-    """How many rounds there are at most, where that is said."""
+    """Largest number of rounds, where they are limited."""
 
 
 Step = Do | Fork | Loop
@@ -134,18 +135,18 @@ class Flow:
 
     source: Events
     table: Events
-    """What is joined with: a value for each of its ids."""
+    """Second input of joins: a value for each of its ids."""
     steps: tuple[Step, ...]
     sink: int | None = None
     """The parallelism of the sink."""
 
     @property
     def endless(self) -> bool:
-        """Whether some input has no end."""
+        """True where some input has no end."""
         return any(events.endless for events in self.sources())
 
     def endless_in(self, phase: int) -> bool:
-        """The same of those that are there in a phase."""
+        """True where an input that is there in a phase has no end."""
         later = [step.events for step in self.operators() if step.phases and phase not in step.phases]
         return any(events.endless for events in self.sources() if events not in later)
 
@@ -170,19 +171,19 @@ class Flow:
 
     @property
     def astray(self) -> bool:
-        """Whether it may be refused for what its merges return."""
+        """True where it may be refused for the records that its merges return."""
         return any(loop.astray for loop in self.loops())
 
     @property
     def uniform(self) -> bool:
-        """Whether everything has the parallelism of the environment, so that what an operator says comes in order."""
+        """True where everything has the parallelism of the environment, so that reports of an operator come in order."""
         widths = [*(events.parallelism for events in self.sources()), self.sink]
         widths += [step.parallelism for step in self.all() if isinstance(step, Do | Loop)]
         return not any(widths)
 
     @property
     def size(self) -> int:
-        """How often an operator gets a record, about."""
+        """Approximate number of records that operators receive."""
         return sum(events.n for events in self.sources()) * (1 + _visits(self.steps))
 
 
@@ -207,7 +208,8 @@ def _visits(steps: tuple[Step, ...]) -> int:
 
 
 def changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
-    """These steps with `change` made to each, the inner ones first: nothing, itself, or several in its place."""
+    """The steps with `change` made to each, the inner ones first: it returns nothing, the step, or several steps in its
+    place."""
     found: list[Step] = []
     for step in steps:
         if isinstance(step, Loop):
@@ -221,7 +223,7 @@ def changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]])
 
 
 def told(value: Any, indent: str = "") -> str:
-    """The text of a description, from which Python makes it again; what is as ever is left out."""
+    """The text of a description, from which Python makes it again; fields with default values are left out."""
     if isinstance(value, tuple) and any(is_dataclass(one) for one in value):
         inner = "".join(f"\n{indent}    {told(one, indent + '    ')}," for one in value)
         return f"({inner}\n{indent})"

@@ -1,4 +1,4 @@
-"""A random flow, and what it runs under, from a seed."""
+"""The drawing of a random flow, and of the world it runs in, from a seed."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from tailrace.testing.faults import ANCHORS, LOOP_ANCHORS, Fault, drawn_faults
 
 @dataclass(frozen=True)
 class Phase:
-    """A run of a job: all but the last one are left alone after some turns, and the next one goes on from there."""
+    """A run of a job. All but the last one are left alone after some turns, and the next one goes on from there."""
 
     parallelism: int
     turns: int | None = None
-    """None: to its end."""
+    """Number of turns; None: it runs to its end."""
     after: str = ""
-    """The turns are counted from the first line of the trace that has this in it."""
+    """Text of the first line of the trace from which the turns are counted; empty: they are counted from the start."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A flow and everything that it runs under."""
+    """A flow and everything that its run depends on."""
 
     flow: Flow
     world: Scenario
     phases: tuple[Phase, ...]
     disk: bool = False
-    """Whether keyed state is on disk."""
+    """True where keyed state is on disk."""
 
     @property
     def seed(self) -> int:
-        """What it was drawn from."""
+        """The seed that it was drawn from."""
         return self.world.seed
 
 
 ALWAYS: tuple[Kind, ...] = ("map", "count", "bags", "reducing", "owner", "batches", "running", "running in columns")
-"""What may be anywhere."""
+"""Kinds of operators that may be anywhere."""
 TIMELESS: tuple[Kind, ...] = ("later", "join", "hoard", "last call")
-"""What gives records on at another time, or without one: no window has one right result behind it."""
+"""Kinds of operators that send records on at another time, or without one: no window behind them has one right result."""
 WINDOWS: tuple[Kind, ...] = ("tumbling", "sliding", "windows of columns", "tumbling", "sliding")
 
 
@@ -69,9 +69,9 @@ MOMENTS = (
     "SubtasksFinished",
     "FINISHING",
 )
-"""At which a job may be left alone."""
+"""Lines of the trace at which a job may be left alone."""
 LARGEST = 400
-"""The size of a flow, in records that operators get, is cut down to this."""
+"""Largest size of a flow, in records that operators receive: larger ones are cut down."""
 
 
 @dataclass
@@ -83,13 +83,13 @@ class _Drawing:
     phases: int
     numbers: Iterator[int]
     more: int = 0
-    """How many sources have come in so far."""
+    """Number of sources that have come in so far."""
 
     def number(self) -> int:
         return next(self.numbers)
 
     def kinds(self, level: int, in_rounds: Loop | None) -> tuple[Kind, ...]:
-        """What may be drawn at a place."""
+        """The kinds of operators that may be drawn at a place."""
         kinds: list[Kind] = [*ALWAYS, "held"]
         if in_rounds is not None and (in_rounds.rounds != "until dry" or in_rounds.number % 2):
             return ALWAYS if self.windows else (*ALWAYS, *("to the round's end",) * 3)
@@ -100,7 +100,7 @@ class _Drawing:
         return tuple(kind for kind in kinds if not (self.endless and kind in ("hoard", "last call")))
 
     def do(self, level: int, in_rounds: Loop | None) -> Do:
-        """One operator."""
+        """Draws one operator."""
         rng = self.rng
         kind = rng.choice(self.kinds(level, in_rounds))
         number = self.number()
@@ -125,13 +125,14 @@ class _Drawing:
         )
 
     def distinct(self, n: int) -> int:
-        """How many of n records differ. What is combined has one timestamp of several: no window has one right result."""
+        """Draws how many of n records differ. A combined record has one of several timestamps: no window has one right
+        result."""
         if self.combine:
             return n if self.windows else self.rng.choice([3, n // 2, n])
         return self.rng.choice([n, n, max(1, n // 2)])
 
     def events(self, n: int, first: int, endless: bool) -> Events:
-        """A source."""
+        """Draws a source."""
         rng = self.rng
         splits = rng.choice([1, 1, 2, 3, 5])
         return Events(
@@ -148,7 +149,7 @@ class _Drawing:
         )
 
     def steps(self, least: int, most: int, level: int, in_rounds: Loop | None = None) -> tuple[Step, ...]:
-        """Some steps one after the other; `level` of a loop that would be among them."""
+        """Draws some steps, one after the other; `level` is the level of a loop among them."""
         rng, found = self.rng, []
         for _ in range(rng.randint(least, most)):
             if level and rng.random() < 0.08:
@@ -160,7 +161,7 @@ class _Drawing:
         return tuple(found)
 
     def loop(self, level: int) -> Loop:
-        """A loop, with others in it."""
+        """Draws a loop, with others in it."""
         rng = self.rng
         made = Loop(
             self.number(),
@@ -188,7 +189,7 @@ class _Drawing:
         return replace(made, body=(*before, *inside, *self.steps(0, 2 if not before else 1, level + 1)))
 
     def flow(self) -> Flow:
-        """A whole flow."""
+        """Draws a whole flow."""
         rng = self.rng
         n = rng.choice([6, 12, 20, 30])
         source = self.events(n, 0, self.endless and rng.random() < 0.6)
@@ -228,12 +229,12 @@ def drawn_flow(seed: int, phases: int = 1, endless: bool | None = None) -> Flow:
             numbers=itertools.count(1),
         )
         made = drawing.flow()
-        if made.size <= 2 * LARGEST:  # the others go around so often that even the fewest records take long
+        if made.size <= 2 * LARGEST:  # in other flows even a few records go around so often that they take long
             return made
 
 
 def drawn(seed: int, faults: bool = True) -> Run:
-    """Everything that a seed says."""
+    """The run of a seed."""
     rng = random.Random(f"tailrace random run {seed}")
     network = rng.choice(sorted(NETWORKS))
     checkpointing = rng.random() < 0.85
@@ -286,8 +287,8 @@ def drawn(seed: int, faults: bool = True) -> Run:
 
 
 def _later(rng: random.Random, flow: Flow, phases: int) -> Flow:
-    """What comes in beside the others may do so in later phases only, into loops that have ended perhaps. Then event time
-    has come to its end before, and what is done in rounds has been done."""
+    """The flow, where some streams enter in later phases only, maybe into loops that have ended. Event time has then come
+    to its end before, so a flow in which that matters stays as it is, and so does a flow with rounds."""
     kinds = {step.kind for step in flow.operators()}
     if phases == 1 or kinds & {"hoard", "last call", *WINDOWS} or any(loop.rounds for loop in flow.loops()):
         return flow
@@ -301,7 +302,7 @@ def _later(rng: random.Random, flow: Flow, phases: int) -> Flow:
 
 
 def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
-    """Some flows have what no other draw gives them. `resized`: they go on at another parallelism."""
+    """The flow, sometimes with features that no other draw gives it. `resized`: it goes on at another parallelism."""
     windows = any(step.kind in WINDOWS for step in flow.operators())
     numbers = itertools.count(1 + max((step.number for step in flow.all()), default=0))
 
@@ -325,7 +326,7 @@ def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
             return (replace(step, body=(*step.body[:at], times, *step.body[at:])),)
         if isinstance(step, Do) and step.kind == "more":
             assert step.events is not None
-            # By its id each record is known, where no two are alike.
+            # Each record is known by its id, where no two are alike.
             inside = step.events.distinct == step.events.n
             return (replace(step, events=replace(step.events, stamped_inside=inside)),)
         return (step,)
@@ -340,13 +341,14 @@ def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
 
 
 def may_fall_silent(flow: Flow) -> bool:
-    """Whether what is due comes out although inputs fall silent for ever. Behind a loop it need not: while all its inputs
-    are idle, event time there stays at what the last wave before has found."""
+    """True where all that is due comes out although inputs fall silent for ever. Behind a loop it need not: while all its
+    inputs are idle, event time there stays at what the last wave before has found."""
     return not (flow.endless and any(True for _ in flow.loops()))
 
 
 def _falling_silent(rng: random.Random, flow: Flow) -> Flow:
-    """In some flows sources fall silent where they have nothing. Drawn by itself: all other draws are what they were."""
+    """The flow, in which sources may count as silent while they have nothing. A generator of its own keeps all other draws
+    as they were."""
     if rng.random() >= 0.2 or not may_fall_silent(flow):
         return flow
 
@@ -361,8 +363,8 @@ def _falling_silent(rng: random.Random, flow: Flow) -> Flow:
 
 
 def _interval(rng: random.Random, flow: Flow, network: str) -> int:
-    """From one checkpoint to the next, in microseconds: a few times what it takes each task to have its turn. In an endless
-    flow time must pass quickly until the last of it is published."""
+    """Microseconds from one checkpoint to the next: a few times as long as each task takes to have its turn. In an endless
+    flow it is longer, since time must pass quickly until the last output is published."""
     tasks = 8 + 4 * len(list(flow.operators())) + 10 * len(list(flow.loops()))
     turn = sum(NETWORKS[network].step_cost) // 2
     return int(max(1 * MS, tasks * turn * rng.choice([2, 4, 12])) * (5 if flow.endless else 1))
@@ -374,8 +376,8 @@ def _in_loops(rng: random.Random, fault: Fault) -> Fault:
 
 
 def _moves(rng: random.Random) -> tuple[Fault, ...]:
-    """Machines that are about to go, in some runs: at any turn, or at a moment of the job or of a loop. Drawn by themselves:
-    all other draws of a seed are what they were before there were any."""
+    """Draws machines that are about to go, in some runs: at any turn, or at a moment of the job or of a loop. A generator
+    of its own keeps all other draws of a seed as they were."""
     if rng.random() >= 0.3:
         return ()
     found = []
@@ -387,7 +389,7 @@ def _moves(rng: random.Random) -> tuple[Fault, ...]:
 
 
 def options(run: Run) -> dict[str, set[Any]]:
-    """What is chosen in a run, by option: to see that everything really occurs."""
+    """Chosen values of a run, by option. They show whether every value occurs."""
     flow, world = run.flow, run.world
     found: dict[str, set[Any]] = {option: {value} for option, value in world.options().items()}
     for name in ("rate", "paced", "program", "feedback in memory", "priority", "interval"):
@@ -424,7 +426,7 @@ def options(run: Run) -> dict[str, set[Any]]:
 
 
 def _places(steps: tuple[Step, ...], loops: int = 0) -> Iterator[tuple[str, str]]:
-    """Which operator is where."""
+    """Pairs of an operator's kind and its place."""
     for step in steps:
         if isinstance(step, Loop):
             yield from _places(step.body, loops + 1)

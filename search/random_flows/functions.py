@@ -1,8 +1,9 @@
-"""What the operators of random flows do. A record is (id, laps left by level, value, weight, passes): so many alike count
-for one record of that weight, and `passes` is how often a function has held it until `finish` in its outermost loop.
+"""The functions of the operators of random flows. A record is (id, laps left by level, value, weight, passes). One record
+of a weight counts for so many equal ones. `passes` is how often a function has held it until `finish` in its outermost
+loop.
 
-Everything that a function tells goes to its side output "told". What is told depends on no order: visits of a key are
-numbered, and so are the entries of its state.
+A function sends its reports to the side output "told". Reports depend on no order: visits of a key are numbered, and so
+are the entries of its state.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ Record = tuple[int, tuple[int, ...], int, int, int]
 MODULUS = 10_007
 KEYS = 5
 HOLD = 3
-"""How many seconds of event time "held" holds a record."""
+"""Seconds of event time for which "held" holds a record."""
 LAST = 1_000_000
-"""When the last call is, in event time."""
+"""Event time of the last call."""
 THE_END = timedelta(microseconds=MAX_TIME)
 
 
 class Script(Source):
-    """What `script` says of some events."""
+    """A source that gives the records of some events at the times of `script`."""
 
     description = "script"
 
@@ -129,18 +130,18 @@ COLUMNS = pa.schema(
 
 
 def as_columns(record: Record) -> tuple[int, ...]:
-    """A row of `COLUMNS`."""
+    """A row of `COLUMNS` with the fields of a record."""
     number, left, value, weight, passes = record
     return (key_of(record), number, value, weight, passes, *left, value * weight)
 
 
 def as_record(row: Any) -> Record:
-    """And back."""
+    """The record with the fields of a row."""
     return (row[1], tuple(row[5 : 5 + LEVELS]), row[2], row[3], row[4])
 
 
 class MovedBatches(tr.MapBatchesFunction):
-    """`moved`, for batches."""
+    """A function that does to batches what `moved` does to records."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -153,7 +154,7 @@ class MovedBatches(tr.MapBatchesFunction):
 
 
 class Owner(tr.ProcessFunction):
-    """Behind a broadcast: one subtask lets a record pass."""
+    """A function behind a broadcast: one subtask lets a record pass."""
 
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         if record[0] % ctx.parallelism == ctx.subtask:
@@ -161,7 +162,8 @@ class Owner(tr.ProcessFunction):
 
 
 class Placed(tr.ProcessFunction):
-    """Behind a head whose feedback comes by a function: tells of what is not where the function says."""
+    """A function behind a head whose feedback is partitioned by a function: it reports records that are in the wrong
+    subtask."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -176,7 +178,7 @@ class Placed(tr.ProcessFunction):
 
 
 class Numbering(tr.KeyedProcessFunction):
-    """Numbers what comes for a key."""
+    """A function that numbers the records of a key."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -188,7 +190,7 @@ class Numbering(tr.KeyedProcessFunction):
         yield record
 
     def told(self, record: Record) -> Iterator[tuple[str, int]]:
-        """What is told of one record of weight one."""
+        """Reports on one record of weight one."""
         raise NotImplementedError
 
 
@@ -201,7 +203,7 @@ class Count(Numbering):
 
 
 class Bags(Numbering):
-    """State that is changed in place, and cleared."""
+    """Reports from state that is changed in place, and cleared."""
 
     bag = tr.ValueState(list, default=[])
     shelves = tr.MapState(int, int)
@@ -231,7 +233,8 @@ class Reducing(Numbering):
 
 
 def grown(members: set[int], visit: int) -> None:
-    """A set at a visit: it grows at three, and shrinks to a few at the fourth, in a table that stays large."""
+    """Changes a set at a visit: it grows at three visits, and shrinks to three members at the fourth, in a table that
+    stays large."""
     if visit % 4:
         members.update((visit * 31 + i * 17) % 257 for i in range(3))
     else:
@@ -239,7 +242,8 @@ def grown(members: set[int], visit: int) -> None:
 
 
 class Sets(tr.KeyedProcessFunction):
-    """Goes through a set of each key at each visit. `whole`: the set itself goes on, and whoever gets it goes through it."""
+    """A function that walks a set of each key at each visit. `whole`: the set itself is emitted, and its receiver walks
+    it."""
 
     members = tr.ValueState(set, default=set())
     boxes = tr.ListState(object)
@@ -270,13 +274,13 @@ class Sets(tr.KeyedProcessFunction):
 
 
 def each_member(told: Any) -> list[Any]:
-    """What `Sets` tells of whole sets, one by one."""
+    """Reports of `Sets` on one whole set, one for each member."""
     number, key, visit, members = told
     return [("member", number, key, visit, one) for one in members]
 
 
 class Ties(tr.KeyedProcessFunction):
-    """Sets one timer for each id, all of them for one time, and tells of each."""
+    """A function that sets one timer for each id, all for one time, and reports each that fires."""
 
     known = tr.ValueState(bool, default=False)
 
@@ -294,7 +298,7 @@ class Ties(tr.KeyedProcessFunction):
 
 
 class ToTheRoundsEnd(tr.KeyedProcessFunction):
-    """Holds what comes until the round ends, and tells how much it was."""
+    """A function that holds records until the round ends, and reports their number."""
 
     held = tr.ListState(object)
 
@@ -311,11 +315,11 @@ class ToTheRoundsEnd(tr.KeyedProcessFunction):
         yield from held
 
 
-# What waits.
+# Functions that hold records.
 
 
 class Join(tr.CoProcessFunction):
-    """Adds the value of its key, and waits for it. What has waited keeps its timestamp."""
+    """A function that adds the value of a record's key, and waits for it. A record that has waited keeps its timestamp."""
 
     value = tr.ValueState(int)
     waiting = tr.ListState(object)
@@ -334,13 +338,14 @@ class Join(tr.CoProcessFunction):
 
 
 def joined(record: Record, value: int) -> Record:
-    """A record with what it was joined with."""
+    """A record with the value that it was joined with."""
     return (*record[:2], (record[2] + 7 * value + 1) % MODULUS, *record[3:])
 
 
 class Hoard(tr.ProcessFunction):
-    """Keeps what comes until `finish`, and counts how often that is called. Each time all that is in the loop has passed
-    such a function once more: it cannot be called more often than a record has passed them, nor than `most` times."""
+    """A function that keeps records until `finish`, and counts the calls. Between two calls all that is in the loop has
+    passed such a function once more. So it cannot be called more often than a record has passed them, nor more than `most`
+    times."""
 
     kept = tr.OperatorState(list, default=[])
     calls = tr.OperatorState(int, default=0)
@@ -363,7 +368,7 @@ class Hoard(tr.ProcessFunction):
 
 
 class Uncounted(tr.ProcessFunction):
-    """The same without a count, which cannot be dealt out to another number of subtasks."""
+    """A `Hoard` without a count: a count cannot be dealt out to another number of subtasks."""
 
     kept = tr.OperatorState(list, default=[])
 
@@ -376,7 +381,7 @@ class Uncounted(tr.ProcessFunction):
 
 
 class Later(tr.KeyedProcessFunction):
-    """Holds what comes for some milliseconds of the clock."""
+    """A function that holds records for some milliseconds of the clock."""
 
     waiting = tr.MapState(float, list)
 
@@ -392,9 +397,10 @@ class Later(tr.KeyedProcessFunction):
 
 
 class Held(tr.KeyedProcessFunction):
-    """Holds what comes for some seconds of event time, but for what comes at the end of it, or when an endless source has
-    said all: the watermark does not move then, and what waits for it would wait for ever. What is let go for that has the
-    time that its timer would have given it. Tells of a timer that sees event time ahead of itself."""
+    """A function that holds records for some seconds of event time. It does not hold records that come at the end of event
+    time, or when an endless source has given all: the watermark does not move then, and they would wait for ever. Such a
+    record receives the time that its timer would have given it. The function reports a timer that sees event time ahead of
+    itself."""
 
     waiting = tr.MapState(float, list)
     seen = tr.ValueState(float, default=-math.inf)
@@ -427,8 +433,8 @@ class Held(tr.KeyedProcessFunction):
 
 
 class LastCall(tr.KeyedProcessFunction):
-    """Holds what comes until the end of event time, however often that is; by a timer for some time far away, or for the
-    very last moment."""
+    """A function that holds records until the end of event time, however often they come: by a timer for some time far
+    away, or for the very last moment."""
 
     waiting = tr.ListState(object)
 
@@ -446,7 +452,7 @@ class LastCall(tr.KeyedProcessFunction):
 
 
 class NotTooEarly(tr.ProcessFunction):
-    """What windows found, with a complaint of those that fired before event time can have come to their end."""
+    """Emits the results of windows, and reports windows that fired before event time can have come to their end."""
 
     def __init__(self, what: str, number: int, events: Events) -> None:
         self.what, self.number, self.events = what, number, events

@@ -1,4 +1,4 @@
-"""Goes through the seeds of random flows, and says what they covered."""
+"""The search through the seeds of random flows, and its report of what they covered."""
 
 from __future__ import annotations
 
@@ -107,25 +107,25 @@ EXPECTED: dict[str, frozenset[Any]] = {
     )
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
-"""What many seeds must have drawn: each value of each option, and each operator at each place."""
+"""Values that many seeds must have drawn: each value of each option, and each operator at each place."""
 
 
 @dataclass
 class Hunt:
-    """What a search through random flows has seen."""
+    """Result of a search through random flows."""
 
     covered: Counter[str] = field(default_factory=Counter)
     chosen: dict[str, Counter[Any]] = field(default_factory=dict)
-    """How many runs had which value of an option."""
+    """Number of runs that had each value of an option."""
     failed: list[Outcome] = field(default_factory=list)
 
     def note(self, run: Run) -> None:
-        """One more run."""
+        """Counts one more run."""
         for option, values in options(run).items():
             self.chosen.setdefault(option, Counter()).update(values)
 
     def missing(self) -> list[tuple[str, list[Any]]]:
-        """Which values of which options no run had."""
+        """Values of options that no run had."""
         found = [
             (option, sorted(values - set(self.chosen.get(option, ())), key=str)) for option, values in EXPECTED.items()
         ]
@@ -140,8 +140,8 @@ def hunt(
     tune: Callable[[Run], Run | None] = lambda run: run,
     told: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Hunt:
-    """Carries out the runs of these seeds, for at most so many seconds. `tune` changes a run, or leaves it out; each that
-    went wrong is `told` at once."""
+    """Carries out the runs of these seeds, for at most so many seconds. `tune` changes a run, or leaves it out. `told` is
+    called at once with each outcome that went wrong."""
     found = Hunt()
     until = None if seconds is None else time.monotonic() + seconds
     for seed in seeds:

@@ -1,8 +1,8 @@
-"""What a random flow comes to: plain Python that goes through it record by record, with nothing of ours in it but the
-description.
+"""The result of a random flow, by plain Python that goes through it record by record. It shares only the description with
+Tailrace's dataflow.
 
-Where a loop may do things in several orders, only what is the same in all of them is expected: how often a key was
-visited, not by whom; the sum of what a window's results say, where it may have several.
+Where a loop may do things in several orders, only what is common to all of them is expected: how often a key was visited,
+not by which record; the sum of a window's results, where it may have several.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class Moving:
     value: int
     time: int
     passes: int = 0
-    """How often a function has held it until `finish`, in its outermost loop."""
+    """Number of times that a function has held it until `finish`, in its outermost loop."""
 
     def wound(self, loop: Loop) -> Moving:
-        """As it comes into a loop."""
+        """The record as it comes into a loop."""
         digit = (self.id * 7 + loop.number * 3) % (loop.laps + 1)
         wound = self._with_left(loop.level, digit)
         return wound if loop.level else replace(wound, passes=0)
 
     def lapped(self, loop: Loop) -> Moving:
-        """As it comes back."""
+        """The record as it comes back."""
         again = self._with_left(loop.level, self.left[loop.level] - 1)
         return again.worth((self.value + 1) % MODULUS)
 
     def worth(self, value: int) -> Moving:
-        """With another value."""
+        """The record with another value."""
         return replace(self, value=value)
 
     def _with_left(self, level: int, digit: int) -> Moving:
@@ -50,16 +50,16 @@ class Moving:
 
 @dataclass
 class Result:
-    """What is published in the end."""
+    """The records that are published in the end."""
 
     exactly: Counter[Any] = field(default_factory=Counter)
     sums: dict[Any, list[int]] = field(default_factory=dict)
-    """Of several results that together come to this."""
+    """Sums of several results of a window."""
     most: dict[Any, int] = field(default_factory=dict)
-    """Of several results of which the largest is this."""
+    """Maxima of several results."""
 
     def add(self, record: Any) -> None:
-        """One more record that is published."""
+        """Adds one more published record."""
         if record[0] == "sum":
             _, number, key, start, count, worth = record
             have = self.sums.setdefault((number, key, start), [0, 0])
@@ -74,7 +74,7 @@ class Result:
             self.exactly[record] += 1
 
     def differences(self, found: Result) -> Iterator[str]:
-        """How another result, which was found, differs from this one, which was expected."""
+        """Descriptions of how the result that was found differs from this one, which was expected."""
         lost, more = self.exactly - found.exactly, found.exactly - self.exactly
         if lost:
             yield f"{lost.total()} records of {self.exactly.total()} were lost, as {_some(lost)}"
@@ -86,7 +86,7 @@ class Result:
                 yield f"the {what} of {key} is {theirs.get(key)}, not {mine.get(key)}"  # type: ignore[attr-defined]
 
     def beyond(self, expected: Result) -> Iterator[str]:
-        """What of this, which was found before a job had ended, is not expected at all."""
+        """Descriptions of records in this result, found before a job had ended, that are not expected at all."""
         more = self.exactly - expected.exactly
         if more:
             yield f"{more.total()} records are too many, as {_some(more)}"
@@ -97,7 +97,7 @@ def _some(records: Counter[Any]) -> str:
 
 
 def gathered(records: Iterable[Any]) -> Result:
-    """What was published, put together."""
+    """The result of these published records."""
     found = Result()
     for record in records:
         found.add(record)
@@ -105,13 +105,14 @@ def gathered(records: Iterable[Any]) -> Result:
 
 
 def expected(flow: Flow) -> Result:
-    """What must be published."""
+    """The result that must be published."""
     return _Interpreter(flow).result()
 
 
 def rests(flow: Flow) -> Counter[int]:
-    """How often each outermost loop comes to rest and has `finish` called, at most. Each rest brings all records past at
-    least one function that holds them until then, and another one follows only if something was fed back behind it."""
+    """Upper bound of the times that each outermost loop comes to rest and has `finish` called. Each rest brings all
+    records past at least one function that holds them until then. Another rest follows only if something was fed back
+    after it."""
     interpreter = _Interpreter(flow)
     interpreter.result()
     return interpreter.rests
@@ -122,18 +123,18 @@ class _Interpreter:
         self.flow = flow
         self.found = Result()
         self.visits: Counter[Any] = Counter()
-        """(what, operator, key): how many are numbered."""
+        """(report, operator, key): number of reports."""
         self.windows: dict[Any, list[int]] = {}
-        """(in a loop, operator, key, start): how many, and what they are worth."""
+        """(in a loop, operator, key, start): number and total value of records."""
         self.sets: Counter[Any] = Counter()
-        """(operator, key): how often a set was visited."""
+        """(operator, key): number of visits of a set."""
         self.brought: set[int] = set()
         """Operators that have brought more records in."""
         self.around: list[Loop] = []
         self.rests: Counter[int] = Counter()
-        """Of each outermost loop, how often it comes to rest, at most."""
+        """Upper bound of the rests of each outermost loop."""
         self.rounds: Counter[int] = Counter()
-        """Of each loop in rounds, the round at hand."""
+        """Current round of each loop in rounds."""
 
     def result(self) -> Result:
         for record in self.steps(self.flow.steps, list(_records(self.flow.source))):
@@ -177,7 +178,7 @@ class _Interpreter:
         return out
 
     def operator(self, do: Do, records: list[Moving]) -> list[Moving]:
-        """What each kind of operator does."""
+        """The records behind an operator, by its kind."""
         number, kind = do.number, do.kind
         if kind in ("map", "batches"):
             return [record.worth((record.value * 31 + number) % MODULUS) for record in records]
@@ -205,7 +206,8 @@ class _Interpreter:
         return records
 
     def members(self, number: int, key: int) -> None:
-        """What a set has at each visit: it grows three times, and shrinks to three members the fourth time."""
+        """Counts the members of a set at each visit: it grows three times, and shrinks to three members the fourth
+        time."""
         members: list[int] = []
         for visit in range(1, self.sets[number, key] + 1):
             if visit % 4:
@@ -227,7 +229,7 @@ class _Interpreter:
         return self.steps(do.inside, entering)
 
     def tell(self, kind: str, number: int, record: Moving) -> None:
-        """What an operator tells of a record that it lets pass."""
+        """Counts the reports of an operator on a record that it lets pass."""
         key = record.id % KEYS
         if kind == "count":
             self.visits["visit", number, key] += 1

@@ -1,6 +1,5 @@
-"""What some random flows have besides: operators that show in which order a worker goes through what it has, and sources
-whose splits the world outside decides. It is drawn by itself: all else of a seed is what it was before there was any.
-"""
+"""Additions to some random flows: operators that show in which order a worker walks what it has, and sources whose splits
+depend on the world outside. A generator of their own keeps all other draws of a seed as they were."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from search.random_flows.description import Do, Events, Flow, Kind, Loop, Step, 
 
 
 def remembering(rng: random.Random, flow: Flow) -> Flow:
-    """The flow with one or two such operators, and with such sources."""
+    """The flow with one or two of these operators, and with these sources."""
     numbers = itertools.count(1 + max((step.number for step in flow.all()), default=0))
     for _ in range(rng.choice([1, 1, 2])):
         kind: Kind = rng.choice(["sets", "sets in flight", "ties"]) if not flow.endless else "sets"
@@ -38,8 +37,8 @@ def _into(loop: Loop, made: Do) -> Callable[[Step], tuple[Step, ...]]:
 
 
 def _of_the_world(rng: random.Random, flow: Flow) -> Flow:
-    """Splits are found while the job runs, where event time does not wait for them; or come in another order each time they
-    are listed. Some readers have nothing for a while."""
+    """The flow where splits are found while the job runs, unless event time waits for them; or come in another order each
+    time they are listed. Some readers have nothing for a while."""
 
     def varied(events: Events) -> Events:
         waits = events.timed and not events.stamped_inside

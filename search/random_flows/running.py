@@ -1,4 +1,4 @@
-"""Runs a random flow in the simulator, phase by phase, and judges what came of it."""
+"""The run of a random flow in the simulator, phase by phase, and the verdict on its result."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ from tailrace.testing.waiting import waits
 from tailrace.testing.world import Observer
 
 LEAST, EACH = 20_000, 30
-"""A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
-operator gets a record: more than the slowest of some hundred seeds took."""
+"""Turns after which a run whose faults are over counts as one that never ends: a base, and a number for each record that
+an operator receives. Together they are more than the slowest of some hundred seeds took."""
 EACH_CLOSELY, EACH_NARROW = 150, 60
-"""The same where checkpoints follow each other without a pause: most turns are theirs then. In nested loops barrier after
-barrier goes around, and a flow takes six times as many turns as without checkpoints (24 with `all_together` and no faults:
-49,558 and 7,890). And where channels are narrow, so that each frame waits for credit (33164 with `all_together`: 44,182 at
-a size of 555)."""
+"""Turns for each record in runs that take longer. The first is for checkpoints that follow each other without a pause and
+take most turns. In nested loops barrier after barrier goes around, and a flow takes six times as many turns as without
+checkpoints (24 with `all_together` and no faults: 49,558 and 7,890). The second is for narrow channels, where each frame
+waits for credit (33164 with `all_together`: 44,182 at a size of 555)."""
 
 PATIENCE = 6_000
-"""A job that is left alone at some moment is left alone after so many turns if that does not come."""
+"""Number of turns after which a job is left alone if the moment at which it should be does not come."""
 
 
 ASTRAY = "it must keep the key"
-"""What is said where merged feedback has another key than its parts."""
+"""Text of the error where merged feedback has another key than its parts."""
 
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """Result of a run."""
 
     run: Run
     wrong: list[str] = field(default_factory=list)
@@ -71,17 +71,17 @@ class Outcome:
     digest: str = ""
     trace: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
-    """What each task does nothing for, where a run did not end."""
+    """Reason why each task does nothing, where a run did not end."""
 
     @property
     def command(self) -> str:
-        """What repeats it."""
+        """The command that repeats the run."""
         seed = self.run.seed
         return f"python -m search --random --seeds {seed}:{seed + 1} --trace"
 
     @property
     def told(self) -> str:
-        """A failure, with its story and the command that repeats it."""
+        """Description of a failure, with its story and the command that repeats it."""
         lines = [f"random seed {self.run.seed}:", *(f"  {wrong}" for wrong in self.wrong[:5])]
         lines += [f"    {line}" for line in self.idle]
         lines += [f"  {line}" for line in story(self.run).splitlines()]
@@ -89,7 +89,7 @@ class Outcome:
 
 
 def patience(run: Run) -> int:
-    """After how many turns behind its last fault it is taken for one that never ends."""
+    """Number of turns after its last fault after which the run counts as one that never ends."""
     settings = run.world.checkpoints
     closely = settings is not None and settings.interval is not None and settings.interval < MS
     narrow = settings is not None and run.world.window is not None
@@ -97,7 +97,7 @@ def patience(run: Run) -> int:
 
 
 def story(run: Run) -> str:
-    """What is run, as text."""
+    """Description of a run, as text."""
     world = replace(run.world, faults=())
     lines = [told(run.flow), f"phases {told(run.phases)}", f"{world}", "on disk" if run.disk else "in memory"]
     return "\n".join([*lines, *(f"{fault}" for fault in run.world.faults)])
@@ -106,7 +106,7 @@ def story(run: Run) -> str:
 def carry_out(
     run: Run, *, keep_trace: bool = False, recordings: Recordings | None = None, shadows: Shadows | None = None
 ) -> Outcome:
-    """Runs everything, and looks at all that it did. In `recordings` its workers are kept; `shadows` look at what they have
+    """Carries out a run, and checks all that it did. `recordings` records its workers; `shadows` check what they have
     done."""
     outcome = Outcome(run)
     LISTED.clear()
@@ -146,24 +146,24 @@ class _Phases:
         self.expected = expected(self.run.flow)
         self.now: int | None = None
         self.ahead = 0
-        """How far the clock of the last phase's job was ahead of the right time."""
+        """Microseconds by which the clock of the last phase's job was ahead of the right time."""
         self.starts = 0
         self.size: int | None = None
-        """The parallelism at which a phase is to begin, that was refused at another one."""
+        """The parallelism at which a phase is to begin that was refused at another one."""
         self.partly = False
-        """Whether not everything need be published: the job has ended for what its merges return."""
+        """True where not everything need be published: the job has failed for the key of a merged record."""
         self.restorable = Restorable(self.files, self.book)
         self.moments = Moments(self.files, self.book, random.Random(f"tailrace moments {self.run.seed}"))
 
     def go(self) -> None:
-        """Runs them, and judges the last one; then every complete checkpoint."""
+        """Runs the phases, and judges the last one; then starts the job again from some moments."""
         self.judge(self.one_by_one())
-        watched = self.recordings is not None or self.shadows is not None  # neither would see anything of that
+        watched = self.recordings is not None or self.shadows is not None  # neither would see another start
         if not (self.outcome.wrong or self.run.flow.endless or self.run.flow.astray or watched):
             self.again()
 
     def one_by_one(self) -> Simulation:
-        """Runs the phases, and gives the last world that there was."""
+        """Runs the phases, and returns the last simulation."""
         wrong, world = self.outcome.wrong, None
         todo = deque(enumerate(self.run.phases))
         while todo:
@@ -205,7 +205,7 @@ class _Phases:
         return world
 
     def again(self) -> None:
-        """From some moments the job is started again as it was in the last phase."""
+        """Starts the job again from some moments, as in the last phase."""
         last, settings, most = len(self.run.phases) - 1, self.run.world.checkpoints, self.run.world.started_again
         if settings is None or not most:
             return
@@ -228,7 +228,7 @@ class _Phases:
         self.outcome.wrong += start_again(self.moments.kept, again, chance, self.outcome.covered, most)
 
     def _later(self, world: Simulation) -> Simulation:
-        """Behind all that has happened so far."""
+        """The simulation, set to begin after all that has happened so far."""
         world.now = self.now if self.now is not None else world.now
         return world
 
@@ -244,7 +244,7 @@ class _Phases:
             copy_records=made.copies,
             checkpoint=tr.CheckpointConfig(dir="memory") if made.checkpoints is not None else None,
         )
-        # An operator that is new in a loop has not been at rest: all of the loop then comes to rest again, and counts anew.
+        # An operator that is new in a loop has not been at rest: the whole loop then comes to rest again, and counts anew.
         come = any(step.kind == "extra" for step in self.run.flow.operators())
         counting = len({one.parallelism for one in self.run.phases}) == 1 and not come
         stream = Building(self.run.flow, env, number, counting).everything()
@@ -274,7 +274,7 @@ class _Phases:
         )
 
     def through(self, world: Simulation, phase: Phase, number: int) -> None:
-        """Goes through phase `number`: to its end, or for so many turns."""
+        """Runs phase `number`: to its end, or for so many turns."""
         done = self._all_there() if self.run.flow.endless and phase.turns is None else lambda: False
         begun = _Moment(world, phase.after)
         world.start()
@@ -301,8 +301,8 @@ class _Phases:
         world.drain()
 
     def _refused(self, phase: Phase, said: str) -> bool:
-        """Whether a job has failed for what it must not do: because merges have returned another key; or since feedback
-        cannot be dealt out at another parallelism. Then it goes on at the one that it names."""
+        """True where a job has failed rightly: because merges have returned another key, or since feedback cannot be dealt
+        out at another parallelism. In the second case it goes on at the parallelism that the error names."""
         if self.run.flow.astray and ASTRAY in said:
             self.partly = True
             return True
@@ -310,12 +310,12 @@ class _Phases:
         return self.size is not None
 
     def _may_be_refused(self, phase: Phase, said: str) -> bool:
-        """Whether feedback need not be dealt out at the parallelism of a phase."""
+        """True where feedback need not be dealt out at the parallelism of a phase."""
         several = any(loop.feedback in ("broadcast", "mixed") for loop in self.run.flow.loops())
         return several and other_size(said, phase.parallelism) is not None
 
     def _all_there(self) -> Callable[[], bool]:
-        """Whether everything that is to come has been published."""
+        """A function that returns True once everything that is to come has been published."""
         seen = -1
 
         def asked() -> bool:
@@ -332,7 +332,7 @@ class _Phases:
         return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
 
     def gather(self, world: Simulation) -> None:
-        """What happened in a phase."""
+        """Collects the results of a phase."""
         outcome = self.outcome
         outcome.turns += world.turns
         outcome.digest += world.digest
@@ -344,7 +344,7 @@ class _Phases:
                 break
 
     def judge(self, world: Simulation) -> None:
-        """What is wrong with what was published, and with what there is in the storage."""
+        """Collects what is wrong with the published records, and with the files in the storage."""
         outcome, book, files = self.outcome, self.book, self.files
         outcome.covered.update(book.counts)
         held = [sum(heads.values()) for heads in files.feedback]
@@ -365,7 +365,8 @@ class _Phases:
             outcome.wrong += judge_files(world, files)
 
     def _order(self, found: Result) -> Iterator[str]:
-        """Of one key, what an operator tells comes in its order, where all have one parallelism."""
+        """Errors in the order of an operator's reports on a key: they come in order where all operators have one
+        parallelism."""
         if not self.run.flow.uniform or any(loop.rounds for loop in self.run.flow.loops()):
             return
         last: Counter[Any] = Counter()
@@ -379,13 +380,13 @@ class _Phases:
 
 
 def other_size(said: str, parallelism: int) -> int | None:
-    """The parallelism at which a start says that it would go on, where it does not at this one."""
+    """The parallelism at which a refused start would go on, by its error."""
     found = re.search(r"start it at parallelism (\d+), at which the checkpoint was taken", said)
     return int(found[1]) if found is not None and int(found[1]) != parallelism else None
 
 
 class _Moment(Observer):
-    """The turn at which something is noted in a simulation for the first time."""
+    """The turn at which a text is noted in a simulation for the first time."""
 
     def __init__(self, world: Simulation, text: str) -> None:
         self._world, self._text = world, text

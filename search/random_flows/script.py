@@ -1,5 +1,5 @@
-"""When a source has which record: plain data and plain Python, for the source that gives them and for the interpreter
-that says when event time may have come how far."""
+"""The times at which a source has its records. It is plain data and plain Python, for the source that gives the records
+and for the interpreter that bounds event time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections import Counter
 from search.random_flows.description import Events
 
 START = 1_700_000_000_000_000
-"""Where the clock of a simulation begins (int64 microseconds)."""
+"""Start of the clock of a simulation (int64 microseconds)."""
 FLUSH = 100_000
-"""The timestamp of the record that ends what an endless source has to say."""
+"""Timestamp of the record that ends the records of an endless source."""
 SAID = 1_000
-"""Seconds before `FLUSH` at which all that a source has to say is long over, and to which event time is sure to come."""
+"""Seconds before `FLUSH` at which an endless source has long given all its records, and to which event time is sure to
+come."""
 
 
 LISTED: Counter[int] = Counter()
-"""How often the splits of a source were listed, by the id of its first record, in the run at hand."""
+"""Number of times that the splits of a source were listed in the current run, by the id of its first record."""
 
 
 def at(events: Events, i: int) -> int:
@@ -28,39 +29,39 @@ def at(events: Events, i: int) -> int:
 
 
 SPREAD = 16
-"""By how many seconds times that are assigned anew are out of order: as many as there are."""
+"""Disorder of times that are assigned anew, in seconds: as many as there are such times."""
 
 
 def anew(number: int) -> int:
-    """The time, in seconds, that a record with this id is given where times are assigned anew."""
+    """The time, in seconds, that a record with this id receives where times are assigned anew."""
     return number * 5 % SPREAD
 
 
 def fraction(number: int) -> float:
-    """By what part of a second a record with this id is held for longer: no whole number of microseconds, and so little that
-    no record gets into another second, however often it is held."""
+    """The part of a second for which a record with this id is held longer. It is no whole number of microseconds, and so
+    small that no record gets into another second, however often it is held."""
     return number % 11 / 11_000
 
 
 def disorder_inside(events: Events) -> int:
-    """By how many seconds the records of a source are out of order where several of its splits have become one stream."""
+    """Disorder of the records of a source, in seconds, where several of its splits have become one stream."""
     return events.disorder if events.splits == 1 else events.n + events.disorder
 
 
 def given(events: Events, i: int) -> int:
-    """When record i can be read, in microseconds of the clock."""
+    """The time at which record i can be read, in microseconds of the clock."""
     silent = events.silence if i * 2 >= events.n else 0
     return START + i * events.pace + silent
 
 
 def numbers(events: Events, split: int) -> list[int]:
-    """The records of a split, in order; the last one of an endless source is no record, but the end of what it says."""
+    """The records of a split, in order; for an endless source, the last one is the record that ends them."""
     found = list(range(split, events.n, events.splits))
     return [*found, events.n + split] if events.endless else found
 
 
 def longest_pause(events: Events) -> int:
-    """The longest time in which a split has nothing new and is still to give something, in microseconds of the clock."""
+    """The longest time, in microseconds of the clock, in which a split has nothing new and is still to give something."""
     pauses = [0]
     for split in range(events.splits):
         moments = [START, *(given(events, i) for i in numbers(events, split))]
@@ -76,7 +77,7 @@ def reached(events: Events, time: float) -> int:
         if not mine:
             continue
         enough = [given(events, i) for i in mine if at(events, i) - events.disorder > time]
-        if not events.endless:  # where it has ended it holds nobody back
+        if not events.endless:  # a split that has ended holds no event time back
             enough.append(given(events, mine[-1]))
         moments.append(min(enough))
     return max(moments, default=START)

@@ -1,4 +1,4 @@
-"""Cuts a failing run down: smaller ones are tried, and whatever still fails is kept, until nothing smaller does."""
+"""Reduction of a failing run: smaller runs are tried, and each that still fails is kept, until no smaller one does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search.random_flows.running import carry_out
 
 
 def shrunk(run: Run, fails: Callable[[Run], bool] | None = None, tries: int = 300) -> Run:
-    """The smallest run that was found within so many tries and fails."""
+    """The smallest run that still fails, found within so many tries."""
     fails = fails if fails is not None else lambda one: bool(carry_out(one).wrong)
     tried: set[Run] = {run}
     going = True
@@ -31,7 +31,7 @@ def shrunk(run: Run, fails: Callable[[Run], bool] | None = None, tries: int = 30
 
 
 def smaller(run: Run) -> Iterator[Run]:
-    """Runs that are a little simpler, the ones that leave most out first."""
+    """Runs that are a little simpler, those that leave most out first."""
     yield from _fewer_phases(run)
     faults = run.world.faults
     if len(faults) > 1:
@@ -54,7 +54,7 @@ def _fewer_phases(run: Run) -> Iterator[Run]:
 
 
 def _without_extras(flow: Flow) -> Flow:
-    """Phases are numbered: what comes and goes with them cannot stay as it is."""
+    """The flow without steps that come and go with phases: phases are numbered, and their numbers have changed."""
 
     def change(step: Step) -> tuple[Step, ...]:
         if not isinstance(step, Do) or not step.phases:
@@ -80,7 +80,7 @@ def _smaller_flows(flow: Flow) -> Iterator[Flow]:
 
 
 def _at(steps: tuple[Step, ...], place: int, change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
-    """With one step changed, counted in the order in which `changed` goes through them."""
+    """The steps with one of them changed, counted in the order in which `changed` goes through them."""
     seen = -1
 
     def one(step: Step) -> tuple[Step, ...]:
@@ -92,7 +92,7 @@ def _at(steps: tuple[Step, ...], place: int, change: Callable[[Step], tuple[Step
 
 
 def _flat(step: Step) -> tuple[Step, ...]:
-    """What is inside of a fork, or of a loop that is not needed itself."""
+    """The steps inside of a fork, or of a loop that is not needed itself."""
     if isinstance(step, Fork):
         return step.left + step.right
     if isinstance(step, Loop) and step.rounds is None:

@@ -1,1 +1,1 @@
-"""What is checked while a simulated job runs, and when it has ended."""
+"""Checks while a simulated job runs, and when it has ended."""

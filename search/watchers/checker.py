@@ -1,8 +1,8 @@
-"""What a simulated job did to the world, and whether that is as if nothing had happened to it.
+"""Checks of the effects of a simulated job: they must be as if no fault had happened to it.
 
 A `Ledger` is a sink that keeps books in memory: what was written, prepared, published, and removed as a leftover. A
-`WatchedFiles` is a storage of checkpoints that knows when something is committed and what that needs. Both note every
-breach at the moment at which it happens; `check` looks at what there is in the end.
+`WatchedFiles` is a storage of checkpoints that knows what each commit needs. Both note every breach when it happens;
+`check_records` and `check_leftovers` check the books in the end.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from tailrace.testing.memorystore import MemoryFiles
 
 @dataclass
 class Book:
-    """What happened to the records of one sink."""
+    """The records of one sink, and what happened to them."""
 
     prepared: dict[bytes, list[Any]] = field(default_factory=dict)
-    """By transaction, those that are neither published nor removed."""
+    """Records by transaction, of transactions that are neither published nor removed."""
     published: dict[bytes, list[Any]] = field(default_factory=dict)
-    """In the order of publishing."""
+    """Published records by transaction, in the order of publishing."""
     removed: set[bytes] = field(default_factory=set)
     recovered: set[str] = field(default_factory=set)
-    """Runs whose leftovers a sink was told to remove."""
+    """Runs whose leftovers a sink received the request to remove."""
     traces: set[bytes] = field(default_factory=set)
-    """Transactions of which it is known that they were published, also when nobody sees them any more."""
+    """Transactions that are known to have been published, even where they are not visible any more."""
     taken: set[bytes] = field(default_factory=set)
-    """Published ones that a reader has taken away."""
+    """Published transactions that a reader has taken away."""
     incarnation: int = 0
-    """The newest one under which somebody writes."""
+    """The newest incarnation under which a sink writes."""
     committed: set[bytes] | None = None
     """Transactions that a committed manifest has; None where there are no checkpoints."""
     wrong: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def records(self) -> list[Any]:
-        """Everything that is visible."""
+        """All visible records."""
         return [record for records in self.published.values() for record in records]
 
 
 BOOKS: dict[str, Book] = {}
-"""By name, so that pickled copies of a sink find theirs."""
+"""Books by name, so that pickled copies of a sink find theirs."""
 
 
 class Ledger(Sink):
@@ -62,13 +62,13 @@ class Ledger(Sink):
         self.name = name
         self._incarnation = 0
         self._published: set[bytes] = set()
-        """What this copy has published: that of one worker, in one attempt."""
+        """Transactions that this copy has published: it is the copy of one worker, in one attempt."""
         self._unsettled: set[bytes] = set()
-        """Of that, what may be asked for again: its traces stay."""
+        """Published transactions that may be requested again: their traces stay."""
 
     @property
     def book(self) -> Book:
-        """What happened to its records."""
+        """The book of this sink."""
         return BOOKS[self.name]
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
@@ -87,7 +87,7 @@ class Ledger(Sink):
             self._published.add(token)
             if token in book.published:
                 book.counts["published again"] += 1
-                # A driver that was overtaken may ask for it all the same.
+                # A driver that was overtaken may still request it.
                 if token not in book.traces and self._incarnation == book.incarnation:
                     book.wrong.append(f"{token!r} is to be published, and was to be forgotten before")
             elif token not in book.prepared:
@@ -120,7 +120,7 @@ class Ledger(Sink):
 
 
 class _Entry(Finished):
-    """A transaction on its way to be seen, as a file sink has it."""
+    """A transaction on its way to become visible, in the form of a file sink's."""
 
     def __init__(self, book: Book, token: bytes) -> None:
         self.book, self.token = book, token
@@ -179,7 +179,7 @@ class _Writer(SinkWriter):
 
 
 class WatchedFiles(MemoryFiles):
-    """The storage of checkpoints of one job, under watch."""
+    """The storage of checkpoints of one job, with checks."""
 
     def __init__(self, books: Iterable[Book] = (), url: str = "memory:") -> None:
         super().__init__(url=url)
@@ -189,15 +189,15 @@ class WatchedFiles(MemoryFiles):
         self.wrong: list[str] = []
         self.commits = 0
         self.ended_early = 0
-        """Checkpoints before the last one at which a subtask had already finished."""
+        """Number of checkpoints before the last one at which a subtask had already finished."""
         self.incremental = 0
-        """Checkpoints that refer to files of earlier ones."""
+        """Number of checkpoints that refer to files of earlier ones."""
         self.newest: tuple[tuple[int, int], Manifest] | None = None
-        """The manifest that a driver would restore now, and its place."""
+        """Place and manifest of the checkpoint that a driver would restore now."""
         self.lineage: dict[str, frozenset[bytes]] = {}
-        """Manifest -> all that was prepared up to it, by its run and by those that it goes on from."""
+        """Manifest -> all that was prepared up to it, by its run and by the runs that it goes on from."""
         self._of_run: dict[str, frozenset[bytes]] = {}
-        """Run -> the same, up to the newest of its manifests."""
+        """Run -> all that was prepared up to the newest of its manifests."""
 
     def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
         folder, path = origin if origin is not None else (self, "")
@@ -261,7 +261,7 @@ class WatchedFiles(MemoryFiles):
         super().delete(names)
 
     def leftovers(self, runs: Iterable[int], needed: Iterable[str]) -> list[str]:
-        """State files and manifests under these incarnations that are not among those that are needed."""
+        """State files and manifests under these incarnations that are not needed."""
         keep, found = set(needed), []
         for name, data in self.contents.items():
             manifest = manifest_place(name) is not None and not bytes(data).startswith(SEAL)
@@ -272,8 +272,8 @@ class WatchedFiles(MemoryFiles):
 
 
 def check_leftovers(book: Book, last: str) -> list[str]:
-    """Runs before the `last` one that have left output under cover, and no later start has said that it is to go. (Where one
-    has, a worker whose end was late may have prepared something after that.)"""
+    """Errors for runs before the `last` one that have left output under cover, where no later start requested its removal.
+    (Where one did, a worker whose end was late may have prepared something after that.)"""
     left = {token.decode().split("|")[1] for token in book.prepared} - book.recovered - {last}
     return [f"what run {run} has prepared stays under cover for ever" for run in sorted(left)]
 
@@ -281,8 +281,8 @@ def check_leftovers(book: Book, last: str) -> list[str]:
 def check_records(
     book: Book, expected: Counter[Any], order: Callable[[Any], Any] | None = None, *, partly: bool = False
 ) -> list[str]:
-    """What is wrong with what was published: as a multiset, and in its order, where `order` gives (key, place) of a
-    record. `partly`: not all of it need be there."""
+    """Descriptions of what is wrong with the published records: as a multiset, and in their order, where `order` gives
+    (key, place) of a record. `partly`: some records may be missing."""
     wrong = list(book.wrong)
     records = book.records()
     found = Counter(records)

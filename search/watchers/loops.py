@@ -1,7 +1,7 @@
-"""What the loops of a simulated job do, and whether they end at the right moment.
+"""Checks of the loops of a simulated job: they must end at the right moment.
 
-When the coordinator says that a loop is at rest or has ended, the watch looks into every task and every link: nothing of
-the loop may be left anywhere. And no checkpoint that is begun after the end may hold feedback of it.
+When the coordinator reports that a loop is at rest or has ended, the watch searches every task and every link: nothing of
+the loop may be left anywhere. No checkpoint that is begun after the end may hold feedback of it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ COUNTED: dict[type[Any], str] = {
     StartRound: "began a round",
     StopRounds: "stopped rounds",
 }
-"""What the coordinator says to a loop, and how it is counted."""
+"""Messages of the coordinator to a loop, and the names under which they are counted."""
 
 NO_ELEMENTS = (GRANT, HISTORY)
-"""Kinds of frames that are nothing on a channel."""
+"""Kinds of frames that are no elements of a channel."""
 
 
 class LoopFiles(WatchedFiles):
@@ -50,11 +50,11 @@ class LoopFiles(WatchedFiles):
     def __init__(self, books: Iterable[Book] = ()) -> None:
         super().__init__(books)
         self.feedback: list[dict[str, int]] = []
-        """Of each checkpoint that was committed: how many records of feedback it holds, by head."""
+        """Number of records of feedback in each committed checkpoint, by head."""
         self.overtaken = 0
-        """How many of the checkpoints that were committed hold records that barriers have overtaken."""
+        """Number of committed checkpoints that hold records that barriers have overtaken."""
         self.over: dict[tuple[int, str], int] = {}
-        """(incarnation, head) of loops that have ended: the newest checkpoint that had been begun by then."""
+        """(incarnation, head) of loops that have ended -> the newest checkpoint that had been begun by then."""
 
     def _made(self, name: str, data: bytes) -> None:
         commits = self.commits
@@ -71,7 +71,7 @@ class LoopFiles(WatchedFiles):
                 self.wrong.append(f"{name} holds {records} records of feedback to {head!r}, whose loop had ended")
 
     def feedback_in(self, manifest: Manifest) -> dict[str, int]:
-        """How many records of feedback a checkpoint holds, by head."""
+        """Number of records of feedback in a checkpoint, by head."""
         held: Counter[str] = Counter()
         for file in manifest.files:
             if file.name in self.contents:
@@ -81,7 +81,7 @@ class LoopFiles(WatchedFiles):
 
 
 class LoopWatch(Observer):
-    """Watches one simulation. What is wrong is in `wrong`, what happened in the simulation's `covered`."""
+    """An observer of one simulation. Errors are in `wrong`, counts in the simulation's `covered`."""
 
     def __init__(self, world: Simulation, files: LoopFiles | None = None) -> None:
         self.world, self.files = world, files
@@ -89,11 +89,12 @@ class LoopWatch(Observer):
         self._begun: dict[int, int] = {}
         """The newest checkpoint that was begun, by incarnation."""
         self._rests: dict[tuple[int, int], int] = {}
-        """(incarnation, nest): the newest number of rest that was said; 0 once event time was brought to its end."""
+        """(incarnation, nest) -> the newest number of rest that was sent; 0 once event time was brought to its end."""
         self._followed: set[tuple[int, Advance | CallFinish | EndLoop]] = set()
-        """What was said while a worker was being replaced."""
+        """Messages that were sent while a worker was being replaced."""
         self._seen: dict[FeedbackQueue, tuple[int, int]] = {}
-        """How many records each queue of feedback had brought back from a checkpoint, and had stored on disk."""
+        """For each queue of feedback, the number of records that it had brought back from a checkpoint, and that it had
+        stored on disk."""
         world.watch(self)
 
     def said(self, driver: Driver, action: Send) -> None:
@@ -108,8 +109,8 @@ class LoopWatch(Observer):
         if isinstance(message, Trigger | EndLoop) and action.slot == 0:
             self._check_queues()
         if isinstance(message, Advance | CallFinish | EndLoop):
-            # A worker that takes the place of a lost one has still to do what that one did, with records that go once more.
-            # It is told later what the others have heard, and follow.
+            # A replacement has still to replay what the lost worker did, with records that are sent again.
+            # It receives later what the other workers have received, and follows.
             incarnation = driver.coordinator.incarnation
             if driver.coordinator.takeovers.active:
                 self._followed.add((incarnation, message))
@@ -117,7 +118,7 @@ class LoopWatch(Observer):
                 self._at_rest(incarnation, message)
 
     def handled(self, process: Process, event: Event) -> None:
-        """Counts what queues of feedback bring back from checkpoints, and what they spill."""
+        """Counts the records that queues of feedback bring back from checkpoints, and that they spill."""
         slice = process.machine.slice
         for queue in slice.services.feedback.values() if slice is not None else ():
             now = queue.returned, queue.stored
@@ -138,7 +139,8 @@ class LoopWatch(Observer):
                     self.wrong.append(str(error.args[0]))
 
     def _at_rest(self, incarnation: int, message: Advance | CallFinish | EndLoop) -> None:
-        """The coordinator believes that nothing is left in a nest. What it says again may be under way already."""
+        """Checks that nothing is left in a nest that the coordinator takes for being at rest. A message that is sent again
+        is not checked again: its effects may be under way already."""
         nest = self.world.plan.nests[message.nest]
         number = message.number if isinstance(message, CallFinish) else 0
         ended = isinstance(message, EndLoop)
@@ -153,14 +155,14 @@ class LoopWatch(Observer):
 
 
 def heads_of(plan: Plan, nest: Nest) -> list[str]:
-    """The heads of a nest, by uid."""
+    """Uids of the heads of a nest."""
     nodes = [plan.graph.node(node) for vertex in nest.vertices for node in plan.vertices[vertex].nodes]
     return [node.uid for node in nodes if isinstance(node.operator, Head)]
 
 
 def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
-    """Everything of a nest that is somewhere in the simulated cluster and would still do something. Event time under way to
-    a task that has come as far before a restore, and is told again, does nothing."""
+    """Descriptions of everything of a nest that is somewhere in the simulated cluster and would still have an effect.
+    Event time under way to a task that had come as far before a restore, and is sent again, has none."""
     reached: dict[tuple[int, int], int] = {}
     inside = {edge.id: edge.target for edge in world.plan.edges if edge.target in nest.vertices}
     for process in world.processes.values():
@@ -184,7 +186,8 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
 
 
 def _counts(world: Simulation, target: int, item: FrameItem) -> bool:
-    """Whether a frame is between two workers that still have a link: one of them may have been replaced, and live on."""
+    """True where a frame is between two workers that still have a link: one of them may have been replaced, and live
+    on."""
     process, sender = world.processes.get(target), world.processes.get(item.party)
     if process is None or process.peers.get(item.slot) != item.party:
         return False
@@ -192,7 +195,8 @@ def _counts(world: Simulation, target: int, item: FrameItem) -> bool:
 
 
 def _left_in_task(task: Any, inside: Mapping[int, int]) -> Iterator[str]:
-    """What a task of a nest still has. `inside`: the edges of the nest: what waits to leave it is not left in it."""
+    """Descriptions of what a task of a nest still has. `inside`: the edges of the nest. What waits to leave the nest is
+    not left in it."""
     for channel in task.gate.channels.values():
         waiting = [element for element, _ in channel.queue if not _is_marker(element)]
         if waiting or channel.reading is not None:

@@ -1,5 +1,4 @@
-"""Looks at workers that have taken a slot with what they held of its state: it must be what a whole reading would have
-given."""
+"""Checks of workers that have taken a slot with the state that they held: it must equal the state of a full restore."""
 
 from __future__ import annotations
 
@@ -11,20 +10,20 @@ from tailrace.testing.world import Process
 
 
 class Mirrored(Shadows):
-    """Compares each of them at the moment at which it is restored. `compared` counts them."""
+    """An observer that compares each of these workers when it is restored. `compared` counts them."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
     def noted(self, line: str) -> None:
-        """Nothing is looked at in between."""
+        """Does nothing: workers are not compared between restores."""
 
     def handled(self, process: Process, event: Event) -> None:
         attempt = process.machine.attempt
         if not isinstance(event, StateRead) or attempt is None or not attempt.held or process.machine.failed:
             return
         if event.number != attempt.state_asked:
-            return  # it answers what was asked while the process stood by
+            return  # it answers a request from the time when the process stood by
         self.compared += 1
         whole = self.shadow(process, attempt, 0)
         found: list[Any] = [

@@ -1,7 +1,7 @@
-"""Whether every checkpoint of a simulated job can be restored, not only the newest.
+"""Checks that every checkpoint of a simulated job can be restored, not only the newest.
 
-At each cut the keyed state of each operator is copied. When a manifest is committed, the whole checkpoint is read back from
-its files, and must be what the copies say; as long as it is kept, none of its files may go.
+At each cut the keyed state of each operator is copied. When a manifest is committed, the whole checkpoint is read back
+from its files, and must equal the copies. As long as it is kept, none of its files may be deleted.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Place = tuple[str, str]
 
 
 class Restorable:
-    """Watches the checkpoints of one simulated job. What is wrong is in `wrong`."""
+    """An observer of the checkpoints of one simulated job. Errors are in `wrong`."""
 
     def __init__(self, files: WatchedFiles, book: Book) -> None:
         self.files, self.book = files, book
         self.wrong: list[str] = []
         self.kept: dict[str, set[str]] = {}
-        """Manifest -> the files that it needs, of those that nobody has given up."""
+        """Manifest -> the files that it needs, for manifests that have not been given up."""
         self._cuts: dict[tuple[int, int], dict[Place, dict[int, bytes]]] = {}
         """(incarnation, checkpoint) -> keyed state at the cut, by subtask."""
         self._incarnation = 0
@@ -50,13 +50,13 @@ class Restorable:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Restorable]:
-        """Watches as long as this lasts."""
+        """A context in which it observes."""
         freeze, cut = LayeredBackend.freeze, TaskSnapshot._freeze
         surplus, give_up_all, claimed = Checkpoints.surplus, Checkpoints.give_up_all, Checkpoints.claimed
 
         def cutting(snapshot: TaskSnapshot, operator: Any, reached: int, arrived: int) -> None:
             self._incarnation = operator.ctx.services.incarnation
-            with mock.patch.object(LayeredBackend, "freeze", freezing):  # where a cut is done again, nothing is written
+            with mock.patch.object(LayeredBackend, "freeze", freezing):  # a replayed cut writes nothing
                 cut(snapshot, operator, reached, arrived)
 
         def freezing(backend: LayeredBackend, wanted: CutRequest) -> None:
@@ -93,7 +93,7 @@ class Restorable:
             yield self
 
     def told(self) -> list[str]:
-        """What has been wrong since this was asked last."""
+        """Errors since the last call."""
         wrong, self.wrong = self.wrong, []
         return wrong
 
@@ -140,7 +140,7 @@ class Restorable:
 
 
 def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
-    """All keyed state of a checkpoint, as a restore reads it. Everything else in it is looked at, too. Raises
+    """All keyed state of a checkpoint, as a restore reads it. Everything else in it is read, too. Raises
     `CheckpointCorrupt`."""
     found: dict[Place, Entries] = {}
     uids = {part.uid for index in own_indexes(files, manifest).values() for part in index.operators}
@@ -172,7 +172,7 @@ def _readable(data: bytes | memoryview) -> Opaque:
 
 
 def differs(held: Entries, found: Entries) -> str:
-    """What is different in two states; nothing where they are equal."""
+    """Description of the differences of two states; empty where they are equal."""
     if held == found:
         return ""
     found = {key: held.get(key) if isinstance(value, Opaque) else value for key, value in found.items()}

@@ -1,7 +1,7 @@
-"""Shadows of simulated workers: what a worker has done is done again, beside it, by a fresh one that was restored from the
-newest checkpoint; it must have come to where the worker is.
+"""Shadows of simulated workers. A fresh worker, restored from the newest checkpoint, replays beside a worker what that has
+done. It must come to the worker's state.
 
-The worker goes on as if nothing had happened. So every moment of every scenario can be looked at.
+The worker goes on as if nothing had happened. So every moment of every scenario can be checked.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ _SHOWN = 400
 
 
 class Shadows(Observer):
-    """Looks at one worker of a job now and then, as its own seed says. What differs is in `wrong`."""
+    """An observer that checks one worker of a job now and then, by its own seed. Differences are in `wrong`."""
 
     def __init__(self, seed: int, every: int = 150) -> None:
         self.wrong: list[str] = []
         self.compared = self.restored = self.entries = 0
-        """How many shadows were compared; how many of them had been restored; and how much they did again."""
+        """Number of shadows that were compared; number of these that had been restored; number of entries that they
+        replayed."""
         self.cut_short = 0
-        """How often there was none to compare, because a history did not reach back to the newest checkpoint."""
+        """Number of times that there was no shadow to compare, because a history did not reach back to the newest
+        checkpoint."""
         self.in_flight = self.came_back = 0
-        """How many were restored from a checkpoint with records in flight; and how many had some that an earlier checkpoint
-        had brought back."""
+        """Number of shadows that were restored from a checkpoint with records in flight; and of those that had some that
+        an earlier checkpoint had brought back."""
         self._every = every
         self._chance = random.Random(f"tailrace shadows {seed}")
         self._turn = 0
 
     def over(self, world: Simulation) -> None:
-        """Looks at the workers of this world from now on. It is to have been made with a `depth`."""
+        """Checks the workers of this simulation from now on. It must have been made with a `depth`."""
         self._world, self._turn = world, self._chance.randint(1, self._every)
         world.watch(self)
 
@@ -110,7 +112,8 @@ class Shadows(Observer):
         ]
 
     def _newest(self, incarnation: int) -> int:
-        """The newest checkpoint of an attempt that is complete, whether the workers have heard of it or not; 0: none is."""
+        """The newest complete checkpoint of an attempt, whether its workers have received that or not; 0 where there is
+        none."""
         complete = [name for name, data in self._world.files.contents.items() if holds_manifest(bytes(data))]
         places = [place for place in map(manifest_place, complete) if place is not None]
         return max((number for made, number in places if made == incarnation), default=0)
@@ -142,7 +145,7 @@ class Shadows(Observer):
         return shadow
 
     def _done(self, shadow: Attempt, again: Again) -> bool:
-        """Whether a shadow has done all again, with what it reads meanwhile."""
+        """Replays a shadow, with the records that it reads meanwhile. True where it comes to the end of its history."""
         while not again.go_on():
             wanted = [action for action in shadow.loads() if isinstance(action, ReadPlaced)]
             if not wanted and not again.moved:
@@ -155,7 +158,7 @@ class Shadows(Observer):
 
 
 def _with_other_books(spec: JobSpec) -> JobSpec:
-    """The job, whose sinks write into books that nobody reads."""
+    """The job, with sinks that write into books that are not checked."""
     for node in spec.plan.graph.nodes:
         sink = getattr(node.operator, "sink", None)
         if isinstance(sink, Ledger):
@@ -171,7 +174,7 @@ def _slice(process: Process) -> Slice:
 
 
 def _feed(shadow: Slice, other: Slice, base: int) -> None:
-    """What a worker that lives has kept for the one that is done again. It comes at once, whatever was granted."""
+    """Gives a shadow the frames that a living worker has kept for it. They come at once, whatever credit was granted."""
     for task in shadow.tasks:
         for incoming in task.gate.channels.values():
             incoming.flow.granted = ANY
@@ -184,15 +187,15 @@ def _feed(shadow: Slice, other: Slice, base: int) -> None:
 
 
 def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, bytes | Marker]]:
-    """What a channel of a worker has kept, behind the barrier of a checkpoint that is complete, whether it knows that or
-    not."""
+    """The elements that a channel of a worker has kept behind the barrier of a complete checkpoint, whether the worker
+    knows that it is complete or not."""
     assert of.history is not None and channel.kept is not None
     kept = list(channel.kept.elements())
     for at, (_, one) in enumerate(kept):
         if base and isinstance(one, Barrier) and one.checkpoint == base:
             return kept[at + 1 :]
     if of.history.since < base and kept and isinstance(kept[-1][1], EndOfInput):
-        return []  # it had ended before the cut
+        return []  # the channel had ended before the cut
     return kept
 
 
@@ -232,7 +235,8 @@ def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
 def _in_any_frames(
     ident: ChannelId, before: list[bytes], was: OutputChannel, after: list[bytes], now: OutputChannel
 ) -> Iterator[str]:
-    """The same where frames may end elsewhere: what has gone, and what is gathered behind that."""
+    """Differences of two channels where frames may end elsewhere: in what was sent, and in what is gathered behind
+    that."""
     gone, again = [*_one_by_one(before, was)], [*_one_by_one(after, now)]
     for number, (a, b) in enumerate(itertools.zip_longest(gone, again)):
         if a != b:
@@ -268,8 +272,8 @@ def _encoded(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
 
 
 def _values(data: bytes) -> Any:
-    """A frame as what it holds. Equal records may have other bytes: what is pickled once where several records share it, is
-    pickled again where they only have the same."""
+    """The contents of a frame. Equal records may have other bytes: an object that several records share is pickled once,
+    and equal objects are pickled each."""
     frame = decode_frame(data)
     if not frame.count:
         return frame.marker()
@@ -278,7 +282,7 @@ def _values(data: bytes) -> Any:
 
 
 def _in_its_order(value: Any) -> Any:
-    """A value that is equal to another one only where both are gone through in the same order."""
+    """A form of a value that equals another one only where both are walked in the same order."""
     if isinstance(value, set | frozenset):
         return "in this order", [_in_its_order(one) for one in value]
     if isinstance(value, dict):
@@ -292,13 +296,13 @@ def _told(data: bytes) -> str:
 
 
 def differences_of_state(was: Task, now: Task) -> Iterator[str]:
-    """In what the keyed state of two tasks differs."""
+    """Differences in the keyed state of two tasks."""
     for one, other in zip(was.chain.operators, now.chain.operators, strict=True):
         if not isinstance(one.backend, LayeredBackend) or not isinstance(other.backend, LayeredBackend):
             continue
         for name, table in one.backend.tables.items():
             before, after = list(table.items()), list(other.backend.tables[name].items())
-            if table.info.kind in ("timers", "rounds"):  # what counts is in which order they came
+            if table.info.kind in ("timers", "rounds"):  # only the order in which they came counts
                 before, after = _in_order(before), _in_order(after)
             if sorted(map(repr, before)) != sorted(map(repr, after)):
                 yield f"table {name!r} of {one.node.name!r}: was {_short(before)}, now {_short(after)}"
@@ -319,14 +323,14 @@ def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
                     fields.pop(name)
         for fields in known["operators"]:
             fields.pop("_cuts", None)  # checkpoints that are under way are given up
-            fields.pop("_regular_turn", None)  # whose turn it was is in the history
-            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # they may have come to be a little later
+            fields.pop("_regular_turn", None)  # the order of turns is in the history
+            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # marks may have come a little later
         known["work"].pop("records_in")
         if known["work"]["said_end"]:
-            known["work"].pop("finished")  # whether all that it said has had its credit by now
+            known["work"].pop("finished")  # this depends on credit that may still be on its way
         if known["loop"] is not None:
-            # What was on its way around is there from the beginning, so a wave may find that more is to be done than there
-            # was: then nothing follows from it. And behind which cuts a command came: those that are under way are given up
+            # Records on their way around are there from the beginning, so a wave may find more to do than there was: then
+            # nothing follows from it. Commands come with the cuts that they are behind: those under way are given up.
             known["loop"].pop("obliged"), known["loop"].pop("times")
             known["loop"]["commands"] = [command for command, _ in known["loop"]["commands"]]
             known["loop"]["_kept"] = {kind: command for kind, (command, _) in known["loop"]["_kept"].items()}
@@ -336,7 +340,7 @@ def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
 
 
 def _apart(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Where two plain values differ."""
+    """The places where two plain values differ."""
     if one == other:
         return
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
@@ -350,7 +354,7 @@ def _apart(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that can be compared, of objects that cannot."""
+    """A form of a value that can be compared, also for objects that cannot."""
     if isinstance(value, dict):
         return {"in this order": list(map(repr, value)), **{repr(key): _plain(one) for key, one in value.items()}}
     if isinstance(value, str | bytes | int | float | None):

@@ -1,4 +1,4 @@
-"""Which command of `tailrace` is meant: hints for what is none, and for what stands in the wrong place."""
+"""The choice of a command of `tailrace`: hints for a name that is none, and for options in the wrong place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEANT = {
 
 
 class Commands(TyperGroup):
-    """The commands, with a hint where somebody names one that is not there."""
+    """The commands, with a hint where the user names one that does not exist."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first argument names. `tailrace help` is `tailrace --help`."""
@@ -48,5 +48,5 @@ def _hint(name: str, commands: list[str]) -> str:
 
 
 def options_behind(args: list[str], ours: list[str]) -> list[str]:
-    """Options of `tailrace run` among the arguments of a script: what stands behind the script is the script's."""
+    """Options of `tailrace run` among the arguments of a script: an option behind the script belongs to the script."""
     return sorted({one.partition("=")[0] for one in args} & set(ours))

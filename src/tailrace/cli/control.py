@@ -1,4 +1,4 @@
-"""Commands to jobs of this user that run on this machine, from another terminal: they go through the doors of the jobs."""
+"""Commands to running jobs of this user on this machine, from another terminal. Each goes through the door of its job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tailrace.runtime.driver.control import ask, jobs
 from tailrace.storage.opening import absolute
 
 SHOWN_WITHIN = 5.0
-"""Seconds within which a job says how it goes."""
+"""Seconds within which a job answers `show`."""
 
 JobArgument = Annotated[str, typer.Argument(help="The name of a running job, or the beginning of its id.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Refused(Exception):
-    """The command has come to nothing: why, and the exit code."""
+    """The failure of a command: the reason, and the exit code."""
 
     def __init__(self, why: str, code: int = 1) -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 def _seconds(said: str | float) -> float:
-    """How long to wait, as seconds or a text such as `5m`."""
+    """Seconds to wait, from a number or a text such as `5m`."""
     try:
         return float(said)
     except ValueError:
@@ -137,7 +137,7 @@ def cancel_command(
 
 
 class WithBareSavepoint(TyperCommand):
-    """A command whose option `--savepoint` may have no value: the usual place is meant."""
+    """A command whose option `--savepoint` may have no value: the savepoint then goes to the usual place."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         whole: list[str] = []
@@ -149,7 +149,7 @@ class WithBareSavepoint(TyperCommand):
 
 
 class _Told:
-    """Says on stderr why a command came to nothing."""
+    """A context that prints on stderr why a command failed."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -168,7 +168,8 @@ def _running() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _asked(job: str, request: dict[str, Any], timeout: float, late: str, then: str = "") -> dict[str, Any]:
-    """The answer of the job of this name or id. `late`: what it has not done in time; `then`: what that means."""
+    """The answer of the job with this name or id. `late`: what the job has not done in time; `then`: what that means for
+    the user."""
     deadline = time.monotonic() + timeout
     path = _door_of(job)
     try:

@@ -1,4 +1,4 @@
-"""`tailrace inspect PATH`: what a checkpoint or one of its files holds. Nothing is unpickled."""
+"""`tailrace inspect PATH`: shows the contents of a checkpoint or of one of its files. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def inspect_command(
 
 def inspect(path: str, as_json: bool = False, every_byte: bool = False) -> str:
     """The output of the command. `every_byte` reads all state and compares its checksums. Raises `CheckpointError`,
-    `ConfigError` or `OSError` where it cannot be read."""
+    `ConfigError` or `OSError` where the checkpoint cannot be read."""
     if means_state_file(path):
         folder, _, name = absolute(path).rpartition("/")
         index = load_index(open_folder(folder), name)
@@ -82,7 +82,8 @@ def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any
 
 
 def _operators(store: Store, name: str, manifest: Manifest) -> list[dict[str, Any]]:
-    """The operators with what all of their subtasks have in their tables, deltas and deletions counted."""
+    """The operators, each with its tables and the entries and bytes that all of its subtasks hold in them. Deltas and
+    deletions count, too."""
     held = StoredCheckpoint(store, name).held()
     indexes = list(own_indexes(store, manifest).values())
     around, overtaken = _logged(indexes, overtaken=False), _logged(indexes, overtaken=True)
@@ -108,7 +109,8 @@ def _operators(store: Store, name: str, manifest: Manifest) -> list[dict[str, An
 
 
 def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str, int]]:
-    """The feedback in flight at the cut, by the uid of its head; or what barriers had overtaken, by that of its reader."""
+    """Counts of records in flight at the cut: the feedback, by the uid of the head of its loop; with `overtaken` the
+    records that barriers had overtaken, by the uid of their reader."""
     found: dict[str, dict[str, int]] = {}
     seen: set[tuple[str | int, int]] = set()
     for index, log in [(of, log) for of in indexes for log in of.logs if log.overtaken is overtaken]:
@@ -125,7 +127,7 @@ def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str,
 
 
 def _of_file(index: Index) -> dict[str, Any]:
-    """What one file of one worker holds itself."""
+    """The contents of one file of one worker, without the files to which it refers."""
     operators, around, overtaken = [], _logged([index], overtaken=False), _logged([index], overtaken=True)
     for part in index.operators:
         tables = []

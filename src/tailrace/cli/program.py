@@ -7,18 +7,18 @@ import types
 from typing import Any
 
 _UNDER_WAY = "tailrace_run"
-"""The `__name__` of a file of which only a function is wanted, not what stands under `if __name__ == "__main__":`."""
+"""The `__name__` of a file of which only a function is needed: code under `if __name__ == "__main__":` does not run."""
 
 
 def run_as_main(path: str) -> None:
-    """Runs a file as a script. Its module stays `__main__` for as long as the process lives: jobs that it started go on, and
-    results that hold its classes are unpickled later."""
+    """Runs a file as a script. Its module stays `__main__` for as long as the process lives: jobs that it started go on,
+    and results with objects of its classes are unpickled later."""
     _execute(path, _made_main(path))
 
 
 def load_as_main(path: str) -> dict[str, Any]:
-    """Runs a file without what stands under `if __name__ == "__main__":`, and returns its names. Its classes and functions
-    belong to `__main__` all the same, so a checkpoint means the same class however the file is run."""
+    """Runs a file without the code under `if __name__ == "__main__":`, and returns its names. Its classes and functions
+    still belong to `__main__`, so a checkpoint means the same class however the file is run."""
     module = _made_main(path)
     names = vars(module)
     module.__name__ = _UNDER_WAY
@@ -48,7 +48,7 @@ def _execute(path: str, module: types.ModuleType) -> None:
 
 
 def _adopt(value: Any) -> None:
-    """Says that a class, with what is defined in it, or a function is of `__main__`."""
+    """Sets the module of a class, with the classes and functions defined in it, or of a function to `__main__`."""
     if not isinstance(value, type | types.FunctionType) or value.__module__ != _UNDER_WAY:
         return
     value.__module__ = "__main__"

@@ -42,14 +42,14 @@ def prune_command(
 
 
 def _pruned(store: Store, keep: int, dry_run: bool) -> bool:
-    """Prunes one job, and says what has become of it; False where nothing may be removed now."""
+    """Prunes one job, and prints what it removed. False where nothing may be removed now."""
     try:
         check_settled(store.folder)
     except ConfigError as error:
         typer.echo(f"tailrace prune: {error}", err=True)
         return False
     found = surplus_in(store.folder, keep)
-    tokens = [_token(store, one) for one in found.prepared]  # before what they are in is gone
+    tokens = [_token(store, one) for one in found.prepared]  # read before the files that hold them are removed
     if not dry_run:
         store.prune(keep)
     gone = "would go" if dry_run else "removed"

@@ -22,7 +22,7 @@ from tailrace.spark.cluster.defaults import DEFAULTS
 
 
 class ExitOutcome(Enum):
-    """How it ended, with the exit code."""
+    """Outcome of a program, with the exit code."""
 
     FINISHED = 0
     FAILED = 1
@@ -65,7 +65,7 @@ def run_file(
         raise
     except JobAlreadyFinished as error:
         print(error, file=sys.stderr)
-        if any(job.run_id == error.run_id for job in JOBS):  # of this program: what it has not done was never done
+        if any(job.run_id == error.run_id for job in JOBS):  # of this program: its rest has never run
             _after_failure()
             return ExitOutcome.FAILED
         return _await_all()
@@ -82,7 +82,7 @@ def run_file(
 def _settings(master: str | None, parallelism: int | None, conf: dict[str, str], progress: bool) -> None:
     DEFAULTS.master, DEFAULTS.parallelism, DEFAULTS.progress = master, parallelism, progress
     DEFAULTS.conf = conf
-    # A script that builds its own session gets the same, unless it says otherwise.
+    # A script that builds its own session gets the same settings, except those that it sets.
     remote = master is not None and master.startswith("sc://")
     if master is not None and remote:
         os.environ["SPARK_REMOTE"] = master
@@ -95,7 +95,7 @@ def _settings(master: str | None, parallelism: int | None, conf: dict[str, str],
 
 
 def _call(path: str, name: str, args: list[str]) -> ExitOutcome | None:
-    """Calls the function; what it built and did not run is executed."""
+    """Calls the function. Executes the sinks that it built and did not run."""
     function = load_as_main(path).get(name)
     if not callable(function):
         print(f"tailrace run: {path!r} has no function {name!r}", file=sys.stderr)
@@ -117,7 +117,7 @@ def _call(path: str, name: str, args: list[str]) -> ExitOutcome | None:
 
 
 def _tell_of_no_job(path: str) -> None:
-    """A script that ran nothing has most likely been meant to."""
+    """Warns of a script that started no job."""
     if JOBS:
         return
     builds = [
@@ -135,7 +135,7 @@ def _tell_of_no_job(path: str) -> None:
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without our own part, which is in front of the script's; nothing where the script could not even be
+    """A traceback without the frames of Tailrace in front of the script's; None where the script could not even be
     read."""
     at = trace
     while at is not None and at.tb_frame.f_code.co_filename.startswith(OWN_FOLDER):

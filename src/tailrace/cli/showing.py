@@ -10,7 +10,7 @@ from tailrace.runtime.driver.progressline import size_of, told_of
 
 
 def job_text(shown: dict[str, Any]) -> str:
-    """The answer of a job to `show`, for people."""
+    """The answer of a job to `show`, as text."""
     lines = [f"{shown['name']} ({shown['id'][:8]}), process {shown['pid']}"]
     progress = shown["progress"]
     if progress is None:
@@ -35,7 +35,7 @@ def job_text(shown: dict[str, Any]) -> str:
 
 
 def _operators(operators: list[dict[str, Any]]) -> str:
-    """A line for each operator, its subtasks together; where they can be compared, with the one that has most to do."""
+    """A line for each operator, its subtasks together. Where subtasks can be compared, it names the busiest one."""
     rows = [["operator", "tasks", "in", "out", "busy s", "waiting bytes", "state entries"]]
     compared = any(one.get("heaviest") for one in operators)
     rows[0] += ["heaviest"] if compared else []
@@ -68,8 +68,8 @@ def _timed(progress: dict[str, Any] | None) -> bool:
 
 
 def _event_times(subtasks: Sequence[dict[str, Any]]) -> list[str]:
-    """How far event time has come on each input of an operator, in the subtask that is farthest behind, and who holds it
-    back there."""
+    """Event time on each input of an operator, in the subtask that is farthest behind, and the upstream subtask that holds
+    it back there."""
     lowest: dict[tuple[str, str], tuple[str, int, int]] = {}
     for one in subtasks:
         for source in one["inputs"]:
@@ -83,7 +83,8 @@ def _event_times(subtasks: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _order(watermark: str) -> tuple[int, str]:
-    """Watermarks as texts, in the order of time: they have the form of ISO 8601, but for the beginning and the end."""
+    """Key that sorts watermarks, given as texts, by time: they have the form of ISO 8601, except for the beginning and the
+    end."""
     return {"-inf": 0, "end": 2}.get(watermark, 1), watermark
 
 
@@ -97,7 +98,8 @@ def _figure(figure: float) -> str:
 
 
 def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str]:
-    """Where each part of the job runs; and where lost workers are replaced alone, what there is for that."""
+    """The place of each slice of the job; where lost workers are replaced alone, also its standbys, its log and its
+    failovers."""
     if not slices:
         return []
     rows = [["slice", "host", "executor", "process", "attempt"]]
@@ -114,7 +116,7 @@ def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str]:
 
 
 def _standbys(standbys: list[dict[str, Any]]) -> tuple[str, str]:
-    """Where they are that hold a slice, and how many checkpoints each is behind."""
+    """The places of the standbys that hold a slice, and the number of checkpoints that each is behind."""
     where = [f"{one['place']} on {_place(one)}" for one in standbys]
     return "; ".join(where) or "none", "; ".join(map(_behind, standbys))
 
@@ -130,7 +132,7 @@ def _place(one: dict[str, Any]) -> str:
 
 
 def _failovers(one: dict[str, Any]) -> list[str]:
-    """How the worker of a slice was lost."""
+    """Lines on the last loss of a slice's worker, and on how it was replaced."""
     told, last = [], one["last_failover"]
     if last is not None:
         parts = f"process {last['process_ms']:,.0f}, survivors {last['survivors_ms']:,.0f}, "
@@ -145,7 +147,7 @@ def _failovers(one: dict[str, Any]) -> list[str]:
 
 
 def table(rows: list[list[str]]) -> str:
-    """Columns below their names; numbers to the right."""
+    """Columns of text below their names, numbers aligned to the right."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     number = [all(row[at][:1].isdigit() for row in rows[1:]) for at in range(len(rows[0]))]
     lines = []

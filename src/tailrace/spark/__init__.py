@@ -1,6 +1,6 @@
 """Workers as Spark tasks, DataFrames in and out, the Java that Spark needs. The only importer of pyspark.
 
-Of these `register` is public, as `tr.spark.register`.
+Of its functions, `register` is public, as `tr.spark.register`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 
 
 def register(spark: Any) -> None:
-    """Makes checkpoints readable as DataFrames in this session: `spark.read.format("tailrace-state")`. The guide says what
-    can be read. Raises `ConfigError` for what is no session."""
+    """Makes checkpoints readable as DataFrames in this session: `spark.read.format("tailrace-state")`. The guide lists
+    what can be read. Raises `ConfigError` for an object that is no session."""
     from tailrace.errors import ConfigError
     from tailrace.spark.data import statesource
 

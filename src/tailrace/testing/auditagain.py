@@ -1,5 +1,6 @@
-"""The second run of an audit (`testing.auditing`), in a process of its own: workers are fed with what is recorded, and their
-operators must emit what they did. `python -m tailrace.testing.auditagain` answers an audit's questions."""
+"""The second run of an audit (`testing.auditing`), in a process of its own. Workers are fed with the recording, and their
+operators must emit what they emitted in the first run. `python -m tailrace.testing.auditagain` answers the requests of an
+audit."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tailrace.testing.recording import job_of
 
 
 def again(recording: Heard) -> Differs | None:
-    """Feeds a fresh worker with what is recorded. The first operator that emits something else, or None."""
+    """Feeds a fresh worker with a recording. Returns the first operator that emits something else, or None."""
     outside, listening = ReplayedAnswers(), Listening()
     setting, checkpointing = recording.setting, recording.checkpointing
     worker = setting.worker(recording.slot, lambda: _without_sinks(recording), checkpointing, Counter(), outside)
@@ -51,7 +52,7 @@ def _failure(fault: Failed | None) -> str:
 
 
 def _without_sinks(recording: Heard) -> JobSpec:
-    """The job, whose sinks have written everything in the first run."""
+    """The job of a recording, with sinks that drop everything: in the first run the sinks have written all of it."""
     spec = job_of(recording)
     for node in spec.plan.graph.nodes:
         if isinstance(node.operator, Sink):
@@ -60,7 +61,7 @@ def _without_sinks(recording: Heard) -> JobSpec:
 
 
 def _drop(record: Any) -> None:
-    """Nothing is written twice."""
+    """Drops a record, so that nothing is written twice."""
 
 
 def _written(worker: Worker, operator: str) -> str:

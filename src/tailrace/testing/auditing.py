@@ -1,9 +1,9 @@
-"""Audits of dataflows: whether what an operator emits follows from its input and from `ctx` alone, so that another worker
-can do it again (`protocol.replay`).
+"""Audits of dataflows. An audit checks that what an operator emits follows from its input and from `ctx` alone, so that
+another worker can do the work again (`protocol.replay`).
 
-The job runs on the simulated cluster, and what happens to each worker is logged. In another process, with another
-`PYTHONHASHSEED`, fresh workers are fed with the same logs: the same records, clock, answers of `ctx.call` and order. Their
-operators must emit the same.
+The job runs on the simulated cluster, which logs the events of each worker. In another process, with another
+`PYTHONHASHSEED`, fresh workers are fed with these logs: the same records, clock, answers of `ctx.call` and order. Their
+operators must emit the same records.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tailrace.testing.recording import LiveRecording, Recording, Recordings
 from tailrace.testing.setting import Setting
 
 SECOND_RUN = "tailrace.testing.auditagain"
-"""The program of the other process."""
+"""The module that runs in the other process."""
 
 
 @dataclass(frozen=True)
 class Differs:
-    """An operator that has emitted something else when the same was done again."""
+    """An operator that emitted something else in the second run."""
 
     operator: str
     subtask: int
     written: str
-    """Where it is written: file, line and text of the line, where that is known."""
+    """Place of its function in the program: file, line and text of the line, where that is known."""
     was: str
-    """What it emitted first, in words."""
+    """Description of what it emitted first."""
     now: str
-    """What it emitted when the same was done again."""
+    """Description of what it emitted in the second run."""
 
     def __str__(self) -> str:
         where = f"; {self.written}" if self.written else ""
@@ -53,16 +53,16 @@ class Differs:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit has found."""
+    """Result of an audit."""
 
     differences: tuple[Differs, ...]
-    """The first difference of each worker; empty where all that was emitted was the same."""
+    """The first difference of each worker; empty where both runs emitted the same."""
     records: int
-    """How many records operators have emitted: so many were compared."""
+    """Number of records that operators emitted and that were compared."""
 
     @property
     def same(self) -> bool:
-        """Whether no operator differs."""
+        """True where no operator differs."""
         return not self.differences
 
     def __str__(self) -> str:
@@ -72,13 +72,13 @@ class Audit:
 
 
 def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
-    """Runs everything pending on a simulated cluster, lets another process do the same again, and says which operators
+    """Runs everything pending on a simulated cluster, lets another process do it again, and reports which operators
     emitted something else.
 
-    What differs follows from something that a worker which takes a lost one's place does not have: Python's `time`,
-    `random`, `uuid`, the order of a set, `hash()`, `id()`, a global, a service that is asked without `ctx.call`. Records are
-    compared by value, and by their timestamps. What sinks write is not compared, and they write once. `seed` decides what
-    the cluster does, as in `simulate`.
+    A difference comes from something that a worker which takes a lost one's place does not have: Python's `time`,
+    `random`, `uuid`, the order of a set, `hash()`, `id()`, a global, a service that is called without `ctx.call`. Records
+    are compared by value, and by their timestamps. The output of sinks is not compared, and sinks write once. `seed`
+    decides what the cluster does, as in `simulate`.
 
     Raises `JobFailed` where the job fails, and `GraphError` for a source without an end.
     """
@@ -106,12 +106,12 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
 
 @dataclass
 class Heard(Recording):
-    """A recording that also has what the operators emitted, and of what the worker failed."""
+    """A recording that also has what the operators emitted, and the failures that the worker reported."""
 
     said: list[list[Emission]] = field(default_factory=list)
-    """Of each event."""
+    """Emissions of each event."""
     faults: list[Failed | None] = field(default_factory=list)
-    """Of each event, what the worker said it failed of then."""
+    """For each event, the failure that the worker reported then, or None."""
 
 
 def _said(recording: Recording) -> list[list[Emission]]:
@@ -120,15 +120,15 @@ def _said(recording: Recording) -> list[list[Emission]]:
 
 
 class Listening:
-    """Listens to the operators of whatever a worker runs."""
+    """A listener to the operators of the slice that a worker runs."""
 
     def __init__(self) -> None:
         self._slice: Slice | None = None
         self._said: list[Emission] = []
 
     def taken(self, machine: Worker) -> list[Emission]:
-        """What was emitted during an event. An attempt that the event has begun is listened to from here on: it has not
-        taken a step."""
+        """The emissions during an event. Where the event has begun an attempt, its operators are watched from here on:
+        none of them has taken a step yet."""
         if machine.slice is not self._slice:
             self._slice = machine.slice
             if self._slice is not None:
@@ -162,6 +162,6 @@ class Audited(Recordings):
 
 
 def fault_in(actions: Sequence[Action]) -> Failed | None:
-    """The failure that a worker tells, if it does."""
+    """The failure that a worker reports among its actions, or None."""
     said = [action.message for action in actions if isinstance(action, ToCoordinator)]
     return next((one for one in said if isinstance(one, Failed)), None)

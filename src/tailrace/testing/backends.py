@@ -1,7 +1,7 @@
-"""For those who write a state backend: what every backend has to do, as checks against a model.
+"""Checks for implementers of a state backend: what every backend must do, compared with a model.
 
-`check_backend(make)` runs them all; `make()` gives a new, empty backend for key groups 0 to 127. `Files` stands for what a
-checkpoint's files hold, and can be used in tests of your own.
+`check_backend(make)` runs them all; `make()` gives a new, empty backend for key groups 0 to 127. `Files` stands for the
+contents of a checkpoint's files, and can be used in your own tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUPS = 128
 
 
 class Kind(Enum):
-    """Keys of a class, in checks."""
+    """Keys that are members of an Enum, in checks."""
 
     SMALL = 1
     LARGE = 2
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Box:
-    """The same, with fields."""
+    """Keys that are objects of a frozen dataclass with fields, in checks."""
 
     kind: Kind
     content: Any
@@ -40,7 +40,7 @@ class Box:
 
 @dataclass
 class Snapshot:
-    """What one checkpoint wrote, and where each key group of it is."""
+    """The blocks that one checkpoint wrote, and the place of each of its key groups."""
 
     checkpoint: int
     kind: CutKind = CutKind.CHECKPOINT
@@ -51,7 +51,7 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Bytes that it wrote."""
+        """Number of bytes that the checkpoint wrote."""
         return sum(len(data) for blocks in self.blocks.values() for _, data in blocks)
 
 
@@ -69,7 +69,7 @@ class Files:
         limit: Callable[[], int] = lambda: 1_000,
         kind: CutKind = CutKind.CHECKPOINT,
     ) -> Snapshot:
-        """All of a checkpoint, but for its outcome."""
+        """Takes a checkpoint, except for its outcome."""
         backend.freeze(CutRequest(checkpoint, kind))
         made = Snapshot(checkpoint, kind)
         while not self.encode(backend, made, limit()):
@@ -77,7 +77,7 @@ class Files:
         return made
 
     def encode(self, backend: Backend, made: Snapshot, limit: int) -> bool:
-        """A portion of a frozen checkpoint. True when that was the last one."""
+        """Encodes a portion of a frozen checkpoint. True when that was the last one."""
         infos = backend.tables_info()
         blocks, done = backend.encode(limit)
         for block in blocks:
@@ -105,7 +105,7 @@ class Files:
         self.snapshots[made.checkpoint] = made
 
     def confirm(self, backend: Backend, checkpoint: int) -> None:
-        """The checkpoint is complete."""
+        """Confirms a checkpoint as complete."""
         backend.confirm(checkpoint)
         self.chains.confirm(checkpoint)
 
@@ -153,11 +153,11 @@ class Scenario:
         return made
 
     def close(self) -> None:
-        """Gives the backend back."""
+        """Closes the backend."""
         self.backend.close()
 
     def step(self) -> None:
-        """One thing that may happen."""
+        """Does one thing that may happen to a backend, drawn by chance."""
         roll = self.random.random()
         if roll < 0.80:
             self.write()
@@ -170,7 +170,7 @@ class Scenario:
         self.backend.relieve()
 
     def write(self) -> None:
-        """Sets, changes in place, deletes or reads an entry, and compares."""
+        """Sets, changes in place, deletes or reads an entry, and compares it with the model."""
         name = self.random.choice(list(self.TABLES))
         key: Any = self.random.choice([self.random.randrange(300), f"k{self.random.randrange(50)}", NAN, None])
         if name == "timers":
@@ -193,7 +193,7 @@ class Scenario:
                 model[key] = table.top[key] = self.random.randrange(1_000)
 
     def checkpoint(self) -> None:
-        """Freezes, or encodes a portion of what was frozen."""
+        """Freezes the backend, or encodes a portion of what was frozen."""
         if self.going is None:
             self.number += 1
             self.cuts[self.number] = {name: _copied(entries) for name, entries in self.model.items()}
@@ -205,7 +205,7 @@ class Scenario:
             self.going = None
 
     def outcome(self) -> None:
-        """A checkpoint becomes complete, or never will."""
+        """Completes a checkpoint, or aborts it."""
         if self.going is not None and self.random.random() < 0.5:
             self.backend.abort(self.going.checkpoint)
             self.going = None
@@ -219,7 +219,7 @@ class Scenario:
                 self.pending = [other for other in self.pending if other > one]
 
     def restart(self) -> None:
-        """Goes on from the last complete checkpoint."""
+        """Restarts from the last complete checkpoint."""
         if self.last_confirmed is None:
             return
         self.backend.close()
@@ -231,14 +231,14 @@ class Scenario:
         self.pending, self.going = [], None
 
     def compare(self) -> None:
-        """All entries are those of the model."""
+        """Checks that all entries equal the model's."""
         for name, model in self.model.items():
             table = self.backend.tables[name]
             assert len(table) == len(model), f"{name}: {len(table)} entries, not {len(model)}"
             assert _same(dict(table.items()), model), name
 
     def compare_last(self) -> None:
-        """What the last complete checkpoint holds, as a whole and in two halves, is the state of its cut."""
+        """Checks that the last complete checkpoint, as a whole and in parts, holds the state of its cut."""
         if self.last_confirmed is None:
             return
         for groups in (range(GROUPS), range(50), range(50, GROUPS)):
@@ -270,7 +270,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def check_mixed_life(make: Make) -> None:
-    """Writes, deletions, checkpoints that complete, are aborted or overtake each other, and restarts, at random."""
+    """Checks writes, deletions, checkpoints that complete, are aborted or overtake each other, and restarts, at random."""
     for seed in range(8):
         scenario = Scenario(make, seed)
         for i in range(1_000):
@@ -284,8 +284,8 @@ def check_mixed_life(make: Make) -> None:
 
 
 def check_keys(make: Make) -> None:
-    """Keys that are equal are one key, whatever their types; None, NaN, tuples, members of Enums and objects of frozen
-    dataclasses are keys; all survive a restore."""
+    """Checks that keys that are equal are one key, whatever their types; that None, NaN, tuples, members of Enums and
+    objects of frozen dataclasses are keys; and that all survive a restore."""
     keys: list[Any] = [None, NAN, 1, "1", b"1", (1, "a"), ("a", NAN), 2.5, -1, ""]
     keys += [Kind.SMALL, Kind.LARGE, Box(Kind.SMALL, 1), Box(Kind.LARGE, (1, NAN)), (Kind.SMALL, Box(Kind.SMALL, None))]
     backend, files = make(), Files()
@@ -311,7 +311,7 @@ def check_keys(make: Make) -> None:
 
 
 def check_mutation(make: Make) -> None:
-    """A value that is changed in place behind the cut is in the checkpoint as it was at the cut."""
+    """Checks that a value that is changed in place after the cut is in the checkpoint as it was at the cut."""
     for portions in (0, 1, 3):
         backend, files = make(), Files()
         table = backend.table("t")
@@ -341,7 +341,8 @@ def check_mutation(make: Make) -> None:
 
 
 def check_aborts(make: Make) -> None:
-    """A thousand checkpoints that fail, one after the other, leave nothing behind; the next one has it all."""
+    """Checks that a thousand checkpoints that fail, one after the other, leave nothing behind, and that the next one has
+    all entries."""
     backend, files = make(), Files()
     table = backend.table("t")
     for key in range(100):
@@ -364,8 +365,8 @@ def check_aborts(make: Make) -> None:
 
 
 def check_whole(make: Make) -> None:
-    """A whole checkpoint has everything in blocks of its own, also where earlier ones are pending, or have emptied a group
-    since; and those behind it may write again what has changed only."""
+    """Checks that a whole checkpoint has everything in blocks of its own, also where earlier ones are pending, or have
+    emptied a group since. Checkpoints after it may again write only what has changed."""
     backend, files = make(), Files()
     table, timers = backend.table("t"), backend.table("timers", kind="timers", group_by=_first, in_memory=True)
     for key in range(24_000):  # more than a backend may take for so little that it writes all of it each time
@@ -419,6 +420,6 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
 
 
 def check_backend(make: Make) -> None:
-    """Runs every check. Raises `AssertionError` with what is wrong."""
+    """Runs every check. Raises `AssertionError` with a description of the fault."""
     for check in CHECKS:
         check(make)

@@ -13,7 +13,7 @@ from tailrace.task.contract.jobspec import JobSpec
 
 
 class InMemory:
-    """Makes backends in memory."""
+    """Maker of backends in memory."""
 
     def __init__(self, small: int | None = None) -> None:
         self._small = small
@@ -24,7 +24,7 @@ class InMemory:
 
 
 class OnDisk:
-    """Makes backends on disk that keep little in memory, each in a folder of its own."""
+    """Maker of backends on disk that keep little in memory, each in a folder of its own."""
 
     def __init__(self, folder: str, covered: Counter[str], small: int | None = None) -> None:
         self._small = small

@@ -1,5 +1,5 @@
-"""Looks at simulated jobs while clocks are set: whether their workers go by the clocks of their drivers, and whether
-anything else has changed."""
+"""Checks of simulated jobs whose clocks are set: their workers go by the clocks of their drivers, and nothing else
+changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tailrace.testing.world import Observer, Process
 
 
 class ClockWatch(Observer):
-    """Sees to it that each step goes by the clock of its driver, which goes on steadily whatever becomes of wall clocks."""
+    """An observer that checks that each step goes by the clock of its driver, which advances steadily whatever happens to
+    wall clocks."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self._ahead: dict[int, int] = {}
-        """Of the clock of each driver, how far it was ahead of the right time at first."""
+        """For each driver, how far its clock was ahead of the right time at its first step."""
 
     def handled(self, process: Process, event: Event) -> None:
         if not isinstance(event, Step) or self.wrong:
@@ -31,8 +32,9 @@ class ClockWatch(Observer):
 
 
 def without_jumps(seed: int, covered: Counter[str], digest: str, plain: Callable[[], str]) -> Iterator[str]:
-    """Compares some runs in which clocks were set with a run of the same seed without that, of which `plain` gives the
-    digest. Where no driver began behind a jump, all must have happened in the same order, at the same times."""
+    """Compares some runs in which clocks were set with a run of the same seed in which they were not; `plain` gives the
+    digest of the latter. Where no driver began after a jump, all must have happened in the same order, at the same
+    times."""
     jumped = covered["set the clock of the driver"] + covered["set the clock of a worker"]
     if not jumped or seed % 4 != 1 or covered["a driver began behind a jump of its clock"]:
         return

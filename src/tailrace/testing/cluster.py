@@ -1,8 +1,8 @@
-"""A simulated cluster: processes, drivers, the links between them, and the clock. What happens next follows the seed.
+"""A simulated cluster: processes, drivers, the links between them, and the clock. The seed decides what happens next.
 
-At each turn one of the things happens that may happen now: a message arrives, a worker takes a step, a coordinator looks at
-the clock. Where nothing may happen now, the clock jumps to the next thing that will. What it is that happens to a worker or
-to a driver is no business of this room: see `workers` and `drivers`.
+At each turn the cluster picks one of the things that may happen now: a message arrives, a worker takes a step, a
+coordinator looks at the clock. Where nothing may happen now, the clock jumps to the next thing that will. `workers` and
+`drivers` decide what that does to a worker or a driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Link, Obser
 
 @dataclass(order=True, slots=True)
 class Later:
-    """What happens at some time without a link."""
+    """An action that is due at some time and that no link delivers."""
 
     at: int
     number: int
@@ -31,17 +31,17 @@ class Later:
 
 
 Choice = tuple[int, int] | Process | Driver | Later
-"""What may happen now: a link delivers, a worker steps, a coordinator looks at the clock, or something else is due."""
+"""A choice of what happens now: a link delivers, a worker steps, a coordinator looks at the clock, or a `Later` is due."""
 
 
 class Cluster:
-    """Who is there, what is under way between them, and what has happened."""
+    """The parties of a simulated cluster, the items under way between them, and the trace."""
 
     def __init__(self, seed: int, conditions: Conditions, keep_trace: bool, ahead: int = 0) -> None:
         self.conditions = conditions
         self.chance = random.Random(f"tailrace simulation {seed}")
         self.now = EPOCH
-        """The right time, int64 microseconds. It goes on steadily."""
+        """The right time, int64 microseconds. It advances steadily."""
         self.turns = 0
         self.links: dict[tuple[int, int], Link] = {}
         self.processes: dict[int, Process] = {}
@@ -49,11 +49,11 @@ class Cluster:
         self.observers: list[Observer] = []
         self.trace: list[str] = []
         self.ahead: dict[int, int] = defaultdict(lambda: ahead)
-        """How many microseconds the wall clock of each machine is ahead of the right time."""
+        """Microseconds by which the wall clock of each machine is ahead of the right time."""
         self.covered: Counter[str] = Counter()
-        """What happened how often: checkpoints, aborts, restarts, …"""
+        """Counts of events: checkpoints, aborts, restarts, …"""
         self.coordinate: Callable[[Driver], None] = _nobody
-        """Carries out what a coordinator wants; set by `Drivers`. Follows whatever happens to a coordinator."""
+        """Carries out the actions of a coordinator; set by `Drivers`. It is called after each event of a coordinator."""
         self._later: list[Later] = []
         self._parties = 0
         self._keep_trace = keep_trace
@@ -65,7 +65,7 @@ class Cluster:
         return next(reversed(self.drivers.values()))
 
     def party(self) -> int:
-        """The number of somebody who is new."""
+        """The number of a new party."""
         self._parties += 1
         return self._parties
 
@@ -73,10 +73,10 @@ class Cluster:
         """The clocks of a process that begins on this machine."""
         return Clocks(lambda: self.now, lambda: self.now + self.ahead[machine])
 
-    # What happens next.
+    # The choice of what happens next.
 
     def next(self) -> Choice | None:
-        """One of the things that may happen now; None where nothing may."""
+        """Picks one of the things that may happen now; None where nothing may."""
         choices = self._possible()
         if not choices:
             return None
@@ -85,7 +85,7 @@ class Cluster:
 
     @property
     def busy(self) -> bool:
-        """Whether anything may happen now."""
+        """True where anything may happen now."""
         return bool(self._possible())
 
     def _possible(self) -> list[Any]:
@@ -113,7 +113,8 @@ class Cluster:
         return 0 if process is None else process.frozen_until
 
     def sleep(self) -> bool:
-        """Nothing may happen now: the clock jumps. False where nothing ever will."""
+        """Lets the clock jump to the next thing that will happen, where nothing may happen now. False where nothing ever
+        will."""
         due = [max(link.queue[0][0], self._thaw(k[1])) for k, link in self.links.items() if link.queue]
         due += [
             max(p.asleep_until, p.frozen_until)
@@ -128,7 +129,7 @@ class Cluster:
 
     @property
     def frozen(self) -> bool:
-        """Whether somebody sleeps who will wake up."""
+        """True while a process or driver is frozen that will wake up."""
         thaws = [process.frozen_until for process in self.processes.values()]
         thaws += [driver.frozen_until for driver in self.drivers.values()]
         return any(thaw > self.now for thaw in thaws)
@@ -136,7 +137,7 @@ class Cluster:
     # Links.
 
     def send(self, source: int, target: int, item: Any, extra: int = 0) -> None:
-        """Something goes over a link."""
+        """Puts an item on a link."""
         link = self.links.get((source, target))
         if link is None:
             link = self.links[source, target] = Link()
@@ -146,7 +147,7 @@ class Cluster:
         link.queue.append((link.last_arrival, item))
 
     def receive(self, key: tuple[int, int]) -> Any:
-        """What a link delivers now."""
+        """Takes the item that a link delivers now."""
         link = self.links[key]
         item = link.queue.popleft()[1]
         if not link.queue and key[0] > 0 and key[0] not in self.processes:
@@ -154,19 +155,20 @@ class Cluster:
         return item
 
     def later(self, at: int, what: str, act: Callable[[], None]) -> None:
-        """Something happens at this time, to nobody in particular."""
+        """Schedules an action for this time. It belongs to no party."""
         heapq.heappush(self._later, Later(at, self.party(), what, act))
 
     def cut_short(self, party: int) -> None:
-        """A party dies: what it had said last does not reach anybody, nor does all that it wanted of the storage."""
+        """Ends a party: by chance, its last messages do not arrive, and its last requests to the storage are not carried
+        out."""
         for (source, _), link in self.links.items():
             if source == party and link.queue and self.chance.random() < 0.5:
                 for _ in range(self.chance.randint(0, len(link.queue))):
                     link.queue.pop()
 
     def lose_peer(self, process: Process, slot: int, peer: int, why: str, *, cut: bool = False) -> None:
-        """The connection of a process to a peer closes, after what came over it before. `cut`: the peer lives, and what it
-        sends from then on comes to nobody."""
+        """Closes the connection of a process to a peer, after everything that came over it before. `cut`: the peer lives,
+        and what it sends from then on does not arrive."""
         incarnation = process.machine.incarnation
 
         def act() -> None:
@@ -180,8 +182,8 @@ class Cluster:
     # Processes.
 
     def kill(self, process: Process, why: str, error: str | None = "it died", *, cut: bool, announced: bool) -> None:
-        """A process is gone. What it had sent still arrives, or with `cut` a part of it; then everybody who had a connection
-        notices. `announced`: Spark says so to the driver."""
+        """Ends a process. What it had sent still arrives, or with `cut` a part of it; then each process with a connection
+        to it notices. `announced`: Spark reports the end to the driver."""
         for observer in self.observers:
             observer.dies(process)
         self.count(why)
@@ -204,7 +206,7 @@ class Cluster:
             self.spark_ended(process, launch, error)
 
     def spark_ended(self, process: Process, launch: int, error: str | None) -> None:
-        """Spark tells the driver that a worker's job has ended."""
+        """Schedules Spark's report to the driver that a worker's job has ended."""
         coordinator, slot = process.driver.coordinator, process.place
         driver, what = process.driver, f"spark job {launch} of {slot} ended"
 
@@ -215,17 +217,17 @@ class Cluster:
                 coordinator.slot_ended(slot, error, driver.now(), launch=launch)
                 self.coordinate(driver)
 
-        self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark tells it, not the process
+        self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark reports it
 
-    # Telling.
+    # Reports.
 
     def count(self, what: str) -> None:
-        """Something worth counting happened."""
+        """Counts an event, and notes it in the trace."""
         self.covered[what] += 1
         self.note(what)
 
     def note(self, line: str) -> None:
-        """Something happened: a line of the trace."""
+        """Adds a line to the trace."""
         text = f"{self.now - EPOCH:>12} {line}"
         self._hash.update(text.encode())
         if self._keep_trace:
@@ -239,7 +241,7 @@ class Cluster:
         return self._hash.hexdigest()
 
     def who(self, party: int) -> str:
-        """What a party is called in the trace."""
+        """The name of a party in the trace."""
         if party < 0:
             return "coordinator" if party == self.driver.party else "an old coordinator"
         process = self.processes.get(party)

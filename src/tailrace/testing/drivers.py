@@ -1,4 +1,4 @@
-"""What happens to the drivers of a simulated cluster, and what their coordinators want: the counterpart of
+"""The drivers of a simulated cluster, and the actions of their coordinators: the counterpart of
 `runtime.driver.coordinator`."""
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from tailrace.testing.workers import Workers
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
 From = tuple[MemoryFiles, str] | Literal["latest"]
-"""The checkpoint that a job starts from: a manifest in some folder, or the newest in its own."""
+"""The checkpoint that a job starts from: a manifest in some folder, or the newest in its own folder."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every driver of a job is given."""
+    """The settings that every driver of a job receives."""
 
     plan: Plan
     name: str
@@ -70,13 +70,13 @@ class Job:
     allow_dropped_state: bool | tuple[str, ...]
     pace: WavePace | None = None
     standbys: int | None = None
-    """How many worker processes stand by; None: lost workers are not replaced alone."""
+    """Number of worker processes that stand by; None: lost workers are not replaced alone."""
     depth: int = 0
-    """How many workers may be lost at once and are replaced."""
+    """Number of workers that may be lost at once and are replaced."""
 
 
 class Drivers:
-    """Starts drivers, and carries out what their coordinators want."""
+    """Starts drivers, and carries out the actions of their coordinators."""
 
     def __init__(self, cluster: Cluster, storage: Storage, workers: Workers, job: Job) -> None:
         self._cluster = cluster
@@ -84,11 +84,11 @@ class Drivers:
         self._workers = workers
         self._job = job
         self.causes: list[Any] = []
-        """Why the job was restarted, each time."""
+        """Causes of the restarts of the job, in order."""
         cluster.coordinate = self.coordinate
 
     def begin(self, wanted: From | None) -> Driver:
-        """Another driver, which has claimed the job and starts from there."""
+        """Makes another driver, which claims the job and starts from the given checkpoint."""
         job, storage = self._job, self._storage
         number = len(self._cluster.drivers) + 1
         run_id = job.run_id if number == 1 else f"{job.run_id}-{number}"
@@ -145,12 +145,12 @@ class Drivers:
         return driver
 
     def _origin(self, store: MemoryStore, wanted: From | None) -> Origin | None:
-        """The checkpoint to start from, held against the dataflow as before any start. Raises `IncompatibleState`."""
+        """The checkpoint to start from, compared with the dataflow as before any start. Raises `IncompatibleState`."""
         if wanted is None:
             return None
         if wanted == "latest":
             newest = newest_start(store, or_new=True, start_again=True)
-            if newest is None:  # nothing of its own yet: started again, it begins where it began
+            if newest is None:  # the job has no checkpoint of its own yet: it starts from its first origin again
                 begun = self._job.origin
                 return None if begun is None or begun == "latest" else self._origin(store, begun)
             found = origin_at(store, newest)
@@ -161,17 +161,17 @@ class Drivers:
         return found
 
     def start(self, driver: Driver) -> None:
-        """The job begins."""
+        """Starts the job under a driver."""
         driver.coordinator.start(driver.now())
         self.coordinate(driver)
 
     def take_over(self) -> None:
-        """Another driver takes the job over, from the newest checkpoint."""
+        """Lets another driver take the job over, from the newest checkpoint."""
         self.start(self.begin("latest"))
 
     def replace(self, lost: Driver, why: str) -> None:
-        """Another process goes on with the run of a coordinator that was lost: see `runtime.outpost.outpost`. It knows
-        what its program knows, which is what that one was begun with; the rest it finds in the files."""
+        """Starts another coordinator for the run of one that was lost: see `runtime.outpost.outpost`. It knows what its
+        program knows, which is what the lost one was started with; it finds the rest in the files."""
         with self._storage.calm():
             store = self._storage.own()
             store.hold(lost.run_id, lost.term + 1)
@@ -180,7 +180,7 @@ class Drivers:
         self.coordinate(driver)
 
     def tick(self, driver: Driver) -> None:
-        """A coordinator looks at the clock."""
+        """Lets a coordinator look at the clock."""
         # Living workers give their signs of life in time; they are not the protocol under test here.
         for process in self._cluster.processes.values():
             if process.driver is driver and process.frozen_until <= self._cluster.now:
@@ -190,7 +190,7 @@ class Drivers:
         self.coordinate(driver)
 
     def deliver(self, source: int, driver: Driver, item: Any) -> None:
-        """Something arrives."""
+        """Delivers an item to a driver."""
         if not driver.alive:
             if isinstance(item, StoreWork):
                 item.orphan()
@@ -211,7 +211,7 @@ class Drivers:
         self.coordinate(driver)
 
     def coordinate(self, driver: Driver) -> None:
-        """Carries out what a coordinator wants."""
+        """Carries out the actions of a coordinator."""
         coordinator = driver.coordinator
         while coordinator.actions:
             actions, coordinator.actions = coordinator.actions, []
@@ -242,7 +242,7 @@ class Drivers:
                 if action.who is not None:
                     action.who(action)
             case Restarting():
-                # A driver that was overtaken may ask too late.
+                # A driver that was overtaken may request a restart too late.
                 if driver is self._cluster.driver or action.cause.kind is not FailureKind.USER:
                     self.causes.append(action.cause)
                 self._cluster.count("restarted")
@@ -267,7 +267,7 @@ class Drivers:
             case InReach():
                 self._cluster.count(f"{action.place} was in reach again")
             case WasPublished() | Stalled():
-                pass  # nobody here keeps what it has read of a table, and no step takes any time
+                pass  # no table is cached here, and no step takes any time
             case _:  # a `StoreAction`: mypy names one that is not
                 self._storage.of_driver(driver, action)
 
@@ -311,7 +311,7 @@ class Drivers:
             self._cluster.send(driver.party, welcomed.party, message)
 
     def _cancel(self, driver: Driver, action: Kill) -> None:
-        """A Spark job is cancelled: the driver hears of its end at once, and the process lives on for a while."""
+        """Cancels a Spark job: the driver may learn of its end at once, and the process lives on for a while."""
         cluster = self._cluster
         for process in list(cluster.processes.values()):
             if process.driver is driver and (process.place, process.launch) == (action.slot, action.launch):

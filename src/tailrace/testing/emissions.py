@@ -1,4 +1,4 @@
-"""What operators emit, batch by batch, kept so that another process can hold its own against it."""
+"""The batches that operators emit, kept so that another process can compare its own with them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tailrace.task.slice.machine import Slice
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """A batch that an operator has handed on."""
+    """A batch that an operator has emitted."""
 
     operator: str
     subtask: int
     side: str | None
-    """The tag of a side output."""
+    """The tag of the side output; None for the main output."""
     count: int
     times: bytes
     """The timestamps of the records, packed; empty where they have none."""
@@ -29,8 +29,8 @@ class Emission:
 
 
 def watch(slice: Slice, said: Callable[[Emission], None]) -> None:
-    """From now on `said` is told of each batch that an operator of these tasks hands on, before the next one has it. Before
-    the first step only: what is emitted earlier is not told."""
+    """Calls `said` with each batch that an operator of these tasks emits, before the next operator receives it. It must be
+    called before the first step: batches emitted earlier are not reported."""
     for task in slice.tasks:
         for operator in task.chain.operators:
             operator.out = _watched(operator, None, operator.out, said)
@@ -65,7 +65,8 @@ def _pickled(batch: Batch) -> bytes:
 
 
 def apart(was: Emission, now: Emission) -> tuple[str, str] | None:
-    """In what two batches differ, of the same operator or not: what was emitted, and what is now. None where in nothing."""
+    """The difference between two batches, of the same operator or not: descriptions of the first and of the second; None
+    where they are equal."""
     if (was.operator, was.side) != (now.operator, now.side):
         return _batch(was), _batch(now)
     if (was.values, was.times, was.count) == (now.values, now.times, now.count):
@@ -91,7 +92,7 @@ def _batch(one: Emission) -> str:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same for whoever gets them. An order in which a set is walked is no difference."""
+    """True where two values are the same for a user's function. The order in which a set is walked is no difference."""
     if type(one) is not type(other) and type(one).__qualname__ != type(other).__qualname__:
         return False
     if isinstance(one, list | tuple):
@@ -109,8 +110,8 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def first_apart(was: Iterable[Emission], now: Iterable[Emission]) -> tuple[Emission, str, str] | None:
-    """The first batch of one event that differs: (the batch, what was emitted, what is now). A batch is told before whoever
-    gets it emits something, so it is of the most upstream operator of a task that differs."""
+    """The first batch of one event that differs: (the batch, what was emitted, what is emitted now). A batch is reported
+    before its receiver emits anything, so it is a batch of the most upstream operator of a task that differs."""
     before, after = list(was), list(now)
     for one, other in zip(before, after, strict=False):
         found = apart(one, other)

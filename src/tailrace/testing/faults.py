@@ -1,4 +1,4 @@
-"""Faults as data: what befalls a simulated job, and when."""
+"""Faults as data: what happens to a simulated job, and when."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Fault:
-    """At the turn `turn` of a simulation, or so many turns after the first line of the trace that has `after` in it:
+    """A fault at the turn `turn` of a simulation, or so many turns after the first line of the trace that has `after` in
+    it:
 
     - `kill`: a worker's process dies;
-    - `respawn`: the same, and Spark starts it again by itself, without a word to the driver;
+    - `respawn`: as `kill`, and Spark starts the worker again by itself, without a report to the driver;
     - `move`: a worker's machine is about to go, and the driver moves the worker elsewhere, where it can;
     - `freeze`: a worker's process does nothing for `duration` microseconds;
     - `cut-link`: the connection of a worker to another one (`other`) breaks;
     - `delay`: one link is slower by `duration` microseconds;
-    - `checkpoint`: somebody asks for a checkpoint;
+    - `checkpoint`: the user requests a checkpoint;
     - `crash-driver`: the driver dies, and another one goes on from the newest checkpoint;
     - `freeze-driver`: the driver does nothing for `duration` microseconds, is taken for dead, and another one goes on; then
       it wakes up, and its workers are still there;
@@ -47,12 +48,12 @@ class Fault:
     - `storage`: for `duration` turns each operation on the storage of checkpoints goes wrong with probability `chance`, as
       `outcome` says: it is refused, or there is no answer, and it was done or was not; and each takes `slow` microseconds
       longer;
-    - `hang`: for `duration` microseconds the storage of checkpoints does not answer anybody;
-    - `jump-clock`: somebody sets the wall clock of a machine, by `duration` microseconds ahead, or back where that is
-      negative: with `which` 0 that of the driver, and of all that follow it; else that of a worker, and of all that are
-      started in its place.
+    - `hang`: for `duration` microseconds the storage of checkpoints does not answer;
+    - `jump-clock`: the wall clock of a machine is set ahead by `duration` microseconds, or back where that is negative:
+      with `which` 0 the clock of the driver, and of all drivers that follow it; else the clock of a worker, and of all
+      workers that are started in its place.
 
-    `which` chooses among those that there are, by remainder.
+    `which` chooses among the workers or links that there are, by remainder.
     """
 
     turn: int
@@ -64,7 +65,7 @@ class Fault:
     chance: float = 0.0
     outcome: Literal["error", "unknown-done", "unknown-not-done", "any"] = "error"
     only: str = ""
-    """With `storage`: only operations with this in what they are called and in the names of their files go wrong."""
+    """With `storage`: only operations with this text in their name or in the names of their files go wrong."""
     slow: int = 0
 
 
@@ -104,11 +105,11 @@ LOOP_ANCHORS = (
     "ended a loop",
     "commit 3 done",
 )
-"""Such moments in the life of a loop."""
+"""Moments in the life of a loop that a turn chosen at random would seldom hit."""
 
 
 def drawn_faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
-    """What befalls a job."""
+    """Draws the faults of a job."""
     kinds = [kind for kind in WEIGHTS if checkpointing or kind not in ("crash-driver", "freeze-driver", "storage")]
     found: list[Fault] = []
     turn = 0
@@ -137,13 +138,14 @@ def drawn_faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
 
 
 NEW_DRIVERS = frozenset({"crash-driver", "freeze-driver"})
-"""Faults behind which another driver goes on, with a clock of its own."""
+"""Faults after which another driver goes on, with a clock of its own."""
 
 
 def drawn_jumps(rng: random.Random, again: bool, by_the_clock: bool = False) -> tuple[Fault, ...]:
-    """How wall clocks are set while a job runs. Behind a jump a new driver begins with the new time. Where the job goes on
-    under one (`again`), the clock of the driver is not set back: what waits would wait for hours, and take a checkpoint each
-    millisecond. Nor is it set at all where results depend on the time from one driver to the next (`by_the_clock`)."""
+    """Draws how wall clocks are set while a job runs. A new driver begins with the new time after a jump. Where another
+    driver goes on with the job (`again`), the driver's clock is not set back: waits would last for hours, with a
+    checkpoint in each millisecond. Where results also depend on the time from one driver to the next (`by_the_clock`), it
+    is not set at all."""
     if rng.random() >= 0.35:
         return ()
     found = []
@@ -158,17 +160,18 @@ def drawn_jumps(rng: random.Random, again: bool, by_the_clock: bool = False) -> 
 
 
 def jumps(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """How clocks are set, of all that befalls a job."""
+    """The jumps of clocks among the faults of a job."""
     return tuple(fault for fault in faults if fault.kind == "jump-clock")
 
 
 def calm_clocks(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """All that befalls a job but for that."""
+    """The faults of a job without jumps of clocks."""
     return tuple(fault for fault in faults if fault.kind != "jump-clock")
 
 
 def drawn_outages(rng: random.Random) -> tuple[Fault, ...]:
-    """How the storage of checkpoints is out of reach for long: away, refusing writes, slow, hanging, coming and going."""
+    """Draws a long outage of the storage of checkpoints: away, refusing writes, slow, hanging, coming and going; often
+    none."""
     turn = rng.randint(1, 600)
     match rng.choice(["slow"] + ["none"] * 11 + ["away", "full", "hanging", "flapping"]):
         case "slow":

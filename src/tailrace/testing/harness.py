@@ -22,7 +22,7 @@ _ALL = 1 << 62
 
 
 class Harness:
-    """A function in the runtime it has in a job, without the job. Made by `harness`."""
+    """A function in the runtime that it has in a job, without the job. Made by `harness`."""
 
     def __init__(self, task: FunctionTask, services: Services) -> None:
         self._task = task
@@ -34,8 +34,8 @@ class Harness:
         task.open()
 
     def push(self, value: Any, timestamp: Instant | None = None, *, input: int = 1) -> list[Any]:
-        """One record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it. Raises
-        `ConfigError` for an input that the function does not have."""
+        """Pushes one record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it.
+        Raises `ConfigError` for an input that the function does not have."""
         inputs = (1, 2) if isinstance(self._task, CoProcessTask) else (1,)
         if input not in inputs:
             name, has = type(self._task.fn).__name__, " and ".join(map(str, inputs))
@@ -47,21 +47,21 @@ class Harness:
 
     def _push(self, rows: Rows, port: int) -> None:
         self._task.process(rows, port)
-        # As in a job, a timer that was set for a time of the clock that has been fires at once.
+        # As in a job, a timer that is set for a past time of the clock fires at once.
         self._task.fire_processing(self._services.now, _ALL)
 
     def advance_watermark(self, time: Instant) -> list[Any]:
-        """Event time reaches `time`: timers due fire. It never goes back. Returns what came out."""
+        """Advances event time to `time`: timers due fire. Event time never goes back. Returns what came out."""
         reached = max(self._task.ctx.watermark_time, ceil_micros(time))
         return self._fired(lambda: self._task.advance(reached, _ALL))
 
     def advance_clock(self, time: Instant) -> list[Any]:
-        """Processing time reaches `time`: timers due fire. Returns what came out."""
+        """Advances processing time to `time`: timers due fire. Returns what came out."""
         self._services.now = max(self._services.now, ceil_micros(time))
         return self._fired(lambda: self._task.fire_processing(self._services.now, _ALL))
 
     def end_input(self) -> list[Any]:
-        """The input ends: the clock goes on until no processing-time timer is set (or they are dropped), event time
+        """Ends the input. The clock goes on until no processing-time timer is set (or they are dropped), event time
         reaches its end, and `finish` is called. Returns what came out."""
         return self._fired(self._end)
 
@@ -85,11 +85,11 @@ class Harness:
 
     @property
     def outputs(self) -> list[Any]:
-        """Everything that came out so far."""
+        """All records that came out so far."""
         return list(self._outputs)
 
     def side(self, tag: str) -> list[Any]:
-        """Everything that was emitted to a side output so far."""
+        """All records that were emitted to a side output so far."""
         return list(self._side.get(tag, []))
 
     def state(self, name: str) -> dict[Any, Any]:
@@ -101,7 +101,7 @@ class Harness:
 
     @property
     def timers(self) -> dict[str, int]:
-        """How many timers are set on each clock."""
+        """Number of timers that are set on each clock."""
         if not isinstance(self._task, TimedTask):
             return {"event": 0, "processing": 0}
         return {"event": len(self._task.event_timers), "processing": len(self._task.processing_timers)}
@@ -112,7 +112,7 @@ class Harness:
 
 
 class _SideOutputs(dict[str, Any]):
-    """Every tag is wanted."""
+    """Side outputs that take records for every tag."""
 
     def __init__(self, kept: dict[str, list[Any]]) -> None:
         self._kept = kept

@@ -54,9 +54,9 @@ def simulate(
 ) -> SimulatedJob:
     """Runs everything pending on a simulated cluster and returns the ended job, finished or failed.
 
-    The seed decides how long messages take, how large steps are, and who goes first; the same seed gives the same trace
-    (`job.digest`). Functions are pickled to every worker, as in a real job. With checkpoints in the environment they are
-    taken into a storage in memory, `files`, whatever their `dir` is; `faults` befall the job as they say.
+    The seed decides how long messages take, how large steps are, and which party goes first; the same seed gives the same
+    trace (`job.digest`). Functions are pickled to every worker, as in a real job. With checkpoints in the environment they
+    are taken into a storage in memory, `files`, whatever their `dir` is. `faults` happen to the job at their turns.
     """
     return _simulate(env, name, seed, conditions, pickled=True, keep_trace=True, faults=faults, files=files)
 
@@ -86,12 +86,12 @@ def _simulate(
     state = random.getstate(), np.random.get_state()
     try:
         simulation.run()
-    finally:  # workers of such a job seed what all code of a process shares, and theirs are in this one
+    finally:  # workers of a job with standbys seed the generators that a process shares, and all run in this process
         random.setstate(state[0])
         np.random.set_state(state[1])
     for node in simulation.plan.graph.nodes:
         if isinstance(node.operator, Sink):
-            with contextlib.suppress(OSError):  # how the job has ended is to be told, as by a real one
+            with contextlib.suppress(OSError):  # the outcome of the job is reported, as for a real one
                 remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
             if isinstance(node.operator.sink, Result):
                 node.operator.sink.ended()
@@ -122,8 +122,8 @@ def prepared_simulation(
     debug: bool = False,
     **options: Any,
 ) -> Simulation:
-    """Everything that is pending, as a simulation that has not begun. `debug`: as in the environment. `options` are those of
-    a `Simulation`; settings of checkpoints and restarts are the environment's where they say nothing else."""
+    """A simulation of everything that is pending, not begun. `debug` has the meaning that it has in the environment.
+    `options` are options of a `Simulation`; without them, settings of checkpoints and restarts are the environment's."""
     plan = env._plan(env._pending())
     for node in plan.graph.nodes:
         operator = node.operator
@@ -133,7 +133,7 @@ def prepared_simulation(
             operator.sink.bind(_folder_of(operator.sink))
             operator.sink.begin()
     config = env.checkpoint
-    # Of each run its own, as with a real job: names of files have it, and several runs may write into one folder.
+    # Each run has its own, as with a real job: names of files contain it, and several runs may write into one folder.
     run_id = options.setdefault("run_id", uuid.uuid4().hex[:8])
     options.setdefault("checkpoints", None if config is None else settings_of(config))
     options.setdefault("restarts", lambda: strategy_of(env.restart))
@@ -167,7 +167,7 @@ def prepared_simulation(
 
 
 def _folder_of(reader: Result | ArrowFiles) -> str:
-    """A temporary folder that lives as long as the sink or the source that reads it."""
+    """Path of a temporary folder that lives as long as the sink or the source that reads it."""
     folder = tempfile.TemporaryDirectory(prefix="tailrace-test-")
     weakref.finalize(reader, folder.cleanup)
     return folder.name

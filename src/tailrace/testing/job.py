@@ -13,7 +13,7 @@ from tailrace.testing.simulator import Simulation
 
 
 class SimulatedJob:
-    """The handle of a job that ran under simulation: like a real one, but already at its end."""
+    """The handle of a job that ran under simulation: like a real job's handle, but already at its end."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -30,7 +30,7 @@ class SimulatedJob:
 
     @property
     def trace(self) -> list[str]:
-        """What happened, a line each."""
+        """The events of the run, one line each."""
         return self.simulation.trace
 
     def await_termination(self, timeout: Duration | None = None) -> bool:
@@ -42,16 +42,16 @@ class SimulatedJob:
 
     @property
     def is_active(self) -> bool:
-        """Whether the job has not ended: it was run to its end before it is handed out."""
+        """Always False: the job has run to its end before its handle is given out."""
         return False
 
     def exception(self) -> JobFailed | None:
-        """Why the job failed, or None."""
+        """The failure of the job, or None."""
         cause = self.simulation.coordinator.cause
         return None if cause is None else cause.as_error(self.name)
 
     def metrics(self) -> dict[str, Any]:
-        """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""
+        """Figures of the whole job and of every subtask, as at the end, in the shape of a real job's."""
         coordinator = self.simulation.coordinator
         books, restarts = books_of(coordinator, self.simulation.now), coordinator.attempts.restarts
         return job_metrics(self.simulation.plan, self.simulation.reports, restarts, books)

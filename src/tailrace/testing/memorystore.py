@@ -1,4 +1,4 @@
-"""A store of checkpoints in memory, with faults: the very `Store` of production, on files that are none."""
+"""A store of checkpoints in memory, with faults: the `Store` of production on files in memory."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from tailrace.storage.store import Store
 _T = TypeVar("_T")
 
 Fault = Literal["error", "unknown-done", "unknown-not-done"] | None
-"""What happens to an operation. "error": it is refused. The other two: no answer comes, and it was done, or was not."""
+"""Fault of an operation. "error": it is refused. The other two: no answer comes, and it was done, or was not."""
 Fail = Callable[[str, str], Fault]
-"""Asked before each operation, with its name and that of the file: create, read, read_range, size, entries, delete, rename,
-writer, append, close."""
+"""Decides on the fault of an operation. It is called before each operation with the operation's name and the file's name:
+create, read, read_range, size, entries, delete, rename, writer, append, close."""
 
 
 class StoreFault(OSError):
-    """A fault that was asked for."""
+    """An error that a fault caused."""
 
 
 class StoreTimeout(StoreFault, TimeoutError):
-    """A fault after which it is not known whether the operation was done."""
+    """An error after which it is unknown whether the operation was done."""
 
 
 class MemoryFiles(Folder):
-    """The folder of a job, in a dictionary; several drivers share it. What is written is there at once, as on a local
-    disk: a writer that is lost leaves half a file."""
+    """The folder of a job, in a dictionary; several drivers share it. Written data is there at once, as on a local disk: a
+    writer that is lost leaves half a file."""
 
     def __init__(self, fail: Fail | None = None, url: str = "memory:") -> None:
         self.url = url
         self.contents: dict[str, bytes | bytearray] = {}
         self.claims = 0
-        """How often somebody has tried to claim: a number for each try."""
+        """Number of tries to claim the job; each try takes a number."""
         self.fail = fail
-        """Counts for a store that has none of its own."""
+        """Decides on faults for a store that has no `fail` of its own."""
 
     def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
-        """A run of a job begins here, from a manifest of some folder, or from nothing."""
+        """Marks that a run of a job begins here, from a manifest of some folder, or without one."""
 
     def create(self, name: str, data: bytes) -> None:
         if name in self.contents:
@@ -102,7 +102,7 @@ class _MemoryWriter:
 
 
 class _Faulty(Folder):
-    """One driver's way to the shared files, on which things go wrong."""
+    """One driver's access to the shared files, with faults."""
 
     def __init__(self, files: MemoryFiles, fail: Fail | None) -> None:
         self.url = files.url
@@ -161,8 +161,8 @@ class _FaultyWriter:
 
 
 class MemoryStore(Store):
-    """A `Store` on `MemoryFiles`. Several of them on the same files are several drivers of one job; each is a process that
-    cannot be seen from the others."""
+    """A `Store` on `MemoryFiles`. Several stores on the same files are several drivers of one job; each is a process that
+    the others cannot see."""
 
     def __init__(self, job: str, files: MemoryFiles | None = None, *, fail: Fail | None = None) -> None:
         self.memory = files if files is not None else MemoryFiles()
@@ -175,7 +175,7 @@ class MemoryStore(Store):
 
 
 class _Unseen(ProcessId):
-    """A process that sees no other one."""
+    """A process that sees no other process."""
 
     def lives(self, owner: Owner) -> bool:
         return False

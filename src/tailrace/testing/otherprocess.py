@@ -1,5 +1,5 @@
-"""Another Python process that answers questions, with another `PYTHONHASHSEED`: texts hash in another way there, and what
-this process has in its modules is not there."""
+"""Another Python process that answers requests, with another `PYTHONHASHSEED`: texts hash differently there, and the
+values in this process's modules are not there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class OtherProcess:
-    """Runs a module as a program that calls `serve`, and asks it."""
+    """Runs a module as a program that calls `serve`, and sends it requests."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
@@ -40,7 +40,7 @@ class OtherProcess:
         self._process.stdout.close()
 
     def ask(self, question: Any) -> Any:
-        """The answer to a question; both can be pickled. Raises `InternalError` where the process has ended instead."""
+        """The answer to a request; both can be pickled. Raises `InternalError` where the process has ended instead."""
         assert self._process.stdin is not None and self._process.stdout is not None
         _write(self._process.stdin, question)
         try:
@@ -51,7 +51,7 @@ class OtherProcess:
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """Answers what is asked on standard input, until nobody asks any more. What is printed meanwhile is no answer."""
+    """Answers requests from standard input until it is closed. Text that is printed meanwhile goes to standard error."""
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     with contextlib.redirect_stdout(sys.stderr):
         while True:

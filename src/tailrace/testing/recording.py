@@ -1,4 +1,5 @@
-"""Recordings of simulated workers: what happened to each, as the log that a replay is fed with, and what it did then."""
+"""Recordings of simulated workers: the events of each, as the log that a replay is fed with, and the actions that
+followed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tailrace.testing.setting import Setting
 
 
 class Shipped:
-    """A job as workers get it: pickled once, and unpickled by each."""
+    """A job as workers receive it: pickled once, and unpickled by each."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.blob = launcher().dump_job(spec)
@@ -27,12 +28,12 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """An event as it is in the log, and what followed from it."""
+    """An event as it is in the log, and the actions that followed from it."""
 
     entry: bytes
     actions: tuple[bytes, ...]
     raised: bool
-    """Whether the coordinator had said what must not come then."""
+    """True where the worker refused the event with an error: the coordinator had sent what must not come then."""
 
 
 @dataclass
@@ -49,14 +50,14 @@ class Recording:
 
 
 class LiveRecording:
-    """Keeps the recording of one worker while it lives."""
+    """The recorder of one worker while it lives."""
 
     def __init__(self, recording: Recording) -> None:
         self.outside = Recorder()
         self._story = recording.story
 
     def handle(self, machine: Worker, event: Event) -> object:
-        """Lets an event happen to the worker, and keeps what followed from it."""
+        """Lets the worker handle an event, and records the actions that follow."""
         before, raised = len(machine.actions), True
         try:
             answer = machine.handle(event)
@@ -77,7 +78,7 @@ class Recordings:
     def begin(
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> LiveRecording:
-        """A worker's process starts."""
+        """Begins the recording of a worker's process that starts."""
         recording = self.made(load, setting, checkpointing, slot, run_id)
         self.workers.append(recording)
         return LiveRecording(recording)
@@ -85,7 +86,7 @@ class Recordings:
     def made(
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> Recording:
-        """A recording that has nothing yet."""
+        """A new, empty recording."""
         assert isinstance(load, Shipped), "only what travels as in a real job can be replayed"
         return Recording(slot, load.blob, run_id, checkpointing, setting)
 

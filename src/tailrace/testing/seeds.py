@@ -1,4 +1,4 @@
-"""Searches go through seeds, one after the other: what their commands share."""
+"""The common part of the commands that search through seeds, one after the other."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Protocol, TypeVar
 
 
 class Outcome(Protocol):
-    """What became of one seed."""
+    """Result of one seed."""
 
     @property
     def covered(self) -> Counter[str]:
-        """What has occurred, and how often."""
+        """Counts of what has occurred."""
 
     @property
     def wrong(self) -> list[str]:
-        """What went wrong."""
+        """Descriptions of what went wrong."""
 
     @property
     def told(self) -> str:
-        """All of it, for people."""
+        """The whole result, as text."""
 
 
 T = TypeVar("T", bound=Outcome)
@@ -37,8 +37,8 @@ def seeds_of(text: str) -> range:
 def run_seeds(
     seeds: Iterable[int], run: Callable[[int], T], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[T]]:
-    """Runs these seeds: (what was covered, those that went wrong). `stop`: until the first of those; `seconds`: no seed is
-    begun after so many."""
+    """Runs these seeds. Returns (counts of what was covered, outcomes that went wrong). `stop`: the search ends at the
+    first such outcome; `seconds`: no seed begins after so many."""
     covered: Counter[str] = Counter()
     failed: list[T] = []
     until = None if seconds is None else time.monotonic() + seconds
@@ -56,7 +56,7 @@ def run_seeds(
 
 
 def report(covered: Counter[str], failed: Sequence[Outcome], started: float) -> int:
-    """Prints what a search has found that began at `started`, by `time.monotonic()`. Returns the exit code of its
+    """Prints the result of a search that began at `started`, by `time.monotonic()`. Returns the exit code of its
     command."""
     for outcome in failed:
         print(outcome.told, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What a simulated worker is made with, and a replayed one again."""
+"""The settings with which a simulated worker is made, and made again for a replay."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tailrace.testing.backing import InMemory, OnDisk
 
 @dataclass(frozen=True)
 class Setting:
-    """How the workers of a job are set up."""
+    """The settings of the workers of a job."""
 
     tuning: Tuning | None = None
     small: int | None = None
-    """Entries up to which an operator's state is written as a whole each time; None: as in production."""
+    """Number of entries up to which an operator's state is written as a whole each time; None: as in production."""
     disk: str | None = None
-    """The folder for state on disk; None: it is in memory."""
+    """The folder for state on disk; None: state is in memory."""
 
     def worker(
         self,

@@ -1,13 +1,13 @@
-"""A whole job, coordinator and workers, in one thread: the machines of production under a seeded network and scheduler
-and a virtual clock.
+"""A whole job, coordinator and workers, in one thread: the machines of production under a seeded network and scheduler and
+a virtual clock.
 
-At each turn the simulation picks one of the things that may happen now (a message arrives, a worker takes a step, the
-storage answers) by its seed, and writes one line about it to the trace. Messages cross each link in order; how long they
-take, how many records a step may take, and who goes first follow the seed and nothing else. Faults are data: see
+At each turn the simulation picks, by its seed, one of the things that may happen now (a message arrives, a worker takes a
+step, the storage answers), and writes one line about it to the trace. Messages cross each link in order. How long they
+take, how many records a step may take, and which party goes first follow from the seed alone. Faults are data: see
 `testing.faults`. Its parts are `cluster`, `workers`, `drivers`, `storing` and `strikes`.
 
-Once the last fault is over the job must live: it ends within so many turns (`patience`), or it is told what everybody waits
-for.
+Once the last fault is over the job must live. It ends within so many turns (`patience`), or the simulation reports what
+each party waits for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from tailrace.testing.world import Conditions, Driver, Link, Observer, Process, 
 
 
 class Stalled(TailraceError):
-    """Nothing disturbs a job any more, and it does not end. Its story is what everybody waits for."""
+    """The error for a job that is disturbed by no fault any more and does not end. Its story lists what each party waits
+    for."""
 
     def __init__(self, what: str, story: list[str]) -> None:
         self.what = what
@@ -52,7 +53,7 @@ class Stalled(TailraceError):
 class Simulation:
     """One job on a simulated cluster. `run()` brings it to its end.
 
-    What is constant in production is a value here: the sizes that workers go by (`tuning`), how soon waves follow each other
+    Constants of production are values here: the sizes that workers go by (`tuning`), how soon waves follow each other
     (`pace`), up to how many entries state is written as a whole (`small`), and a folder for state on disk (`disk`).
     """
 
@@ -84,17 +85,18 @@ class Simulation:
         depth: int = 0,
         ahead: int = 0,
     ) -> None:
-        """`replaces`: whether lost workers are replaced while the others go on; the job is to be one whose workers keep
-        histories. `spares`: how many processes stand by for that; `depth`: how many workers may be lost at once. `ahead`:
-        how many microseconds the wall clocks of all machines are ahead of the right time."""
+        """Makes a simulation that has not begun. `replaces`: lost workers are replaced while the others go on; the job
+        must be one whose workers keep histories. `spares`: number of processes that stand by for that; `depth`: number of
+        workers that may be lost at once. `ahead`: microseconds by which the wall clocks of all machines are ahead of the
+        right time."""
         self.plan = plan
         self.seed = seed
         self.name = name
         self.settings = checkpoints
         self.files = files if files is not None else MemoryFiles()
         self.patience = patience
-        """After so many turns behind the last fault a job that has not ended is taken for one that never will; None: only
-        `max_turns` counts."""
+        """Number of turns after the last fault after which a job that has not ended counts as one that never will; None:
+        only `max_turns` counts."""
         self._quiet_since = 0
         cluster = self.cluster = Cluster(
             seed, conditions if conditions is not None else Conditions(), keep_trace, ahead
@@ -108,7 +110,7 @@ class Simulation:
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)
 
-    # Who is there, and what has happened.
+    # The parties, and what has happened.
 
     @property
     def now(self) -> int:
@@ -121,12 +123,12 @@ class Simulation:
 
     @property
     def ahead(self) -> int:
-        """How many microseconds the clock of the newest driver's job is ahead of the right time."""
+        """Microseconds by which the clock of the newest driver's job is ahead of the right time."""
         return self.cluster.driver.clocks.ahead
 
     @property
     def turns(self) -> int:
-        """How many turns there have been."""
+        """Number of turns so far."""
         return self.cluster.turns
 
     @property
@@ -141,22 +143,22 @@ class Simulation:
 
     @property
     def processes(self) -> dict[int, Process]:
-        """The workers that are there."""
+        """The processes of the workers that are there."""
         return self.cluster.processes
 
     @property
     def links(self) -> dict[tuple[int, int], Link]:
-        """What is under way, by (sender, receiver)."""
+        """The links, with the items under way, by (sender, receiver)."""
         return self.cluster.links
 
     @property
     def covered(self) -> Counter[str]:
-        """What happened how often: checkpoints, aborts, restarts, …"""
+        """Counts of events: checkpoints, aborts, restarts, …"""
         return self.cluster.covered
 
     @property
     def trace(self) -> list[str]:
-        """What happened, a line each."""
+        """The events of the run, one line each."""
         return self.cluster.trace
 
     @property
@@ -166,7 +168,7 @@ class Simulation:
 
     @property
     def causes(self) -> list[Any]:
-        """Why the job was restarted, each time."""
+        """Causes of the restarts of the job, in order."""
         return self._drivers.causes
 
     @property
@@ -176,8 +178,8 @@ class Simulation:
 
     @property
     def disturbed(self) -> bool:
-        """Whether a fault is still to come at some turn, or lasts. One that waits for a line that never comes does not
-        count."""
+        """True where a fault is still to come at some turn, or lasts. A fault that waits for a line that never comes does
+        not count."""
         return self._strikes.to_come or self.storage.troubled or self.cluster.frozen
 
     def workers(self) -> list[Worker]:
@@ -185,7 +187,7 @@ class Simulation:
         return [process.machine for process in self.processes.values()]
 
     def watch(self, observer: Observer) -> None:
-        """From now on somebody looks on."""
+        """Adds an observer, which sees all events from now on."""
         self.cluster.observers.append(observer)
 
     # Running.
@@ -199,7 +201,8 @@ class Simulation:
         return self.coordinator.status
 
     def run_until(self, text: str) -> bool:
-        """Begins, or goes on, until a new line of the trace has this text in it (True), or the job has ended."""
+        """Runs until a new line of the trace has this text in it (True), or the job has ended (False). Starts the job
+        where it has not begun."""
         if self.coordinator.status is JobStatus.CREATED:
             self.start()
         seen = len(self.trace)
@@ -212,11 +215,11 @@ class Simulation:
         return False
 
     def start(self) -> None:
-        """The job begins."""
+        """Starts the job."""
         self._drivers.start(self.driver)
 
     def turn(self) -> None:
-        """One thing happens."""
+        """Lets one thing happen."""
         cluster = self.cluster
         cluster.turns += 1
         if cluster.turns > cluster.conditions.max_turns:
@@ -258,8 +261,8 @@ class Simulation:
             raise Stalled(what, waits(self.cluster))
 
     def drain(self) -> None:
-        """After the end: whatever is left, old drivers and workers that nobody has told, comes to its own end. No more
-        faults happen."""
+        """Runs what is left after the end of the job: old drivers, and workers that received no request to leave, come to
+        their own ends. No more faults happen."""
         cluster = self.cluster
         self._strikes.stop()
         self.storage.trouble, self.patience = Trouble(), None
@@ -275,20 +278,20 @@ class Simulation:
             if not cluster.sleep():
                 return
 
-    # What tests do to it.
+    # Interventions of tests.
 
     def coordinate(self, driver: Driver) -> None:
-        """Carries out what a coordinator wants, after a harness has called it directly."""
+        """Carries out the actions of a coordinator, after a harness has called it directly."""
         self._drivers.coordinate(driver)
 
     def kill(self, process: Process) -> None:
-        """A worker's process dies."""
+        """Kills a worker's process."""
         self.cluster.kill(process, "killed", cut=True, announced=True)
 
     def strike(self, fault: Fault) -> None:
-        """A fault happens now."""
+        """Lets a fault happen now."""
         self._strikes.strike(fault)
 
     def count(self, what: str) -> None:
-        """Something worth counting happened."""
+        """Counts an event."""
         self.cluster.count(what)

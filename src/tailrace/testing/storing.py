@@ -1,5 +1,5 @@
-"""What simulated workers and drivers want of the storage of checkpoints: done some time later, answered some time after
-that, in the order in which it was asked for. The counterpart of `runtime.eventloop.storing`."""
+"""Requests of simulated workers and drivers to the storage of checkpoints. Each is carried out some time later and
+answered some time after that, in the order of the requests. The counterpart of `runtime.eventloop.storing`."""
 
 from __future__ import annotations
 
@@ -45,41 +45,42 @@ _WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound, ConfigError)
 
 @dataclass(frozen=True)
 class Trouble:
-    """What goes wrong with the storage."""
+    """Description of what goes wrong with the storage."""
 
     until: int = 0
-    """The turn from which on nothing does."""
+    """The turn from which on nothing goes wrong."""
     chance: float = 0.0
-    """How probably an operation goes wrong."""
+    """Probability with which an operation goes wrong."""
     outcome: str = "error"
     only: str = ""
-    """Which texts such operations have in what they are called and in the names of their files; parted by "|"."""
+    """Texts of which one is in the operation's name or in the names of its files, where only some operations go wrong;
+    separated by "|"."""
     slow: int = 0
-    """How many microseconds longer each operation takes, wrong or not."""
+    """Microseconds that each operation takes longer, wrong or not."""
 
 
 class Storage:
-    """The folders of checkpoints that a simulated job knows, and what is wrong with them."""
+    """The folders of checkpoints that a simulated job knows, and the trouble with them."""
 
     def __init__(self, cluster: Cluster, name: str, files: MemoryFiles) -> None:
         self._cluster = cluster
         self._name = name
         self.files = files
-        """The job's own."""
+        """Files of the job's own folder."""
         self.trouble = Trouble()
         self._elsewhere: dict[str, MemoryFiles] = {}
         """Folders of other jobs, by their URLs."""
         self.savepoints: dict[str, MemoryFiles] = {}
-        """Folders of savepoints, likewise."""
+        """Folders of savepoints, by their URLs."""
 
     # Folders.
 
     def own(self) -> MemoryStore:
-        """The job's own folder, as a new driver sees it."""
+        """A store on the job's own folder, as a new driver sees it."""
         return MemoryStore(self._name, self.files, fail=self._fail)
 
     def at(self, files: MemoryFiles) -> MemoryStore:
-        """A folder of another job, to read from."""
+        """A store on a folder of another job, to read from."""
         self._elsewhere[files.url] = files
         return self.store_in(files.url)
 
@@ -88,19 +89,19 @@ class Storage:
         return self._elsewhere.get(folder, self.files)
 
     def store_in(self, folder: str) -> MemoryStore:
-        """A folder by its URL, to read from."""
+        """A store on a folder, by its URL, to read from."""
         return MemoryStore(self._name, self.files_in(folder), fail=self._fail)
 
     # Faults.
 
     @property
     def troubled(self) -> bool:
-        """Whether operations go wrong at the moment."""
+        """True while operations may go wrong."""
         return self._cluster.turns < self.trouble.until
 
     @contextlib.contextmanager
     def calm(self) -> Iterator[None]:
-        """Nothing goes wrong as long as this lasts."""
+        """A context in which nothing goes wrong."""
         trouble, self.trouble = self.trouble, Trouble()
         yield
         self.trouble = trouble
@@ -123,7 +124,7 @@ class Storage:
         work: Callable[[], Any],
         then: Callable[[Any, Exception | None], None] | None = None,
     ) -> None:
-        """`work` is done some time later, and `then` hears of it some time after that."""
+        """Requests an operation. `work` is done some time later, and `then` receives the result some time after that."""
 
         def act() -> None:
             result, error = None, None
@@ -135,7 +136,7 @@ class Storage:
             if then is not None:
                 self._cluster.send(party, party, Event(f"{what} done", lambda: then(result, error)))
 
-        def orphan() -> None:  # the party is dead; what it had asked for is on its way all the same
+        def orphan() -> None:  # the party is dead, and its request is still on its way
             self._cluster.count("a dead party's storage operation was carried out")
             try:
                 work()
@@ -189,7 +190,7 @@ class Storage:
         self.ask(process.party, f"write {action.name}", work, then)
 
     def drop(self, process: Process, action: DropState) -> None:
-        """Nothing of a file is to stay."""
+        """Removes a file of a checkpoint, whether it is complete or not."""
         store = process.driver.store
         assert store is not None
 
@@ -204,7 +205,7 @@ class Storage:
         self.ask(process.party, f"drop {action.name}", work)
 
     def _store(self, process: Process, folder: str) -> MemoryStore:
-        """The job's own folder, or another one."""
+        """A store on the job's own folder, or on another one."""
         own = process.driver.store
         assert own is not None
         return self.store_in(folder) if folder not in ("", own.url) else own
@@ -224,7 +225,7 @@ class Storage:
             if action.logs:
                 for event in events:
                     process.handle(event)
-            else:  # a standby, which may be wanted in between
+            else:  # a standby, which may have to take a slot in between
                 self._one_by_one(process, events)
 
         if not action.logs:
@@ -243,7 +244,7 @@ class Storage:
             self._cluster.send(process.party, process.party, told)
 
     def read_placed_parts(self, process: Process, action: ReadPlaced) -> None:
-        """Reads what is in state files."""
+        """Reads values that are placed in state files."""
         store = self._store(process, action.folder)
 
         def then(data: Any, error: Exception | None) -> None:
@@ -257,7 +258,7 @@ class Storage:
         self.ask(process.party, f"read {action.what}", lambda: [read_placed(store, one) for one in action.wanted], then)
 
     def of_driver(self, driver: Driver, action: StoreAction) -> None:
-        """What a coordinator wants of the storage."""
+        """Carries out a storage action of a coordinator."""
         store, coordinator, party = driver.store, driver.coordinator, driver.party
         assert store is not None
         if isinstance(action, Claim):

@@ -1,4 +1,4 @@
-"""When the faults of a simulated job strike, and what they do."""
+"""The times at which the faults of a simulated job strike, and their effects."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tailrace.testing.workers import Workers
 from tailrace.testing.world import Event, Observer, Process
 
 OF_DRIVERS = frozenset({"checkpoint", "move", "crash-driver", "freeze-driver", "lose-coordinator"})
-"""Faults that happen to the newest driver, or that it is told of."""
+"""Faults that happen to the newest driver, or that it receives as a request."""
 
 
 class Strikes(Observer):
-    """The faults of a job. Those that wait for a line of the trace get their turn when it is noted."""
+    """The faults of a job. A fault that waits for a line of the trace gets its turn when the line is noted."""
 
     def __init__(
         self, cluster: Cluster, storage: Storage, workers: Workers, drivers: Drivers, faults: Sequence[Fault]
@@ -33,11 +33,11 @@ class Strikes(Observer):
 
     @property
     def to_come(self) -> bool:
-        """Whether a fault is still to come at some turn."""
+        """True where a fault is still to come at some turn."""
         return bool(self._due)
 
     def stop(self) -> None:
-        """No more faults happen."""
+        """Drops all faults that are still to come."""
         self._due.clear()
         self._anchored.clear()
 
@@ -49,12 +49,12 @@ class Strikes(Observer):
             self._due = deque(sorted([*self._due, *placed], key=lambda fault: fault.turn))
 
     def strike_those_due(self) -> None:
-        """Those whose turn has come happen."""
+        """Lets the faults happen whose turn has come."""
         while self._due and self._due[0].turn <= self._cluster.turns:
             self.strike(self._due.popleft())
 
     def strike(self, fault: Fault) -> None:
-        """A fault happens, where there is something for it to happen to."""
+        """Lets a fault happen, where there is something for it to happen to."""
         cluster = self._cluster
         here = sorted(cluster.processes)
         process = cluster.processes[here[fault.which % len(here)]] if here else None
@@ -62,7 +62,7 @@ class Strikes(Observer):
             self._jump_clock(fault)
             return
         if fault.kind in OF_DRIVERS and not cluster.driver.alive:
-            return  # a lost coordinator that has no successor yet hears nothing, and cannot be lost once more
+            return  # a lost coordinator without a successor receives nothing, and cannot be lost once more
         if fault.kind == "storage":
             until = cluster.turns + fault.duration
             self._storage.trouble = Trouble(until, fault.chance, fault.outcome, fault.only, fault.slow)
@@ -70,7 +70,7 @@ class Strikes(Observer):
         elif fault.kind == "hang":
             cluster.count("the storage hangs")
             for (source, target), link in cluster.links.items():
-                if source == target:  # what it is asked, and what it answers
+                if source == target:  # requests to the storage, and its answers
                     link.last_arrival = max(link.last_arrival, cluster.now) + fault.duration
         elif fault.kind == "checkpoint":
             cluster.count("asked for a checkpoint")
@@ -107,7 +107,7 @@ class Strikes(Observer):
                 self._workers.spawn(process.driver, process.place, process.launch)
 
     def _jump_clock(self, fault: Fault) -> None:
-        """Somebody sets the wall clock of a machine. The trace has no word of it: nothing else is to change."""
+        """Sets the wall clock of a machine. The trace has no line for it: nothing else is to change."""
         places = sorted({process.place for process in self._cluster.processes.values()})
         if fault.which == 0:
             self._cluster.ahead[DRIVER] += fault.duration
@@ -117,7 +117,7 @@ class Strikes(Observer):
             self._cluster.covered["set the clock of a worker"] += 1
 
     def _cut_link(self, process: Process, other: int) -> None:
-        """A connection between two workers breaks; both live on."""
+        """Breaks a connection between two workers; both live on."""
         cluster, slots = self._cluster, sorted(process.peers)
         if not slots:
             return
@@ -129,9 +129,9 @@ class Strikes(Observer):
             cluster.lose_peer(peer, process.slot, process.party, "cut by a fault", cut=True)
 
     def _end_driver(self, fault: Fault) -> None:
-        """The driver dies, in the middle of whatever it was doing, and its workers notice sooner or later; or it falls
-        asleep. Another one goes on from the newest checkpoint: at once as another run, or after a while as the same one,
-        where only the coordinator's process was lost."""
+        """Ends the driver in the middle of its work, and its workers notice sooner or later; or freezes it. Another driver
+        goes on from the newest checkpoint: at once as another run, or, where only the coordinator's process was lost,
+        after a while as the same run."""
         cluster, old = self._cluster, self._cluster.driver
         status = old.coordinator.status
         if old.store is None or status is JobStatus.CREATED or status.final:

@@ -1,4 +1,4 @@
-"""What everybody in a simulated cluster waits for, where a job does not end."""
+"""Report of what each party in a simulated cluster waits for, where a job does not end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tailrace.testing.world import EPOCH, Process, described
 
 
 def waits(cluster: Cluster) -> list[str]:
-    """What the job, each task and each link waits for: tasks that merely have no input are in one line. Each task takes a
-    step, so nothing goes on from here."""
+    """Lines on what the job, each task and each link waits for; tasks that merely have no input share one line. Each task
+    takes a step, so the simulation cannot go on after this."""
     return [*_job(cluster), *_under_way(cluster), *_tasks(cluster)]
 
 

@@ -1,4 +1,4 @@
-"""What happens to the workers of a simulated cluster, and what they want: the counterpart of `runtime.worker.process`."""
+"""The workers of a simulated cluster, and their actions: the counterpart of `runtime.worker.process`."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Workers:
         self._load = load
         self._setting = setting
         self._recordings = recordings
-        """Where the events and actions of the workers are kept, if anywhere."""
+        """Recordings of the events and actions of the workers; None: nothing is recorded."""
         self.reports: list[SubtaskReport] = []
         """The last figures of every subtask, taken when its worker left."""
 
     def spawn(self, driver: Driver, slot: int, launch: int) -> None:
-        """A worker's process starts, and will say hello."""
+        """Starts a worker's process, which will send its `Hello`."""
         cluster, load, recording = self._cluster, self._load, None
         party, checkpointing = cluster.party(), self._storage is not None
         if self._recordings is not None:
@@ -80,7 +80,7 @@ class Workers:
         cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
 
     def _hold(self, process: Process, slot: int) -> None:
-        """A standby holds a slot now."""
+        """Lets a standby hold a slot from now on."""
         cluster, party = self._cluster, process.party
         cluster.count("a standby takes a slot")
         process.meeting = Meeting(slot, self._name)
@@ -89,7 +89,7 @@ class Workers:
         cluster.send(party, process.driver.party, hello)
 
     def deliver(self, process: Process, item: Any) -> None:
-        """Something arrives."""
+        """Delivers an item to a worker."""
         process.asleep_until = 0
         if isinstance(item, FrameItem):
             if (
@@ -101,13 +101,13 @@ class Workers:
         else:
             message = wire.decode(wire.encode(item))
             if isinstance(message, Welcome) and message.clock:
-                # As if it had taken no time: the golden programs compare moments that differ by less than a delay.
+                # As if the message had taken no time: the golden programs compare moments that differ by less than a delay.
                 process.clocks.job.follow(process.driver.clocks.job.now())
             process.handle(CoordinatorSaid(message))
         self._carry_out(process)
 
     def step(self, process: Process) -> None:
-        """A worker does something of its own accord."""
+        """Lets a worker take a step of its own accord."""
         machine, chance, conditions = process.machine, self._cluster.chance, self._cluster.conditions
         if machine.encoding and chance.random() < 0.4:
             limit = chance.randint(*conditions.encode_limit)
@@ -204,7 +204,7 @@ class Workers:
         self._maybe_connected(process)
 
     def _replace(self, process: Process, action: ReplacePeer) -> None:
-        """Another worker has taken the place of a peer."""
+        """Lets another worker take the place of a peer."""
         process.peers.pop(action.peer.slot, None)
         process.meeting.replaced(action.peer)
         early, process.early = process.early, []
@@ -225,9 +225,9 @@ class Workers:
     def _called(self, process: Process, hello: PeerHello, caller: int) -> None:
         other = self._cluster.processes.get(caller)
         if other is None or other.peers.get(process.slot) != process.party or process.party in other.cut:
-            return  # it has hung up
+            return  # the caller has hung up
         if other.meeting.hello != hello:
-            return  # it has hung up, and has called again
+            return  # the caller has hung up, and has called again
         match process.meeting.called(hello):
             case Acceptance.LATER:
                 process.early.append((hello, caller))

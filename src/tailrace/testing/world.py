@@ -1,4 +1,4 @@
-"""What a simulated cluster consists of."""
+"""The parts of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.recording import LiveRecording
 
 EPOCH = 1_700_000_000_000_000
-"""Where the virtual clock starts (int64 microseconds): a fixed moment in 2023."""
+"""Start of the virtual clock (int64 microseconds): a fixed moment in 2023."""
 
 
 @dataclass
 class Conditions:
-    """How the simulated world behaves. All times are microseconds, all choices uniform over these ranges."""
+    """Behaviour of the simulated world. All times are microseconds, all choices uniform over these ranges."""
 
     delay: tuple[int, int] = (1, 2_000)
     step_cost: tuple[int, int] = (1, 200)
     budget: tuple[int, int] = (1, 64)
     max_turns: int = 5_000_000
-    """After so many turns a simulation that has not ended is taken for one that never will."""
+    """Number of turns after which a simulation that has not ended counts as one that never will."""
     encode_limit: tuple[int, int] = (1, 64)
     zombie: tuple[int, int] = (0, 4_000_000)
-    """How long the process of a cancelled Spark job lives on, and how long a worker takes to notice a dead driver."""
+    """Time that the process of a cancelled Spark job lives on, and that a worker takes to notice a dead driver."""
     startup: tuple[int, int] = (0, 0)
-    """How long a worker's process takes until it says hello."""
+    """Time that a worker's process takes until it sends its `Hello`."""
 
     @classmethod
     def calm(cls) -> Conditions:
@@ -48,7 +48,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class Link:
-    """One direction between two parties; what is sent arrives in order."""
+    """One direction between two parties; items arrive in the order in which they are sent."""
 
     queue: deque[tuple[int, Any]] = field(default_factory=deque)
     last_arrival: int = 0
@@ -68,7 +68,7 @@ class Process:
     observers: list[Observer]
     clocks: Clocks
     slot: int = -1
-    """The place that it holds, by what the coordinator has said last."""
+    """The slot that it holds, by the coordinator's last message."""
     epoch: int = 0
     asleep_until: int | None = 0
     """0: may be stepped; None: only a message wakes it; else the clock does."""
@@ -76,9 +76,9 @@ class Process:
     peers: dict[int, int] = field(default_factory=dict)
     """Slot -> party, of the attempt that runs."""
     cut: set[int] = field(default_factory=set)
-    """Those among them to whom the link has closed, though they live: nothing comes from them."""
+    """Peers that live but whose link to this process has closed: nothing from them arrives."""
     early: list[tuple[PeerHello, int]] = field(default_factory=list)
-    """Who has called before this worker knew whom its attempt needs: (its hello, its party)."""
+    """Calls of peers that came before this worker knew which peers its attempt needs: (the peer's hello, its party)."""
     writers: dict[int, Any] = field(default_factory=dict)
     """The files that it is writing, by checkpoint; None for one that has failed."""
     recording: LiveRecording | None = None
@@ -96,7 +96,7 @@ class Process:
     def handle(self, event: WorkerEvent) -> object: ...
 
     def handle(self, event: WorkerEvent) -> object:
-        """Something happens to the worker."""
+        """Lets the worker handle an event."""
         recording = self.recording
         answer = self.machine.handle(event) if recording is None else recording.handle(self.machine, event)
         for observer in self.observers:
@@ -107,23 +107,23 @@ class Process:
 @dataclass(eq=False)
 class Driver:
     """A driver with the coordinator of the job. After a crash its store operations that are on their way may still be
-    carried out; and one that slept wakes up."""
+    carried out. A driver that was frozen wakes up."""
 
     party: int
     run_id: str
     coordinator: Coordinator
     store: MemoryStore | None
     fresh: Callable[[], Coordinator]
-    """Makes the coordinator once more, as it was before the job began."""
+    """Makes the coordinator anew, as it was before the job began."""
     clocks: Clocks
     origin: Origin | None = None
     """The checkpoint that it has started from."""
     term: int = 0
-    """How many coordinators of its run were lost before."""
+    """Number of coordinators of its run that were lost before."""
     alive: bool = True
     frozen_until: int = 0
     tick_at: int | None = None
-    """When its coordinator wants to look at the clock."""
+    """Time at which its coordinator is to look at the clock next; None: it need not."""
 
     def now(self) -> int:
         """The clock that its coordinator waits by."""
@@ -131,34 +131,35 @@ class Driver:
 
 
 class Observer:
-    """Is told what happens in a simulated cluster; changes nothing. Those who look on say what they want to hear of."""
+    """Receives the events of a simulated cluster, and changes nothing. A subclass implements the methods for the events
+    that it needs."""
 
     def noted(self, line: str) -> None:
-        """A line of the trace."""
+        """Receives a line of the trace."""
 
     def said(self, driver: Driver, action: Send) -> None:
-        """A coordinator says something to a worker; it is not under way yet."""
+        """Receives a message from a coordinator to a worker; it is not under way yet."""
 
     def handled(self, process: Process, event: WorkerEvent) -> None:
-        """Something has happened to a worker."""
+        """Receives an event that a worker has handled."""
 
     def dies(self, process: Process) -> None:
-        """A worker's process has left, or was killed."""
+        """Receives that a worker's process has left, or was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameItem:
-    """On a link between two workers: bytes from the worker of a slot."""
+    """An item on a link between two workers: bytes from the worker of a slot."""
 
     slot: int
     data: bytes
     party: int
-    """Who has sent it."""
+    """The party that has sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at a party without being a message: `act` is called with nothing."""
+    """An event at a party that is no message: `act` is called without arguments."""
 
     what: str
     act: Callable[[], None]
@@ -166,7 +167,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class StoreWork:
-    """An operation on the storage that a party has asked for. `orphan` does it when the party is gone."""
+    """An operation on the storage that a party has requested. `orphan` does it when the party is gone."""
 
     what: str
     act: Callable[[], None]
@@ -174,7 +175,7 @@ class StoreWork:
 
 
 def described(item: Any) -> str:
-    """A line about what arrives."""
+    """A line about an item that arrives."""
     if isinstance(item, FrameItem):
         frame = decode_frame(item.data)
         return f"frame kind {frame.kind} {frame.channel} seq {frame.seq} x{frame.count}"

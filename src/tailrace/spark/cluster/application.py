@@ -1,7 +1,7 @@
-"""What is asked of Spark beside its DataFrames: settings, task slots, marks on its jobs, files for its executors.
+"""The requests to Spark beside its DataFrames: settings, task slots, marks on its jobs, files for its executors.
 
-A classic session lives in this process and is asked through its `SparkContext` (`classic`). One of Spark Connect only
-talks to a server, which may be another process or machine (`connect`).
+A classic session lives in this process and is reached through its `SparkContext` (`classic`). A session of Spark Connect
+only talks to a server, which may be another process or machine (`connect`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Application(Protocol):
 
     @property
     def id(self) -> str:
-        """Whose files executors have: what was sent under one is not there for another."""
+        """Id of the owner of the files that executors have: a file sent under one id is not there for another."""
         ...
 
     @property
@@ -29,25 +29,25 @@ class Application(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether its tasks are children of this process's own JVM."""
+        """True where its tasks are children of this process's own JVM."""
         ...
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether its tasks run on this machine and see its files."""
+        """True where its tasks run on this machine and see its files."""
         ...
 
     def choose_interpreter(self) -> None:
-        """Sees to it that workers run the Python that is meant, where that can still be said."""
+        """Makes workers run the Python that the user means, where this can still be set."""
         ...
 
     def setting(self, name: str) -> str | None:
-        """A setting of Spark, None where it is not set."""
+        """A setting of Spark; None where it is not set."""
         ...
 
     @property
     def started(self) -> float:
-        """When it was started, in seconds since 1970."""
+        """Time of its start, in seconds since 1970."""
         ...
 
     @property
@@ -56,24 +56,25 @@ class Application(Protocol):
         ...
 
     def total_slots(self, profile: Any = None) -> int | None:
-        """How many tasks it can run at once, maybe of a resource profile; None where nobody says."""
+        """Number of tasks that it can run at once, maybe of a resource profile; None where Spark does not report it."""
         ...
 
     def start_with(self, slots: int) -> str:
-        """How a local session is started with so many slots."""
+        """Code that starts a local session with so many slots."""
         ...
 
     def marked(self, tags: Sequence[str], description: str) -> AbstractContextManager[None]:
-        """Spark jobs that this thread starts in here have these tags."""
+        """A context in which the Spark jobs that this thread starts have these tags."""
         ...
 
     def described(self, text: str) -> AbstractContextManager[None]:
-        """What Spark shows for the jobs in here; the user's own description comes back."""
+        """A context in which Spark shows this text for the thread's jobs; the user's own description comes back after
+        it."""
         ...
 
     def run(self, task: Callable[[Any], Any], schema: str, profile: Any = None) -> list[tuple[Any, ...]]:
-        """The rows of the batches (with this schema) that one task of Spark gives, maybe of a resource profile: `task` takes
-        an iterator in which nothing of interest is. Raises whatever Spark raises."""
+        """The rows of the batches (with this schema) that one task of Spark yields, maybe of a resource profile. `task`
+        receives an iterator over one row, whose content does not matter. Raises whatever Spark raises."""
         ...
 
     def cancel(self, tag: str) -> None:
@@ -81,34 +82,35 @@ class Application(Protocol):
         ...
 
     def executor(self, tag: str) -> tuple[str, str] | None:
-        """The executor (its id, its host) that runs or ran the last task of the Spark jobs with this tag; None where nobody
-        says."""
+        """The executor (its id, its host) that runs or ran the last task of the Spark jobs with this tag; None where Spark
+        does not report it."""
         ...
 
     def over(self) -> str | None:
-        """Why Spark itself is over, in words; None while it lives. A job may raise anything then."""
+        """Reason why Spark itself is over, as a sentence; None while it lives. Once it is over, any request may raise
+        anything."""
         ...
 
     def folder(self) -> str:
-        """A folder of this process that lives as long as the session."""
+        """Path of a folder of this process that lives as long as the session."""
         ...
 
     def address(self, said: str | None) -> tuple[str, str]:
-        """The address of this process that executors dial, and the one to bind, empty where it is the same. `said` is what
-        the user has given to be dialed."""
+        """The address of this process that executors dial, and the one to bind, empty where it is the same. `said` is the
+        address to dial that the user has given."""
         ...
 
     def send_archive(self, path: Path, name: str) -> None:
-        """Brings an archive to all executors, where it is the folder `name` below Spark's own for files."""
+        """Brings an archive to all executors: there it is the folder `name` below Spark's own folder for files."""
         ...
 
 
 def application(spark: Any) -> Application:
-    """That of a session."""
+    """The application of a session."""
     return Connect(spark) if is_connect(spark) else Classic(spark.sparkContext)
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether it is a session of Spark Connect."""
+    """True for a session of Spark Connect."""
     loaded = sys.modules.get("pyspark.sql.connect.session")
     return loaded is not None and isinstance(spark, loaded.SparkSession)

@@ -1,4 +1,4 @@
-"""Values of Python itself on their way to the JVM."""
+"""Conversion of plain Python values on their way to the JVM."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ _AS_THEY_ARE = frozenset({str, bool, int, float, bytes, bytearray, type(None)})
 
 
 class _Plain:
-    """Of each value that it hands to the JVM PySpark asks whether it is one of numpy, and imports pandas to find out: two
-    seconds of the start of a session. This is asked first, and does with plain values what is done with them in the end."""
+    """A converter that PySpark tries first. PySpark checks each value that it hands to the JVM for being one of numpy, and
+    imports pandas to find out: two seconds of the start of a session. This converter does with plain values what PySpark
+    does with them in the end."""
 
     def can_convert(self, value: Any) -> bool:
         return type(value) in _AS_THEY_ARE or type(value) in (dict, list)  # a number of numpy may be a float, too
@@ -26,7 +27,7 @@ _FIRST = _Plain()
 
 
 def take_plain_values() -> None:
-    """Hands plain values to the JVM of this process without asking what else they might be."""
+    """Registers `_Plain`, so that plain values go to the JVM of this process without further checks."""
     from py4j import protocol
     from pyspark.sql import types  # noqa: F401 - with its converters, which come after this one
 

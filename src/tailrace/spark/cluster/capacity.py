@@ -1,4 +1,4 @@
-"""How many task slots Spark may give an application: what its settings say, where not all executors are there yet."""
+"""The number of task slots that Spark may give an application, by its settings, where not all executors are there yet."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ Setting = Callable[[str], str | None]
 """A setting of the application by its name; None where it is not set."""
 
 _EVERY = 2**31 - 1
-"""What Spark takes for no limit."""
+"""Value that Spark takes for no limit."""
 _UNITS = {"us": 1e-6, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _INSTANCES = 2
-"""The executors that Spark starts on YARN and Kubernetes where nothing is said."""
+"""Number of executors that Spark starts on YARN and Kubernetes where no setting gives it."""
 
 
 def is_fixed(master: str) -> bool:
-    """Whether all slots are there from the start: tasks are threads of the driver."""
+    """True where all slots are there from the start: tasks are threads of the driver."""
     return master == "local" or master.startswith("local[")
 
 
 def is_dynamic(master: str, setting: Setting) -> bool:
-    """Whether executors come once tasks wait for them, and go when there are none."""
+    """True where executors come once tasks wait for them, and go when there are none."""
     return not is_fixed(master) and (setting("spark.dynamicAllocation.enabled") or "").lower() == "true"
 
 
 def share_of(setting: Setting, cpus: float | None = None) -> Fraction:
-    """How much of a core a task takes; `cpus` is what somebody has said for these ones."""
+    """The share of a core that a task takes; `cpus` is the share that a job sets for its own tasks."""
     return Fraction(setting("spark.task.cpus") or 1) if cpus is None else Fraction(str(cpus))
 
 
 def may_give(master: str, setting: Setting, share: Fraction | None = None) -> int | None:
-    """How many tasks may run at once at most, by the settings; None where these do not bound it. `share` is how much of a
-    core each takes."""
+    """Upper bound of the tasks that may run at once, by the settings; None where these do not bound it. `share` is the
+    share of a core that each takes."""
     cpus = share_of(setting) if share is None else share
     simulated = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
     if simulated is not None:
@@ -47,21 +47,22 @@ def may_give(master: str, setting: Setting, share: Fraction | None = None) -> in
 
 
 def notices_after(master: str, setting: Setting) -> float:
-    """Seconds after which Spark takes an executor for lost that does not answer: until then it counts on its slots. It looks
-    now and then, so the time between two looks comes on top."""
+    """Seconds after which Spark takes a silent executor for lost. Until then it counts on its slots. Spark checks at
+    intervals, so one interval comes on top."""
     if is_fixed(master):
         return 0.0
     return _seconds(setting("spark.network.timeout"), 120.0) + _seconds(setting("spark.network.timeoutInterval"), 60.0)
 
 
 def _seconds(text: str | None, else_: float) -> float:
-    """A time as Spark's settings say it, where nothing is said of its unit in seconds."""
+    """Seconds of a time in Spark's settings. A time without a unit is in seconds; `else_` where there is none."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", (text or "").lower())
     return int(found[1]) * _UNITS.get(found[2], 1.0) if found else else_
 
 
 def slots_of(cores: int, setting: Setting) -> int | None:
-    """How many tasks run at once on so many cores; None where that depends on how these are spread over executors."""
+    """Number of tasks that run at once on so many cores; None where that depends on how these are spread over
+    executors."""
     cpus, each = Fraction(setting("spark.task.cpus") or 1), _number(setting("spark.executor.cores"))
     if cpus == 1:
         return cores
@@ -69,7 +70,8 @@ def slots_of(cores: int, setting: Setting) -> int | None:
 
 
 def _on_standalone(master: str, setting: Setting, cpus: Fraction) -> int | None:
-    """Executors there are bounded by their cores, and have all of a worker's where nothing is said."""
+    """Upper bound of the tasks on a standalone cluster; None for no bound. The setting of all cores bounds its executors.
+    Without a setting of its own, an executor has all cores of its Spark worker."""
     cores, each = _number(setting("spark.cores.max")), _number(setting("spark.executor.cores"))
     if each is None:
         return None if cores is None else int(cores / cpus)
@@ -79,7 +81,8 @@ def _on_standalone(master: str, setting: Setting, cpus: Fraction) -> int | None:
 
 
 def _executors(master: str, setting: Setting, else_: int | None) -> int | None:
-    """How many there may be; None for any number. `else_`: where executors do not come and go and nothing is said."""
+    """Upper bound of the number of executors; None for no bound. `else_` is the number where executors do not come and go
+    and no setting gives it."""
     if is_dynamic(master, setting):
         most = _number(setting("spark.dynamicAllocation.maxExecutors"))
         return None if most is None or most >= _EVERY else most

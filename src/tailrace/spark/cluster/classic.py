@@ -1,4 +1,4 @@
-"""The Spark application of a session in this process, asked through its `SparkContext`."""
+"""The Spark application of a session in this process, reached through its `SparkContext`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Classic:
-    """That of a `SparkContext` of this process."""
+    """The application of a `SparkContext` of this process."""
 
     context: Any
 
@@ -35,8 +35,9 @@ class Classic:
         return self.master.startswith("local")  # in local-cluster the executors are processes of their own
 
     def choose_interpreter(self) -> None:
-        """Local workers run the interpreter of the driver: another one may not have tailrace, or not its version. Executors
-        may be given another one, also those that are processes of their own on this machine (local-cluster)."""
+        """Makes local workers run the interpreter of the driver: another one may lack tailrace, or have another version.
+        The user may name another interpreter for executors, also for executors that are processes of their own on this
+        machine (local-cluster)."""
         named = self.setting("spark.pyspark.python")
         chosen = named is not None or "PYSPARK_PYTHON" in os.environ
         if self.is_local or (self.on_this_machine and not chosen):
@@ -53,7 +54,7 @@ class Classic:
         return float(self.context.startTime) / 1000
 
     def total_slots(self, profile: Any = None) -> int | None:
-        """Its cores by what a task takes. Spark itself asks this before a barrier stage."""
+        """Number of tasks that the executors can run at once. Spark makes the same check before a barrier stage."""
         context = self.context._jsc.sc()
         default = context.resourceProfileManager().defaultResourceProfile()
         return int(context.maxNumConcurrentTasks(default if profile is None else profile._java_resource_profile))
@@ -70,7 +71,7 @@ class Classic:
             context.setJobDescription(description)
             yield
         finally:
-            with suppress(Exception):  # Spark is gone, and with it what the thread has said there
+            with suppress(Exception):  # Spark is gone, and the tags of the thread with it
                 for tag in tags:  # the thread may start other jobs, which are not to be cancelled with these
                     context.removeJobTag(tag)
 
@@ -84,7 +85,8 @@ class Classic:
             self.context.setJobDescription(before)
 
     def run(self, task: Callable[[Any], Any], schema: str, profile: Any = None) -> list[tuple[Any, ...]]:
-        """By an RDD: Spark SQL would take seconds to plan and compile its first job, and tenths of one for each later."""
+        """Runs the task in an RDD: Spark SQL would take seconds to plan and compile its first job, and tenths of one for
+        each later."""
 
         def rows(numbers: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
             for batch in task(numbers):
@@ -100,7 +102,7 @@ class Classic:
         self.context.cancelJobsWithTag(tag)
 
     def executor(self, tag: str) -> tuple[str, str] | None:
-        with suppress(Exception):  # Spark is gone, or knows no more of a job that has ended
+        with suppress(Exception):  # Spark is gone, or has forgotten a job that has ended
             context = self.context._jsc.sc()
             tracker, store = context.statusTracker(), context.statusStore()
             tasks = []
@@ -117,12 +119,12 @@ class Classic:
         try:
             context = self.context._jsc
             stopped = context is None or context.sc().isStopped()
-        except Exception:  # nobody answers
+        except Exception:  # the JVM does not answer
             return "the JVM of the Spark session is gone"
         return "the Spark session was stopped" if stopped else None
 
     def folder(self) -> str:
-        """Inside Spark's own temporary folder of the driver, which Spark removes when it stops."""
+        """A folder inside Spark's own temporary folder of the driver, which Spark removes when it stops."""
         return str(self.context._temp_dir)
 
     def address(self, said: str | None) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""The Spark application behind a session of Spark Connect: its server is asked for everything.
+"""The Spark application behind a session of Spark Connect: every question goes to its server.
 
-There is no `SparkContext` here, but for `SparkSession.builder.remote("local[4]")`, whose server runs in this process: that
-one is asked as ever.
+There is no `SparkContext` here, except for `SparkSession.builder.remote("local[4]")`, whose server runs in this process:
+its context answers as in a classic session.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tailrace.spark.cluster.capacity import slots_of
 from tailrace.spark.cluster.classic import Classic
 
 _PORT = 15002
-"""Of a server, where nothing else is said."""
+"""Port of a server where its address gives none."""
 _ANSWER_SECONDS = 2.0
 _folders: dict[str, str] = {}
-"""Those of sessions, by their id."""
+"""Folders of sessions, by the session's id."""
 
 
 @dataclass(frozen=True)
 class Connect:
-    """That of a session of Spark Connect."""
+    """The application of a session of Spark Connect."""
 
     spark: Any
 
@@ -55,7 +55,7 @@ class Connect:
 
     @functools.cached_property
     def _own(self) -> Classic | None:
-        """The server's own session, where it runs in this process."""
+        """The server's own application, where the server runs in this process."""
         from pyspark import SparkContext
 
         context = SparkContext._active_spark_context
@@ -65,7 +65,7 @@ class Connect:
         return own if own.over() is None and self.setting("spark.app.id") == own.id else None
 
     def choose_interpreter(self) -> None:
-        """The server chooses, when it starts."""
+        """Does nothing: the server chooses, when it starts."""
 
     def setting(self, name: str) -> str | None:
         found = self.spark.conf.get(name, None)
@@ -80,8 +80,9 @@ class Connect:
         return None if self._own is None else self._own.context
 
     def total_slots(self, profile: Any = None) -> int | None:
-        """A server does not tell how many cores it has. The plan of a query that leaves its number of partitions to Spark
-        does: as many as there are cores, where no setting says otherwise."""
+        """Number of tasks that run at once, by the number of cores. A server does not report its cores. The plan of a
+        query that leaves its number of partitions to Spark shows it: there are as many partitions as cores, where no
+        setting says otherwise."""
         if self._own is not None:
             return self._own.total_slots(profile)
         if self.setting("spark.default.parallelism") or self.setting("spark.sql.leafNodeDefaultParallelism"):
@@ -104,7 +105,7 @@ class Connect:
                 self.spark.removeTag(tag)
 
     def described(self, text: str) -> nullcontext[None]:
-        """Nothing: a client cannot say it."""
+        """A context without effect: a client cannot set a description."""
         return nullcontext()
 
     def run(self, task: Callable[[Any], Any], schema: str, profile: Any = None) -> list[tuple[Any, ...]]:
@@ -112,7 +113,7 @@ class Connect:
         return [tuple(row) for row in one.collect()]
 
     def cancel(self, tag: str) -> None:
-        if self.over() is None:  # a server that is gone would be asked for minutes
+        if self.over() is None:  # the client would retry for minutes where the server is gone
             self.spark.interruptTag(tag)
 
     def executor(self, tag: str) -> tuple[str, str] | None:
@@ -131,7 +132,8 @@ class Connect:
         return None
 
     def folder(self) -> str:
-        """In the driver's temporary folder until the process ends; where the server is ours, inside that of Spark."""
+        """A folder in the driver's temporary folder that lives until the process ends; where the server runs in this
+        process, a folder inside Spark's own."""
         if self._own is not None:
             return self._own.folder()
         if self.id not in _folders:
@@ -140,8 +142,9 @@ class Connect:
         return _folders[self.id]
 
     def address(self, said: str | None) -> tuple[str, str]:
-        """The address of this machine from which it reaches the server. Where that is this machine, too, its executors may
-        be on others: they reach the server's driver, and so us, at its address, where it is one of this machine."""
+        """The address of this machine from which it reaches the server. Where the server is on this machine, too, its
+        executors may be on other machines. They reach the server's driver at its own address, and so this process, where
+        that is an address of this machine."""
         if self._own is not None:
             return self._own.address(said)
         if said and is_ours(said):
@@ -159,11 +162,11 @@ class Connect:
         return said or here, here
 
     def _all_there(self) -> bool:
-        """Whether the executors are on the machine of the server."""
+        """True where the executors are on the machine of the server."""
         return self.master.startswith("local")
 
     def _server(self) -> tuple[str | None, int]:
-        """Where the server listens, None where that cannot be known."""
+        """The host and port where the server listens; the host is None where it is unknown."""
         with suppress(Exception):  # a `ChannelBuilder` of the user's may have neither
             endpoint = str(self.spark.client._builder.endpoint)
             host, _, port = endpoint.rpartition(":")

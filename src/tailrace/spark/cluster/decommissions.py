@@ -1,5 +1,5 @@
-"""Executors that are decommissioned: Spark gives them no more tasks, and they go, soon or when their tasks have ended. A
-worker's task never ends by itself, so its job is told to move it."""
+"""Executors that are decommissioned: Spark gives them no more tasks, and they end, soon or when their tasks have ended. A
+worker's task never ends by itself, so the watch reports the worker to its job, which moves it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SWITCHES = ("spark.decommission.enabled", "spark.yarn.executor.decommission.ena
 
 
 def may_happen(setting: Callable[[str], str | None]) -> bool:
-    """Whether executors of a session are ever decommissioned, by its settings."""
+    """True where the settings of a session allow executors to be decommissioned."""
     return any((setting(name) or "").lower() == "true" for name in _SWITCHES)
 
 
 class Watch(threading.Thread):
-    """Looks after the executors of one job until `close`. `starts` are those that run: the slot, the launch, and the tag of
-    its Spark job. `room` says whether the executors that stay have place for all workers: where they have not, a worker is
-    better off where it is, for as long as that is there."""
+    """Watches the executors of one job until `close`. `starts` gives the starts that run: the slot, the launch, and the
+    tag of its Spark job. `room` is True where the executors that stay have slots for all workers. Where it is False, the
+    watch reports nothing: a worker is better off on its executor, for as long as that is there."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
-            with contextlib.suppress(Exception):  # Spark is gone, or knows no more of a job that has ended
+            with contextlib.suppress(Exception):  # Spark is gone, or has forgotten a job that has ended
                 if any_executor(self._context):
                     going = [
                         (slot, launch) for slot, launch, tag in self._starts() if any(executors_of(self._context, tag))
@@ -47,21 +47,21 @@ class Watch(threading.Thread):
                         self._leaving(going)
 
     def close(self) -> None:
-        """Nothing more is told from here on. A look that Spark does not come back from is left to itself."""
+        """Ends the reports. A look that Spark does not return from is left running in its thread."""
         self._closed.set()
         if self.ident is not None:
             self.join(CLOSE_SECONDS)
 
 
 def any_executor(context: Any) -> bool:
-    """Whether any executor of the application is not to be used any more."""
+    """True where any executor of the application is not to be used any more."""
     backend = context._jsc.sc().schedulerBackend()
     ids = backend.getExecutorIds()
     return any(not backend.isExecutorActive(ids.apply(at)) for at in range(ids.size()))
 
 
 def executors_of(context: Any, tag: str) -> Iterable[bool]:
-    """Of each executor that runs a task of the Spark job with this tag, whether it is decommissioned."""
+    """For each executor that runs a task of the Spark job with this tag: True where it is decommissioned."""
     spark = context._jsc.sc()
     for job in spark.statusTracker().getJobIdsForTag(tag):
         found = spark.statusTracker().getJobInfo(job)

@@ -12,11 +12,12 @@ from tailrace.api.launch import Settings
 from tailrace.errors import ConfigError
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|(spark|k8s|sc)://.+|yarn")
-"""What Spark takes for a master."""
+"""Pattern of the masters that Spark takes."""
 
 
 def checked_master(master: str, who: str) -> str:
-    """The master as it is. Raises `ConfigError` for what Spark does not take, with who says it."""
+    """The master, unchanged. Raises `ConfigError` for a text that Spark does not take; `who` names its source in the
+    message."""
     if _MASTER.fullmatch(master) is None:
         known = "local[4], local[*], spark://host:7077, yarn, k8s://https://host:443 or sc://host"
         raise ConfigError(f"{who}: expected a master of Spark such as {known}, got {master!r}")
@@ -25,7 +26,7 @@ def checked_master(master: str, who: str) -> str:
 
 @dataclass
 class Defaults:
-    """Settings for environments that leave them out. `None` is: nothing was said."""
+    """Settings for environments that leave them out. `None` means that a setting was not given."""
 
     master: str | None = None
     parallelism: int | None = None
@@ -42,17 +43,18 @@ class Defaults:
     ship: bool = False
     on_signal: str | None = None
     dry_run: bool = False
-    """Whether the first job is held against the checkpoint it would start from, and the program ends there."""
+    """True where the first job is compared with the checkpoint it would start from, and the program ends there."""
     by_command: bool = False
-    """Whether this process is a command, which says on standard error what a program finds in its log."""
+    """True where this process is a command, which prints on standard error what a program writes into its log."""
 
     def spark_master(self) -> str | None:
-        """The master of a session that is made, `TAILRACE_MASTER` where nothing was said. Raises `ConfigError` for none."""
+        """The master of a session that is made; `TAILRACE_MASTER` where none was given. Raises `ConfigError` for a text
+        that is no master."""
         master = self.master or os.environ.get("TAILRACE_MASTER") or None
         return master and checked_master(master, "--master, or TAILRACE_MASTER")
 
     def checkpoint_config(self) -> CheckpointConfig | None:
-        """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None. Raises `ConfigError` for
+        """Checkpoint settings; from `TAILRACE_CHECKPOINT_DIR` where none were given, or None. Raises `ConfigError` for
         settings without a folder."""
         folder = self.checkpoint_dir or os.environ.get("TAILRACE_CHECKPOINT_DIR")
         if not folder:
@@ -63,11 +65,12 @@ class Defaults:
         return CheckpointConfig(folder, interval=interval or None, mode=self.mode or "aligned")
 
     def work_folder(self) -> str | None:
-        """The `work_dir`, `TAILRACE_WORK_DIR` where nothing was said, or None."""
+        """The `work_dir`; `TAILRACE_WORK_DIR` where none was given, or None."""
         return self.work_dir or os.environ.get("TAILRACE_WORK_DIR") or None
 
     def default_parallelism(self) -> int:
-        """The parallelism, `TAILRACE_PARALLELISM` where nothing was said, or 2. Raises `ConfigError` for no number."""
+        """The parallelism; `TAILRACE_PARALLELISM` where none was given, or 2. Raises `ConfigError` where that is no
+        number."""
         if self.parallelism is not None:
             return self.parallelism
         text = os.environ.get("TAILRACE_PARALLELISM", "2")
@@ -76,12 +79,12 @@ class Defaults:
         return int(text)
 
     def ships(self) -> bool:
-        """Whether executors are brought what they may lack at once, `TAILRACE_SHIP=1` where nothing was said. Raises
-        `ConfigError` for what is neither 1 nor 0."""
+        """True where executors receive at once what they may lack; by `TAILRACE_SHIP=1` where the command does not set it.
+        Raises `ConfigError` for a value that is neither 1 nor 0."""
         return self.ship or _switch("TAILRACE_SHIP")
 
     def at_signal(self) -> Literal["cancel", "stop"]:
-        """What a signal does to jobs, `TAILRACE_ON_SIGNAL` where nothing was said, or `cancel`. Raises `ConfigError` for
+        """Effect of a signal on jobs; `TAILRACE_ON_SIGNAL` where none was given, or `cancel`. Raises `ConfigError` for
         anything else."""
         wanted = self.on_signal or os.environ.get("TAILRACE_ON_SIGNAL") or "cancel"
         if wanted == "stop":
@@ -91,7 +94,7 @@ class Defaults:
         return "cancel"
 
     def overruled(self, env: Settings) -> list[str]:
-        """Options of the command that do nothing for a job, because its environment is given a setting of its own: a
+        """Options of the command that have no effect on a job, because its environment has a setting of its own: a
         sentence on each."""
         parallelism = self.parallelism and min(self.parallelism, env.max_parallelism)
         wanted = {
@@ -107,13 +110,13 @@ class Defaults:
         ]
 
     def show_progress(self) -> bool:
-        """Whether jobs print a progress line, `TAILRACE_PROGRESS=1` where nothing was said. Raises `ConfigError` for what is
-        neither 1 nor 0."""
+        """True where jobs print a progress line; by `TAILRACE_PROGRESS=1` where it was not given. Raises `ConfigError` for
+        a value that is neither 1 nor 0."""
         return self.progress if self.progress is not None else _switch("TAILRACE_PROGRESS")
 
 
 def _switch(name: str) -> bool:
-    """Whether a variable of the process is 1. Raises `ConfigError` for what is neither 1 nor 0."""
+    """True where a variable of the process is 1. Raises `ConfigError` for a value that is neither 1 nor 0."""
     text = os.environ.get(name, "")
     if text not in ("", "0", "1"):
         raise ConfigError(f"{name} must be 1 or 0, not {text!r}")
@@ -121,4 +124,4 @@ def _switch(name: str) -> bool:
 
 
 DEFAULTS = Defaults()
-"""Those of this process."""
+"""Process-wide defaults."""

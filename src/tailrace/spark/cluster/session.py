@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 _LOG4J = Path(__file__).parents[1] / "quiet.properties"
 
-# For every session made here. What the user says in `conf` wins.
+# For every session made here. Settings of the user in `conf` win.
 _DEFAULTS = {
     "spark.app.name": "tailrace",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.python.worker.faulthandler.enabled": "true",  # a crash in native code tells its Python stack
+    "spark.python.worker.faulthandler.enabled": "true",  # a crash in native code reports its Python stack
 }
 
-# Spark's own web UI is on, as everybody expects it, on the loopback address: port 4040, or the next one that is free.
+# Spark's own web UI is on, at the loopback address: port 4040, or the next one that is free.
 _LOCAL_DEFAULTS = {
-    "spark.port.maxRetries": "100",  # of 16 sessions on a machine, which is Spark's own limit, the next one would not start
+    "spark.port.maxRetries": "100",  # with Spark's own limit, a session would not start beside 16 others on its machine
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
 
 
 def active_or_local(slots: int, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session of this process as it is, else a new one.
+    """The active session of this process, unchanged; else a new one.
 
-    A new one is made on `master`, which may be the address of a Spark Connect server (`sc://...`). Without a `master`
-    it is what the surroundings say (the program runs under spark-submit, or SPARK_REMOTE is set), else `local[slots]`.
+    A new one is made on `master`, which may be the address of a Spark Connect server (`sc://...`). Without a `master` the
+    surroundings decide (the program runs under spark-submit, or SPARK_REMOTE is set), else it is `local[slots]`.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def remote_session(url: str, slots: int, conf: Mapping[str, str] | None = None) 
         ensure_java()
         settings = _local_settings(slots, settings)
         with _local_surroundings(), warnings.catch_warnings():
-            # It gives them to the server that it starts, and then to the session once more, where they are too late.
+            # PySpark gives them to the server that it starts, and then again to the session, where they are too late.
             warnings.filterwarnings("ignore", "Failed to set ")
             return builder.config(map=settings).getOrCreate()
     except PySparkImportError as error:
@@ -85,9 +85,10 @@ def remote_session(url: str, slots: int, conf: Mapping[str, str] | None = None) 
 
 
 def local_session(slots: int, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session on `local[slots]`: `slots` Python workers can run at once, a worker's place each.
+    """A session on `local[slots]`: `slots` Python workers can run at once, one slot each.
 
-    The same one again while it runs. Raises `ConfigError` while a session on another master runs in this process.
+    While such a session runs, this returns it again. Raises `ConfigError` while a session on another master runs in this
+    process.
     """
     from pyspark import SparkContext
 
@@ -117,7 +118,7 @@ def _start(master: str, slots: int, conf: dict[str, str]) -> SparkSession:
 
 
 def _local_settings(slots: int, conf: Mapping[str, str]) -> dict[str, Any]:
-    """Of a session on this machine. Its workers run this process's Python."""
+    """Settings of a session on this machine. Its workers run this process's Python."""
     # Without this the workers run whatever `python3` is on PATH, where neither tailrace nor pyarrow may be.
     if "spark.pyspark.python" not in conf:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

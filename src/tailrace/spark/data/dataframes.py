@@ -1,8 +1,8 @@
 """DataFrames in and out.
 
-In: the DataFrame is materialised once, by a Spark job of its own before the workers start, into immutable Arrow files,
-one per partition with rows in it. Out: the job writes Parquet files, which become a DataFrame. Where the files are is
-decided in `spark.data.places`.
+In: before the workers start, a Spark job of its own materialises the DataFrame once into immutable Arrow files, one for
+each partition with rows in it. Out: the job writes Parquet files, which become a DataFrame. `spark.data.places` decides
+where the files are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DataFrameSource(ArrowFiles):
     """The rows of a Spark DataFrame."""
 
     kept_by_job = True
-    """Whether its files are in the checkpoint folder of a job that has one."""
+    """True where its files are in the checkpoint folder of a job that has one."""
 
     def __init__(self, df: Any, form: Form) -> None:
         twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
@@ -57,12 +57,12 @@ class DataFrameSource(ArrowFiles):
 
     @property
     def expected_schema(self) -> pa.Schema:
-        """The columns of what the source reads, also where that is nothing."""
+        """The columns that the source reads, also where it has no rows."""
         return arrow_schema(self.df.schema)
 
     def materialise(self, place: FilePlace, *, durable: bool = False) -> None:
-        """Runs the DataFrame's query and writes its rows into a place. Done once, but for a job whose checkpoints refer
-        to the files (`durable`): it has files of its own, which live as long as its checkpoints."""
+        """Runs the DataFrame's query and writes its rows into a place. It does so once, except for a job whose checkpoints
+        refer to the files (`durable`): that job has files of its own, which live as long as its checkpoints."""
         if self.materialised and not durable and not self.durable and self._is_in(place):
             return
         _check_zone(self.df)
@@ -74,8 +74,8 @@ class DataFrameSource(ArrowFiles):
                 raise ConfigError(f"from_dataframe: {refused}")
             names = sorted(row.name for row in told)
         except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong before is what is to be told
-                place.empty()  # what the query wrote before it failed
+            with contextlib.suppress(Exception):  # the first error is raised
+                place.empty()  # removes the rows that the query wrote before it failed
             raise
         place.keep_only(names)
         self.paths = [place.folder().url_of(name) for name in names]
@@ -101,7 +101,8 @@ class DataFrameSource(ArrowFiles):
             Path(self.paths[-1]).write_bytes(row.file)
 
     def _mapped(self, work: Any, told: str) -> list[Any]:
-        """The rows that tasks of Spark give, of which each works on a partition of the DataFrame."""
+        """The rows that Spark tasks yield, each of which works on a partition of the DataFrame. `told` is the schema of
+        these rows."""
         spark, plain = self.df.sparkSession, _plainly_named(self.df)
         with application(spark).described("tailrace: reading a DataFrame"):
             return bringing(
@@ -109,26 +110,27 @@ class DataFrameSource(ArrowFiles):
             )
 
     def _is_in(self, place: FilePlace) -> bool:
-        """Whether the workers of a job that has its files in this place reach those that there are: not those of a process
-        that hosted another job."""
+        """True where the workers of a job whose files are in this place reach the files that are there. They do not reach
+        files of a process that hosted another job."""
         return place.host is None or not self.paths or host_of(self.paths[0]) == place.host
 
     def restored(self, options: Mapping[str, Any] | None = None) -> None:
-        """The job goes on from a checkpoint, which knows the files: the query is not run again. `options` are for the
-        filesystem of checkpoints."""
+        """Marks that the job goes on from a checkpoint, which knows the files: the query is not run again. `options` are
+        for the filesystem of checkpoints."""
         self.paths, self.options = [], options
-        self.materialised = False  # a later start that begins anew runs it
+        self.materialised = False  # a later start without a checkpoint runs it
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
 
 
 def _check_zone(df: Any) -> None:
-    """Java knows names of time zones that Python does not. Raises `ConfigError` where timestamps would have one."""
+    """Raises `ConfigError` where the DataFrame has timestamps and Python does not know the name of the session's time
+    zone. Java knows more names than Python."""
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     try:
         pa.lib.string_to_tzinfo(zone)
-    except Exception:  # it depends on what is installed
+    except Exception:  # the type of the error depends on what is installed
         if '"timestamp"' in df.schema.json():
             raise ConfigError(
                 f"spark.sql.session.timeZone is {zone!r}, which Python does not know, and the DataFrame has timestamps; set "
@@ -137,8 +139,8 @@ def _check_zone(df: Any) -> None:
 
 
 def _plainly_named(df: Any) -> Any:
-    """The same rows under names that `mapInArrow` can take (those with a dot it cannot), and with a column at least: of a
-    row without columns nothing would arrive."""
+    """The rows of a DataFrame under names that `mapInArrow` can take (it cannot take a dot), and with at least one column:
+    `mapInArrow` would yield nothing for rows without columns."""
     if not df.columns:
         return df.selectExpr("true as c")
     return df.toDF(*[f"c{i}" for i in range(len(df.columns))])
@@ -155,8 +157,8 @@ _AS_WRITTEN = {
 
 
 def _literal(path: str) -> str:
-    """A local path for Spark, which would take some characters for a pattern, and a path without a scheme for one of its
-    default filesystem."""
+    """A local path as Spark takes it. Spark would read some characters as a pattern, and a path without a scheme as one of
+    its default filesystem."""
     return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
 
 
@@ -165,7 +167,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 class _ResultWriter(ParquetWriter):
-    """Writes what Spark can read again."""
+    """A writer of Parquet that Spark can read again."""
 
     def __init__(self, place: SinkFolder, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
         super().__init__(place, ctx, schema)
@@ -192,12 +194,12 @@ class DataFrame(Result):
         self.form = "columns" if self.schema is not None else None
         self.spark: Any = None
         self.expected: Callable[[], pa.Schema | None] = _unknown
-        """Tells the columns of a stream without records, where they are known."""
+        """Gives the columns of a stream without records, where they are known."""
         self.case_sensitive = False
 
     def prepare(self, spark: Any, expected: Callable[[], pa.Schema | None]) -> None:
-        """The launcher says which session will read the result, and gives what tells the columns that the stream has also
-        without a record. Raises `GraphError` where the session could not read it."""
+        """Takes the session that will read the result, and a function that gives the columns of the stream where it has no
+        record. Raises `GraphError` where the session could not read the result."""
         self.spark, self.expected = spark, expected
         self.case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
         if self.schema is not None:
@@ -220,12 +222,12 @@ class DataFrame(Result):
             return spark.createDataFrame(table, schema) if schema.names else spark.range(table.num_rows).select()
         if not is_local(files[0]):
             return row_files.read(spark, files, schema, self._options)
-        # As they were written, whatever the session is set to: it would shift old dates, or guess types.
+        # Read as written, whatever the session's settings: these would shift old dates, or guess types.
         return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
 
     def _schema_of(self, files: list[str]) -> pa.Schema:
-        """The columns of files that were written without a schema given; where there are none, those that they would have.
-        Raises `GraphError` where they differ, or are not known."""
+        """The columns of files that were written without a given schema; where there are no files, the columns that they
+        would have. Raises `GraphError` where files differ in columns, or the columns are not known."""
         if not files:
             try:
                 expected = self.expected()

@@ -1,4 +1,4 @@
-"""Where the files of DataFrames and results are, for one job (docs/decisions/0019-no-shared-disk.md).
+"""Places for the files of DataFrames and results, for one job (docs/decisions/0019-no-shared-disk.md).
 
 | | DataFrames on their way in | results |
 |---|---|---|
@@ -43,32 +43,32 @@ class FilePlace(NamedTuple):
     url: str
     """A path of this machine, or a URL."""
     options: Mapping[str, Any] | None = None
-    """For its filesystem."""
+    """Options for its filesystem."""
     shared: bool = False
-    """Whether it is a path that other machines must see as well."""
+    """True for a path that other machines must see as well."""
     host: Host | None = None
-    """How others reach it, where the driver serves it."""
+    """The host through which other processes reach it, where the driver serves it."""
 
     def __repr__(self) -> str:
         return f"Place({self.url!r})"  # its options have secrets
 
     def at(self, name: str) -> FilePlace:
-        """A folder in it."""
+        """A place for a folder inside this one."""
         return self._replace(url=f"{self.url.rstrip('/')}/{name}")
 
     def folder(self) -> Folder:
-        """The folder itself."""
+        """The folder itself, opened."""
         return folder_of(self.url, self.options)
 
     def make(self) -> None:
-        """Makes it, where that is needed."""
+        """Makes the folder, where that is needed."""
         if self.shared:
             leave_sign(self.url)
         elif is_local(self.url):
             os.makedirs(self.url, exist_ok=True)
 
     def empty(self) -> None:
-        """Removes it with all that is in it."""
+        """Removes the folder with all that is in it."""
         if is_local(self.url):
             shutil.rmtree(self.url, ignore_errors=True)
         else:
@@ -76,8 +76,8 @@ class FilePlace(NamedTuple):
             folder.delete([entry.name for entry in folder.walk()])
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Removes all files but these: those of tasks that Spark has started twice. Raises `ConfigError` where one of
-        these is missing: others have written it, and this process does not see it."""
+        """Removes all files but these: the rest come from tasks that Spark has started twice. Raises `ConfigError` where
+        one of these is missing: an executor has written it, and this process does not see it."""
         folder = self.folder()
         there = {entry.name for entry in folder.entries() if not entry.folder}
         for name in names:
@@ -90,7 +90,7 @@ class FilePlace(NamedTuple):
 
 
 class Places:
-    """Those of one job. Nothing is made before it is asked for."""
+    """The places of one job. Each is made at its first use."""
 
     def __init__(
         self,
@@ -105,26 +105,26 @@ class Places:
         self._store = store
         self._incarnation = incarnation
         self._at = at
-        """Where executors reach the driver; None where they do not."""
+        """The address where executors reach the driver; None where they do not."""
         self._far = far
-        """The folder that takes the place of the driver's then."""
+        """The folder that then takes the place of the driver's folder."""
         self._app = application(spark)
         self._local = self._app.on_this_machine
         self._work: FilePlace | None = None
 
     @property
     def store_options(self) -> Mapping[str, Any] | None:
-        """For the filesystem of checkpoints."""
+        """Options for the filesystem of checkpoints."""
         return None if self._store is None else self._store.storage_options
 
     def inputs(self) -> tuple[FilePlace, bool]:
-        """Where DataFrames go, and whether it outlives this run: checkpoints refer to their files then."""
+        """The place for DataFrames, and True where it outlives this run: checkpoints then refer to its files."""
         if self._store is None:
             return self._folder(), False
         return self._stored(inputs_folder(self._incarnation)), True
 
     def results(self) -> FilePlace:
-        """Where results go."""
+        """The place for results."""
         return self._folder()
 
     def _folder(self) -> FilePlace:
@@ -152,7 +152,7 @@ class Places:
 
 
 def _going(place: FilePlace) -> FilePlace:
-    """A place that goes when the program ends."""
+    """Registers a place for removal when the program ends, and returns it."""
     atexit.register(_remove, place)
     return place
 
@@ -163,14 +163,14 @@ def _remove(place: FilePlace) -> None:
 
 
 _hosts: dict[str, FolderHost] = {}
-"""By what they serve."""
+"""Hosts of folders, by the path that they serve."""
 
 
 def hosted(app: Application, at: Binding) -> FilePlace:
-    """The session's folder, which the driver serves from now on until the session or the program ends. What is asked for
-    under TLS is in another folder than what is not."""
+    """The session's folder, which the driver serves from now on until the session or the program ends. Files served under
+    TLS are in another folder than files served without."""
     path = os.path.join(app.folder(), "served" if at.tls is None else f"served-{at.tls.source}")
-    for other in [one for one in _hosts if one != path and not os.path.isdir(one)]:  # of sessions that have ended
+    for other in [one for one in _hosts if one != path and not os.path.isdir(one)]:  # of ended sessions
         _hosts.pop(other).close()
     if path not in _hosts:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -190,7 +190,8 @@ def _close(path: str) -> None:
 
 
 def space() -> int:
-    """How much the driver's folder takes, by `TAILRACE_DRIVER_SPACE`. Raises `ConfigError` for no size."""
+    """Number of bytes that the driver's folder may hold, by `TAILRACE_DRIVER_SPACE`. Raises `ConfigError` for a text that
+    is no size."""
     said = os.environ.get("TAILRACE_DRIVER_SPACE") or DEFAULT_SPACE
     try:
         return memory_bytes(said)
@@ -199,8 +200,7 @@ def space() -> int:
 
 
 def checked_work_dir(work_dir: Any) -> str | None:
-    """A `work_dir` as it is: a path or URL. Raises `ConfigError` for anything else, and for a URL of a kind that is not
-    known."""
+    """A `work_dir`, as text: a path or URL. Raises `ConfigError` for anything else, and for a URL of an unknown kind."""
     if work_dir is None:
         return None
     text = os.fspath(work_dir) if isinstance(work_dir, os.PathLike) else work_dir

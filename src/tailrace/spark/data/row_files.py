@@ -1,5 +1,5 @@
-"""What Spark's own tasks do with rows on their way: they write a DataFrame's rows into a place, and read those of a result
-from where Spark does not read by itself."""
+"""The work of Spark's own tasks on rows on their way: they write a DataFrame's rows into a place, and read the rows of a
+result where Spark cannot read them by itself."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MOST_PARTITIONS = 200
 
 
 def writer(place: FilePlace, columns: list[str], *, synced: bool) -> Any:
-    """For `mapInArrow`: writes each partition with rows in it into an Arrow file of its own, and tells its name and how many
-    rows it has; or why nobody can write there, for if it raised that, Spark would try again. A task that Spark starts twice
-    writes two files, of which one is told."""
+    """A function for `mapInArrow` that writes each partition with rows in it into an Arrow file of its own. It yields the
+    name of the file and its number of rows, or the reason why the task cannot write there: if it raised that, Spark would
+    retry. A task that Spark starts twice writes two files, of which Spark reports one."""
 
     def write(batches: Any) -> Any:
         import uuid
@@ -65,7 +65,7 @@ def writer(place: FilePlace, columns: list[str], *, synced: bool) -> Any:
 
 
 def named(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
-    """A batch under the names of its DataFrame's columns, where Spark gave it under plain ones."""
+    """A batch under the names of its DataFrame's columns, where Spark gave it plain names."""
     return batch.rename_columns(columns) if columns else batch.select([])
 
 
@@ -76,7 +76,7 @@ def write_batch(file: Any, batch: pa.RecordBatch) -> None:
 
 
 def sender(columns: list[str]) -> Any:
-    """For `mapInArrow`: gives each partition with rows in it as the bytes of an Arrow file."""
+    """A function for `mapInArrow` that yields each partition with rows in it as the bytes of an Arrow file."""
 
     def send(batches: Any) -> Any:
         sink, arrow = pa.BufferOutputStream(), None
@@ -93,13 +93,13 @@ def sender(columns: list[str]) -> Any:
 
 
 SENT = "file binary"
-"""What such a task sends."""
+"""Schema of the rows that `sender` yields."""
 TOLD = "name string, rows long, refused string"
-"""What a task tells."""
+"""Schema of the rows that `writer` yields."""
 
 
 def told(name: str, rows: int, refused: str | None = None) -> pa.RecordBatch:
-    """One row of it."""
+    """One row with the schema `TOLD`."""
     kinds = (pa.string(), pa.int64(), pa.string())
     arrays = [pa.array([value], kind) for value, kind in zip((name, rows, refused), kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, ["name", "rows", "refused"])
@@ -122,7 +122,7 @@ def read(spark: Any, files: list[str], schema: Any, options: Mapping[str, Any] |
     from pyspark.sql.types import BooleanType, StructField, StructType
 
     names = schema.names
-    # `mapInArrow` cannot take every name, and of a row without columns nothing would arrive.
+    # `mapInArrow` cannot take every name, and yields nothing for rows without columns.
     fields = [StructField(f"c{at}", field.dataType) for at, field in enumerate(schema.fields)]
     plain = StructType(fields or [StructField("c", BooleanType())])
     numbers = spark.range(0, len(files), 1, min(len(files), _MOST_PARTITIONS))

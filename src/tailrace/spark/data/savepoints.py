@@ -1,4 +1,4 @@
-"""Writes state with Spark: entries from DataFrames and from checkpoints, brought to the task that writes their key group."""
+"""Writes state with Spark: entries from DataFrames and from checkpoints go to the task that writes their key group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOLD = "slot int, name string, size long, entries long"
 def write_savepoint(
     writer: SavepointWriter, path: str, name: str | None, options: Mapping[str, Any] | None, spark: Any
 ) -> str:
-    """Writes what a `SavepointWriter` has gathered; gives the path of the folder."""
+    """Writes the state that a `SavepointWriter` has gathered. Returns the path of the folder."""
     for one in writer.new.values():
         _check_columns(one)
     base: StoredCheckpoint | None = writer.base
@@ -64,7 +64,7 @@ def write_savepoint(
 
 
 def _check_columns(one: NewState) -> None:
-    """Raises `ConfigError` for columns of which nobody can say what they are in Python."""
+    """Raises `ConfigError` for columns whose Python type is unknown."""
     if one.df is None:
         return
     who = f"put({one.uid!r}, ..., {one.info.name!r})"
@@ -81,7 +81,7 @@ def _check_columns(one: NewState) -> None:
 def _jobs(
     writer: SavepointWriter, folder: str, options: Mapping[str, Any] | None, job: str, slots: int
 ) -> list[OperatorJob]:
-    """What is written of each operator that is changed."""
+    """One job for each operator that is changed: the state that is written for it."""
     base: StoredCheckpoint | None = writer.base
     found: list[OperatorJob] = []
     slot = 0 if base is None else 1
@@ -101,7 +101,8 @@ def _jobs(
 
 
 def _written(spark: Any, job: OperatorJob, states: list[NewState], writer: SavepointWriter) -> list[StateFile]:
-    """One Spark job for each operator: entries go to the task of their part, in order, and that writes its files."""
+    """Runs one Spark job for an operator: entries go to the task of their part, in order, and the task writes its files.
+    Returns these files."""
     carried = carry()
 
     def run(parcel: Any) -> Any:
@@ -170,7 +171,7 @@ def _writing(job: OperatorJob, carried: bytes) -> Callable[[Any], Any]:
 
 
 def _ours(failure: Exception, uid: str) -> TailraceError | None:
-    """The error that our part of a Spark task has raised, found in the text of its failure."""
+    """The error that Tailrace's part of a Spark task has raised, found in the text of its failure."""
     said = re.findall(r"^tailrace(?:\.\w+)*\.(\w+): (.*)$", str(failure), flags=re.M)
     for name, message in said:
         kind = getattr(errors, name, None)

@@ -23,7 +23,7 @@ _DDL_TYPES = {
     "real": "float",
     "timestamp_ltz": "timestamp",
 }
-"""Spark's own names of the types that DDL calls so."""
+"""Spark's own name for each type name of DDL."""
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
@@ -40,14 +40,14 @@ def arrow_schema(schema: Any) -> pa.Schema:
             f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
         )
     check_types(schema, "schema", void=True)
-    # TIMESTAMP is a moment. PySpark wants to be told the zone it is shown in from 4.1 on, and does not ask before.
+    # TIMESTAMP is a moment. From 4.1 on PySpark takes the zone that it is shown in as an argument.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 
 
 def spark_schema(schema: pa.Schema) -> Any:
-    """A `pyarrow.Schema` as a `StructType`. A timestamp without a zone is TIMESTAMP_NTZ; PySpark 4.0 and 4.1 take it for
-    TIMESTAMP, a moment in the session's zone, where they are not told."""
+    """A `pyarrow.Schema` as a `StructType`. A timestamp without a zone is TIMESTAMP_NTZ: without an argument PySpark 4.0
+    and 4.1 take it for TIMESTAMP, a moment in the session's zone."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -72,7 +72,7 @@ def _from_ddl(text: str) -> Any:
 
 
 def _plain_ddl(text: str) -> list[dict[str, Any]] | None:
-    """The fields of DDL that is nothing but names and simple types, else None."""
+    """The fields of DDL that consists of names and simple types only; else None."""
     fields: list[dict[str, Any]] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*([A-Za-z_]\w*)(?:\s*:\s*|\s+)(\w+)\s*", part)
@@ -84,7 +84,7 @@ def _plain_ddl(text: str) -> list[dict[str, Any]] | None:
 
 
 def spark_columns(schema: pa.Schema, who: str) -> pa.Schema:
-    """The columns as Spark has them, for which these are to be cast: strings of 32-bit lengths without dictionaries, times
+    """The columns as Spark has them, to which a sink casts its own: strings of 32-bit lengths without dictionaries, times
     in microseconds, moments in UTC. Raises `GraphError` for a column that no type of Spark can take."""
     from pyspark.sql.types import DecimalType
 

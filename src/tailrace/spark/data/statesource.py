@@ -1,12 +1,13 @@
-"""What checkpoints hold, as a data source of Spark: `spark.read.format("tailrace-state")`.
+"""The contents of checkpoints, as a data source of Spark: `spark.read.format("tailrace-state")`.
 
-Spark makes the source anew in a process of its own to ask for the columns, in another one for the partitions, and reads each
-partition in a task. So each opens the checkpoint for itself, and all that travels are the options and ranges of key groups.
-Where the path is that of a folder in which a job takes checkpoints, each would find another one to be the newest: it is
-chosen where the partitions are made, and every task reads that. Where it is removed meanwhile, the query fails.
+Spark makes the source anew in one process to request the columns, in another one for the partitions, and reads each
+partition in a task. So each of them opens the checkpoint for itself, and only the options and ranges of key groups travel.
+Where the path names a folder in which a job takes checkpoints, each process would find another checkpoint to be the
+newest. So the process that makes the partitions chooses it, and every task reads that one. Where the checkpoint is removed
+meanwhile, the query fails.
 
-State holds objects by the names of their classes. Those of the program itself go along when the source is registered, and
-with them the places where the program finds its modules.
+State holds objects by the names of their classes. The classes of the program itself travel with the source when it is
+registered, with the places where the program finds its modules.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OPTIONS = ("path", "what", "uid", "state", "keys", "values", "partitions", "sto
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of a reading, checked. They travel to the tasks."""
+    """The options of a read, checked. They travel to the tasks."""
 
     path: str
     what: str
@@ -49,8 +50,8 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], folder: str) -> ReadOptions:
-        """From options; a relative path starts at `folder`. Raises `ConfigError` for an option that there is not, or a value
-        that is none."""
+        """The options, from a mapping. A relative path starts at `folder`. Raises `ConfigError` for an unknown option, or
+        an invalid value."""
         given = {name.lower(): value for name, value in options.items()}
         known = {name.lower(): name for name in _OPTIONS}
         for name in given:
@@ -73,7 +74,7 @@ class ReadOptions:
         )
 
     def view(self) -> View:
-        """What is to be read. Raises what `view_of` raises, and `CheckpointNotFound`."""
+        """The view that these options describe. Raises what `view_of` raises, and `CheckpointNotFound`."""
         stored = StoredCheckpoint.open(self.path, self.storage)
         return view_of(stored, self.what, self.uid, self.state, self.keys, self.values)
 
@@ -103,7 +104,7 @@ class StatePartition(InputPartition):
 
 
 class StateReader(DataSourceReader):
-    """Reads what is wanted in these columns, a `StructType`."""
+    """Reads the view that the options describe into these columns, a `StructType`."""
 
     def __init__(self, wanted: ReadOptions, schema: Any, carried: bytes) -> None:
         self.wanted = wanted
@@ -111,7 +112,8 @@ class StateReader(DataSourceReader):
         self.carried = carried
 
     def partitions(self) -> list[InputPartition]:
-        """About as many bytes each. One that is empty where there is nothing: Spark would else make one without bounds."""
+        """Partitions of about as many bytes each. Where there is nothing to read, one empty partition: without any, Spark
+        would make one without bounds."""
         view = self.wanted.view()
         return [StatePartition(view.stored.url, *part) for part in view.parts(self.wanted.partitions) or [(0, 0)]]
 
@@ -127,9 +129,9 @@ class StateSource(DataSource):
     """`spark.read.format("tailrace-state")`."""
 
     carried = b""
-    """The program that registers it: see `carry`."""
+    """Definitions of the program that registers the source: see `carry`."""
     folder = ""
-    """Where it does: Spark's processes have other working folders."""
+    """Working folder of that program: Spark's processes have other working folders."""
 
     @classmethod
     def name(cls) -> str:
@@ -148,8 +150,8 @@ class StateSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Makes `spark.read.format("tailrace-state")` known to a session. Done again, classes that the program has defined since
-    go along as well."""
+    """Registers `spark.read.format("tailrace-state")` in a session. Another call also sends classes that the program has
+    defined since."""
     application(spark).choose_interpreter()
     # A class of `__main__` travels by value, and so with what it carries; one of a module would travel as its name.
     carrying = {"carried": carry(), "folder": os.getcwd(), "__module__": program.MAIN}
@@ -157,12 +159,12 @@ def register(spark: Any) -> None:
 
 
 def carry() -> bytes:
-    """The classes of the program, and where it finds its modules. A class that cannot travel stays: state of it cannot be
-    read, which is told where somebody tries to."""
+    """The classes of the program, and the places where it finds its modules, pickled. A class that cannot travel is left
+    out: state with it cannot be read, and a query that tries to reports so."""
     classes = []
     for value in list(vars(sys.modules[program.MAIN]).values()):
         if isinstance(value, type) and value.__module__ == program.MAIN:
-            with contextlib.suppress(Exception):  # whatever a method refers to
+            with contextlib.suppress(Exception):  # a method may refer to anything
                 program.dump(value)
                 classes.append(value)
     places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
@@ -171,7 +173,8 @@ def carry() -> bytes:
 
 @contextlib.contextmanager
 def as_in_the_program(carried: bytes) -> Iterator[None]:
-    """Within, modules and classes are found as in the program. Spark uses the process for other tasks afterwards."""
+    """A context in which modules and classes are found as in the program. Spark uses the process for other tasks
+    afterwards."""
     places, body = pickle.loads(carried)
     main, path = sys.modules[program.MAIN], list(sys.path)
     sys.path += [place for place in places if place not in sys.path and os.path.exists(place)]

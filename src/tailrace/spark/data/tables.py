@@ -1,4 +1,4 @@
-"""Spark tables as sinks: finds or creates the table, and tells Spark when there are more rows in it."""
+"""Spark tables as sinks: finds or creates the table, and makes Spark refresh it when there are more rows in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.spark.data.types import check_types
 
 @dataclass(frozen=True)
 class Found:
-    """What Spark says of a table."""
+    """Description of a table, as Spark reports it."""
 
     provider: str
     kind: str
@@ -22,12 +22,12 @@ class Found:
     partitioned: bool
     bucketed: bool
     name: str
-    """With catalog and database, quoted."""
+    """Name with catalog and database, quoted."""
 
 
 def prepare_table(spark: Any, sink: Table) -> None:
-    """Tells the sink where its table is and which columns it has; creates the table where it is not there. Raises
-    `ConfigError`, with what to do instead, for a table that rows cannot be published into by files."""
+    """Gives the sink the folder and the columns of its table; creates the table where it does not exist. Raises
+    `ConfigError`, with what to do instead, for a table into which files cannot publish rows."""
     name = sink.name
     try:
         if not spark.catalog.tableExists(name):
@@ -47,12 +47,12 @@ def prepare_table(spark: Any, sink: Table) -> None:
         _check_columns(name, columns, spark_schema(sink.schema))
     # Columns are found by name, so the order that the user gave, in which records may be tuples, stays.
     schema = sink.schema if sink.schema is not None else arrow_schema(columns)
-    whole = found.name  # the user may use another database by the time
+    whole = found.name  # the user may have switched to another database by then
     sink.bind(found.location, schema, lambda: spark.catalog.refreshTable(whole), limits)
 
 
 def describe(spark: Any, name: str) -> Found:
-    """What `DESCRIBE TABLE EXTENDED` says."""
+    """The description of a table, by `DESCRIBE TABLE EXTENDED`."""
     rows = [(row.col_name.strip(), row.data_type) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
     names = [column for column, _ in rows]
     # Columns come first, and may have any name: facts about the table itself stand after this heading.

@@ -8,12 +8,12 @@ from tailrace.connectors.lengths import Limit
 from tailrace.errors import ConfigError
 
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-"""Where Spark notes the type of a column that it takes for a plain string."""
+"""Key under which Spark notes the declared type of a column that it takes for a plain string."""
 
 
 def limits_of(schema: Any, table: str) -> dict[str, Limit]:
-    """How long texts may be, by column; columns without a limit left out. Raises `ConfigError` for `char` inside of another
-    type."""
+    """Length limits of texts, by column; columns without a limit are left out. Raises `ConfigError` for `char` inside of
+    another type."""
     found: dict[str, Limit] = {}
     for field in schema.fields:
         declared = field.metadata.get(_DECLARED)

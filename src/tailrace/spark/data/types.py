@@ -1,5 +1,5 @@
-"""Which types of Spark are carried whole: their values come out as they went in, and so does the type. Others are refused
-by name, before anything runs."""
+"""The types of Spark that are carried whole: values and type come out as they went in. All others are refused by name,
+before anything runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CAST = {
 
 
 def check_types(schema: Any, who: str, *, void: bool = False) -> None:
-    """Raises `GraphError` where a column of a `StructType` is of a type that is not carried whole; with `void` a column may
+    """Raises `GraphError` where a column of a `StructType` has a type that is not carried whole. With `void` a column may
     have no type, as long as it need not be stored."""
     for field in schema.fields:
         for path, kind in leaves(field.dataType, field.name):
@@ -42,7 +42,7 @@ def check_types(schema: Any, who: str, *, void: bool = False) -> None:
 
 
 def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The types without parts in a type, and where they are."""
+    """The types without parts inside a type, each with its path."""
     name = type(kind).__name__
     if name == "StructType":
         for field in kind.fields:
@@ -57,7 +57,7 @@ def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _instead(kind: Any) -> str | None:
-    """What to take instead of a type; None where it is carried whole."""
+    """The type to cast to instead of a type; None where that type is carried whole."""
     name = type(kind).__name__
     if name in _WHOLE:
         return None
@@ -69,7 +69,7 @@ def _instead(kind: Any) -> str | None:
 
 
 def is_plain_string(kind: Any) -> bool:
-    """Whether strings of this type are compared byte by byte."""
+    """True where strings of this type are compared byte by byte."""
     return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
 
 
@@ -95,7 +95,7 @@ def check_names(schema: pa.Schema, who: str, *, case_sensitive: bool) -> None:
 
 
 def _names(schema: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    """The names that stand side by side, of the columns and of the fields in them."""
+    """The names that stand side by side: of the columns, and of the fields in each of them."""
     fields = list(schema)
     yield path, [field.name for field in fields]
     for field in fields:

@@ -1,4 +1,4 @@
-"""A coordinator's process on an executor, as its Spark task opens it (`outposts`)."""
+"""A coordinator's process on an executor, as its Spark task opens it (`remote`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.runtime.outpost.outpost import Outpost
 
 @dataclass(frozen=True)
 class OutpostSettings:
-    """What an outpost is started with."""
+    """The settings that an outpost starts with."""
 
     token: bytes = field(repr=False)
     ports: range
@@ -22,7 +22,8 @@ class OutpostSettings:
 
 
 def opened(settings: OutpostSettings, address: str) -> tuple[Outpost | None, str]:
-    """An outpost, and where it is or why it cannot be there. `address` is that of the executor, with Spark's port."""
+    """Opens an outpost. Returns it and, as JSON, its address; or None and the reason why it cannot listen. `address` is
+    the address of the executor, with Spark's port."""
     host = address.rpartition(":")[0].strip("[]") or address
     at = Binding(host, ports=settings.ports, tls=settings.tls)
     try:

@@ -1,10 +1,10 @@
-"""A coordinator on an executor, for a client of Spark Connect that executors cannot reach: how it is started, and how it is
-asked (docs/decisions/0022-a-coordinator-on-an-executor.md).
+"""A coordinator on an executor, for a client of Spark Connect that executors cannot reach: its start, and the requests to
+it (docs/decisions/0022-a-coordinator-on-an-executor.md).
 
-Its Spark job has two tasks in a barrier stage. One is the coordinator's process (`runtime.outpost.outpost`). The other one
-is told by Spark, within the stage, where that listens; it ends with this, and a server sends what the first of several
-tasks has given while the others run. Whatever is said to the coordinator afterwards is brought by Spark jobs of one short
-task.
+Its Spark job has two tasks in a barrier stage. One is the coordinator's process (`runtime.outpost.outpost`). The other
+task receives from Spark, within the stage, the address at which the coordinator listens. It returns this address and ends:
+a server sends the result of the first of several tasks while the others run. Later requests to the coordinator are carried
+by Spark jobs of one short task.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ from tailrace.spark.slots.provider import shortened_failure, was_cancelled
 from tailrace.spark.slots.threads import SlotThreads
 
 BESIDE = 2
-"""The slots that a job takes here beside those of its workers: for the coordinator, and for what brings letters."""
+"""The slots that a job takes here beside those of its workers: one for the coordinator, one for the tasks that carry
+requests."""
 WAIT_SECONDS = 1.0
-"""A letter waits so long with the coordinator for news to bring back."""
+"""Seconds that a task stays with a letter at the coordinator, for news to bring back."""
 TRIES, DIALS = 3, 2
 CLOSE_SECONDS = 3.0
 _PAUSE_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 _NEWS_SECONDS = 0.02
 _met: set[str] = set()
-"""The applications that have executors."""
+"""The applications that are known to have executors."""
 
 
 def outpost_task(settings: OutpostSettings, parcel: Parcel | None) -> Callable[[Any], Any]:
-    """The two Spark tasks of an outpost. They travel by value, as that of a worker does."""
+    """The two Spark tasks of an outpost. They travel by value, like a worker's task."""
     look, column, ours = looking(parcel), columns_of_one(), cloudpickle.dumps(settings)
 
     def work(batches: Any) -> Any:
@@ -94,9 +95,10 @@ def outpost_task(settings: OutpostSettings, parcel: Parcel | None) -> Callable[[
 
 
 class FarPost:
-    """An outpost, seen from the program. A `Post`, and a folder for rows on their way.
+    """An outpost, seen from the program: a `Post`, and a folder for rows on their way.
 
-    Raises `SlotsError` where Spark does not start it within `patience` seconds, and `ConfigError` where it cannot be.
+    Raises `SlotsError` where Spark does not start it within `patience` seconds, and `ConfigError` where no executor can
+    run it.
     """
 
     def __init__(
@@ -107,10 +109,10 @@ class FarPost:
         self._parcel = send(spark) if ship else brought(spark)
         self._settings = OutpostSettings(secrets.token_bytes(32), ports, tls, space())
         self._over: str | None = None
-        """Why the outpost's Spark job has ended, once it has."""
+        """Reason why the outpost's Spark job has ended, once it has."""
         self._ended = threading.Event()
         self._lost = True
-        """Whether nobody is there who would end by himself."""
+        """True where the outpost is not open or is known to be gone: `close` does not wait for it then."""
         self._threads = SlotThreads(f"{name}-coordinator", 2)
         try:
             told = self._open(patience)
@@ -130,11 +132,12 @@ class FarPost:
 
     @property
     def place(self) -> FilePlace:
-        """Its folder."""
+        """The folder of the outpost."""
         return FilePlace(self.host.url, host=self.host)
 
     def ask(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
-        """Something of its folder. Raises what it says; `OSError` where it cannot be asked."""
+        """Sends a request for a file of the outpost's folder. Raises the error in the answer; `OSError` where the outpost
+        cannot be reached."""
         if self._lost:
             raise OSError(f"the executor with {self.host.url} was lost")
         answer, found = self._carried(request, data, 0.0)
@@ -142,8 +145,8 @@ class FarPost:
         return answer, found
 
     def fetch(self, urls: list[str], path: str) -> None:
-        """Copies folders of it into one of this machine: from now on, requests for something of its folder go there.
-        Raises `OSError`."""
+        """Copies folders of the outpost into one of this machine. From then on, this machine answers requests for files of
+        the outpost's folder. Raises `OSError`."""
         root = f"{self.host.url}/"
         fetch(self.ask, [url.removeprefix(root) for url in urls], path)
         represent(self.host, Served(path, 0).answer)
@@ -166,7 +169,7 @@ class FarPost:
 
     def close(self) -> None:
         if not self._lost:
-            self._ended.wait(CLOSE_SECONDS)  # it has heard that it may end, and tidies up
+            self._ended.wait(CLOSE_SECONDS)  # the outpost has received that it may end, and tidies up
         if self._over is None:
             with contextlib.suppress(Exception):  # Spark is gone, and its jobs with it
                 self._app.cancel(self._own_tag)
@@ -192,15 +195,15 @@ class FarPost:
             raise ConfigError(f"job {self._name!r} cannot have its coordinator on an executor: {self._over}")
         answer: dict[str, Any] = json.loads(found)
         if "at" not in answer:
-            self._ended.wait(patience)  # what is said of its end is said of no other one
+            self._ended.wait(patience)  # the next job must not take the end of this one for its own
         return answer
 
     def _keep(self, told: queue.SimpleQueue[str | None]) -> Callable[[], object]:
-        """Runs the job to its end."""
+        """Runs the outpost's Spark job to its end."""
         over = "its Spark task has ended"
         try:
             with self._app.marked([self._tag, self._own_tag], f"tailrace {self._name}: coordinator"):
-                if self._app.id not in _met:  # for the slots of a barrier stage Spark looks each 15 s only
+                if self._app.id not in _met:  # Spark looks for the slots of a barrier stage only every 15 s
                     self._spark.range(0, 2, 1, 2).collect()
                     _met.add(self._app.id)
                 task, two = outpost_task(self._settings, self._parcel), self._spark.range(0, 2, 1, 2)
@@ -214,10 +217,10 @@ class FarPost:
         told.put(None)
         return lambda: None
 
-    # What is brought to it.
+    # Requests to the outpost.
 
     def _carried(self, request: FileRequest, data: bytes, seconds: float) -> tuple[FileResponse, bytes]:
-        """Asks by a Spark task. Raises `OSError`."""
+        """Sends a request by a Spark task. Raises `OSError`."""
         found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def carry() -> Callable[[], object]:
@@ -235,7 +238,7 @@ class FarPost:
                 row = found.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 gone = self._app.over() or self._over
-                if gone is not None:  # PySpark's client asks a server that is gone for minutes
+                if gone is not None:  # PySpark's client retries for minutes where the server is gone
                     raise OSError(gone) from None
         if isinstance(row, BaseException):
             raise OSError(f"no Spark task brings anything to it: {shortened_failure(row)}") from row
@@ -259,8 +262,8 @@ class FarPost:
 
 
 def carrier(host: Host, request: FileRequest, data: bytes, seconds: float) -> Callable[[Any], Any]:
-    """The Spark task that brings a request to an outpost, and the answer back. A letter that has no answer worth the way is
-    brought again for so many seconds."""
+    """The Spark task that brings a request to an outpost, and the answer back. Where a letter has no news in its answer,
+    the task sends it again, for up to `seconds`."""
     column = columns_of_one()
 
     def work(batches: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What runs first in a process of an executor: it takes what was shipped, and looks for what is missing."""
+"""The first step in a process of an executor: it takes what was shipped, and looks for what is missing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tailrace.spark.shipping.parcel import CARRIED, Parcel
 
 
 def looking(parcel: Parcel | None) -> Callable[[], str | None]:
-    """A function that travels by value. It tells as JSON what an executor lacks of tailrace and what that needs, if
-    anything, once what was shipped is there. A process may have run other jobs before, with other parcels.
+    """A function that travels by value. It unpacks the parcel and returns as JSON what the executor still lacks of
+    tailrace and its packages, or None. The process may have run other jobs before, with other parcels.
 
-    The user's modules and tailrace go before what the executor has. Of the packages that tailrace needs only those are
-    taken that the executor lacks: its own are the ones that its other software goes with.
+    The user's modules and tailrace come before the modules of the executor. Of the packages that tailrace needs, the
+    function takes only those that the executor lacks: the executor's other software relies on the executor's own packages.
 
-    Two versions of a package cannot be in one process, since who has imported the other one goes on with it. So tailrace
-    is not imported before its version is known; where somebody else has imported another one, the process is refused.
+    Two versions of a package cannot be in one process: code that has imported one of them goes on with it. So the function
+    imports tailrace only once its version is known. It refuses a process in which other code has imported another version.
     """
     wanted = __version__
     nothing = Parcel("", "", (), tuple((package, least, True) for package, least in CARRIED.items()))
@@ -27,7 +27,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
         return str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), ""))
 
     def forget(root: str, parcels: str) -> None:
-        """What earlier parcels brought, and what the executor has under the names of the user's modules."""
+        """Forgets what earlier parcels brought, and what the executor has under the names of the user's modules."""
         import importlib
         import sys
 
@@ -39,8 +39,8 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
         importlib.invalidate_caches()
 
     def has(package: str, least: str, root: str) -> bool:
-        """Whether this Python has a package by itself, and not one that is too old. Raises `ImportError` where one that is
-        too old is in use."""
+        """True where this Python has a package by itself that is not too old. Raises `ImportError` where one that is too
+        old is in use."""
         import importlib.metadata
         import importlib.util
         import re
@@ -53,7 +53,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            return True  # it does not say how old it is
+            return True  # its version is unknown
         there, needed = ([int(part) for part in re.findall(r"\d+", text)[:3]] for text in (version, least))
         if there < needed and (loaded is not None or not root):
             raise ImportError(f"{package} {version} is there, and tailrace needs {least}", name=package)
@@ -77,7 +77,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
         sys.path[:0] = taken
 
     def version_there() -> str | None:
-        """The version of tailrace that an import would find, or has found; None where that cannot be said."""
+        """The version of tailrace that an import would find, or has found; None where it is unknown."""
         import importlib.util
         import re
         import sys
@@ -108,7 +108,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
                 for package, least, _ in () if name else needs:
                     has(package, least, "")
                 found = importlib.import_module("tailrace").__version__
-                importlib.import_module("tailrace.runtime.worker.process")  # with all that it needs of others
+                importlib.import_module("tailrace.runtime.worker.process")  # with all packages that it needs
         except ImportError as error:
             missing = {"module": error.name, "said": str(error)}
         else:

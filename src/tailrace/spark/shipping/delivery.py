@@ -1,4 +1,4 @@
-"""Spark jobs of ours on executors that may lack tailrace: it is brought to them, and the job runs again."""
+"""Spark jobs of Tailrace on executors that may lack it: Spark brings tailrace to them, and the job runs again."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from tailrace.spark.shipping.executors import lacks_tailrace, unable
 from tailrace.spark.shipping.parcel import Parcel, send, was_sent
 
 T = TypeVar("T")
-_lock = threading.Lock()  # so that the first of several slots tells, and no other
+_lock = threading.Lock()  # so that only the first of several slots logs the warning
 
 
 def brought(spark: Any) -> Parcel | None:
-    """What the executors of this application are to take with a job, where they were brought anything. Later jobs bring
-    theirs, too: processes of executors are used again, and would go on with modules of the earlier one."""
+    """The parcel that executors of this application are to take with a job, where they have received one; else None. Later
+    jobs bring their own parcels, too: processes of executors are used again, and would go on with modules of the earlier
+    one."""
     return send(spark) if was_sent(spark) else None
 
 
 def bring(spark: Any) -> Parcel:
-    """An executor has no tailrace, or another version: from here on this application brings it along. Raises `ConfigError`
-    where it cannot."""
+    """Ships tailrace to the executors of this application from now on, because an executor has none or another version.
+    Raises `ConfigError` where it cannot be shipped."""
     with _lock:
         first, parcel = not was_sent(spark), send(spark)
         if first:
@@ -37,8 +38,9 @@ def bring(spark: Any) -> Parcel:
 
 
 def bringing(spark: Any, what: str, job: Callable[[Parcel | None], T]) -> T:
-    """The result of a Spark job whose tasks are made by `with_tailrace`, with what was brought. Raises `ConfigError` for
-    executors on which they cannot run."""
+    """The result of a Spark job whose tasks are made by `with_tailrace`, run with the parcel that executors have. Where
+    they lack tailrace, ships it and runs the job again. Raises `ConfigError` for executors on which the tasks cannot
+    run."""
     parcel = brought(spark)
     try:
         try:

@@ -1,8 +1,9 @@
-"""Executors that cannot run a task of ours: what they lack, whose it is, and the remedy, each in one sentence.
+"""Executors that cannot run a task of Tailrace: what they lack, which package it belongs to, and the remedy, each as one
+sentence.
 
-What is missing is seen in two places. Our Spark tasks look for tailrace themselves: that of a worker answers in words where
-it is not there, and others raise them. What PySpark needs before it runs any task of ours fails the Spark job, and is read
-from the text of that failure (`unable`).
+There are two places where something may be missing. Tasks of Tailrace look for tailrace themselves: a worker's task
+returns what is missing as its answer, other tasks raise it. Where PySpark itself lacks something before it runs a task,
+the Spark job fails, and `unable` reads the reason from the text of that failure.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from tailrace.spark.shipping.arrival import looking
 from tailrace.spark.shipping.parcel import Parcel
 
 ANSWER = "left string, lacking string"
-"""What the task of a worker answers: why the worker left, or what its executor lacks, as JSON."""
+"""Columns of the answer of a worker's task: why the worker left, or what its executor lacks, as JSON."""
 
 _OWN = re.compile(r"\b(pyarrow|pandas|numpy|pyspark|py4j)\b", re.IGNORECASE)
-"""What PySpark itself needs on executors."""
+"""Packages that PySpark itself needs on executors."""
 _MARK = "[TAILRACE_LACKING]"
 SOME = "an executor"
 
 
 def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel | None = None) -> Callable[[Any], Any]:
-    """The Spark task of a worker. It travels by value and refers to nothing of tailrace before it knows that it is there:
-    else Spark would try four times to unpickle it, and tell a traceback each time. `parcel` is what Spark has brought."""
+    """The Spark task of a worker. It travels by value and refers to nothing of tailrace before it knows that tailrace is
+    there: else Spark would try four times to unpickle it, and print a traceback each time. `parcel` is the archive that
+    Spark has brought."""
     look, column, ours = looking(parcel), columns_of_one(), cloudpickle.dumps((config, host))
 
     def work(batches: Any) -> Any:
@@ -63,7 +65,7 @@ def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel |
                 know(host)
             try:
                 left = run_worker(replace(config, executor=executor_here(os.environ)), load_job)
-            except Unreachable as error:  # another try of Spark's would find the same
+            except Unreachable as error:  # a retry by Spark would fail alike
                 lacking = json.dumps({"unreachable": str(error), "host": socket.gethostname()})
         yield pa.RecordBatch.from_arrays([column(left), column(lacking)], names=["left", "lacking"])
 
@@ -71,14 +73,14 @@ def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel |
 
 
 def columns_of_one() -> Callable[[str | bytes | None], Any]:
-    """A function that travels by value: a column of Arrow's with this text, these bytes, or no text."""
+    """A function that travels by value. It makes a column of Arrow with one value: a text, bytes, or null."""
 
     def column(value: str | bytes | None) -> Any:
         import struct
 
         import pyarrow as pa
 
-        # pa.array would import pandas, if it is there: a second or two in which the job has ended and does not say so.
+        # pa.array would import pandas, if it is there: a second or two in which the job has ended and does not report so.
         if value is None:
             return pa.nulls(1, pa.string())
         kind, data = (pa.string(), value.encode()) if isinstance(value, str) else (pa.binary(), value)
@@ -89,7 +91,8 @@ def columns_of_one() -> Callable[[str | bytes | None], Any]:
 
 
 def with_tailrace(work: Callable[[Any], Any], parcel: Parcel | None) -> Callable[[Any], Any]:
-    """The same for any function of batches that needs tailrace: where that is not there, it raises what is."""
+    """Wraps a function of batches that needs tailrace, as a Spark task that travels by value. Where the executor lacks
+    something, the task raises `ImportError` with what is missing."""
     look, ours, mark = looking(parcel), cloudpickle.dumps(work), _MARK
 
     def run(batches: Any) -> Any:
@@ -104,7 +107,7 @@ def with_tailrace(work: Callable[[Any], Any], parcel: Parcel | None) -> Callable
 
 
 def said(answer: str, parcel: Parcel | None = None, executor: str | None = None) -> str:
-    """What a task has answered that found no tailrace that it could run, in words. `executor` is the id of its executor."""
+    """The answer of a task that found no tailrace it could run, as a sentence. `executor` is the id of its executor."""
     found = json.loads(answer)
     where = f"{_named(executor)} on {found['host']}"
     python = f"Python {found['python']}, {found['program']}"
@@ -130,14 +133,14 @@ def said(answer: str, parcel: Parcel | None = None, executor: str | None = None)
 
 
 def check_reach(answer: str, executor: str | None = None) -> None:
-    """Raises `ConfigError` where a task has answered that it cannot dial the driver."""
+    """Raises `ConfigError` where the answer of a task is that it cannot dial the driver."""
     found = json.loads(answer)
     if "unreachable" in found:
         raise ConfigError(unreachable(found["host"], found["unreachable"], executor))
 
 
 def unreachable(host: str, why: str, executor: str | None = None) -> str:
-    """What to tell of an executor that cannot dial the driver."""
+    """Error for an executor that cannot dial the driver."""
     return f"{_named(executor)} on {host} cannot reach the driver at {why}; {REMEDY}"
 
 
@@ -146,18 +149,18 @@ def _named(executor: str | None) -> str:
 
 
 def lacks_tailrace(failure: BaseException) -> bool:
-    """Whether a task that is made by `with_tailrace` failed since there is none."""
+    """True where a task made by `with_tailrace` failed because the executor has no tailrace."""
     return _MARK in _story(failure)
 
 
 def unable(failure: BaseException, parcel: Parcel | None = None) -> str | None:
-    """What the executor lacked, in words, where a Spark job failed because our task could not run there at all; None for any
-    other failure. It begins with `SOME` where the failure does not tell which one it was."""
+    """A sentence on what the executor lacked, where a Spark job failed because a task of Tailrace could not run there at
+    all; None for any other failure. The sentence begins with `SOME` where the failure does not name the executor."""
     return lacking(_story(failure), parcel)
 
 
 def _story(failure: BaseException) -> str:
-    """All that Spark says of a failure."""
+    """The whole text that Spark has for a failure."""
     text = str(failure)
     origin = getattr(failure, "_origin", None)
     with contextlib.suppress(Exception):  # Spark is gone
@@ -166,7 +169,7 @@ def _story(failure: BaseException) -> str:
 
 
 def lacking(failure: str, parcel: Parcel | None = None) -> str | None:
-    """The same of the text of a failure."""
+    """Reads from the text of a failure what the executor lacked; see `unable`."""
     of_task = re.search(r"\(TID \d+\) \((\S+) executor (\w+)\)", failure)
     if found := re.search(re.escape(_MARK) + r" (\{.*\})", failure):
         return said(found[1], parcel, of_task and of_task[2])

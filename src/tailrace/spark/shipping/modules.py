@@ -1,8 +1,9 @@
-"""The user's own modules in workers that have run other jobs before: those that were changed since then are imported anew.
+"""The user's own modules in workers that have run other jobs before: modules that were changed since then are imported
+anew.
 
-Spark uses the Python processes of its executors again, and Python imports a module once. The driver says with each job
-what its modules are now; a worker that has older ones forgets the user's modules, all of them, since one may have taken a
-function of another by its name.
+Spark uses the Python processes of its executors again, and Python imports a module once. The driver sends with each job
+the versions of its modules. A worker that has older versions forgets all of the user's modules, since one module may have
+imported a function of another by its name.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ Versions = dict[str, str]
 """A digest of the file of each module, by its full name."""
 _log = logging.getLogger("tailrace")
 _in_driver: dict[str, tuple[Any, str]] = {}
-"""How each module was when a job was sent last: what it was imported by (another object once it was reloaded), and its
+"""State of each module when a job was sent last: its import spec (another object once the module was reloaded), and its
 digest."""
 _in_worker: Versions = {}
-"""What the modules were when this process was given a job last."""
+"""Versions of the modules that this process last received with a job."""
 _read: dict[str, tuple[tuple[int, ...], float, str]] = {}
-"""What was read of files: what their filesystem says of them, since when, and the digest, once that was so for a while."""
+"""Files that were read: their stamp in the filesystem, the time since which it was seen, and the digest; the digest is
+empty until the stamp has stayed for `_SETTLED` seconds."""
 _SETTLED = 2.0
-"""A file that was changed in the last so many seconds may change once more at the same time by its filesystem's clock."""
+"""Seconds during which a file may change once more and keep its stamp: the clock of a filesystem is coarse."""
 
 
 def versions_here() -> Versions:
-    """The versions of the user's modules that this process has imported. Logs a warning for those that were changed on disk
-    since the job before and not reloaded: the workers import what is there now."""
+    """The versions of the user's modules that this process has imported. Logs a warning for each module that was changed
+    on disk since the job before and not reloaded: the workers import the file as it is now."""
     found: Versions = {}
     for name, module in list(sys.modules.items()):
         file: Any = getattr(module, "__file__", None)
@@ -42,7 +44,7 @@ def versions_here() -> Versions:
         try:
             digest = _digest_of(file)
         except OSError:
-            continue  # it is gone: a worker that lacks it says so
+            continue  # the file is gone: a worker that lacks it reports so
         found[name] = digest
         spec, before = _in_driver.get(name, (None, digest))
         if digest != before and spec is getattr(module, "__spec__", None):
@@ -58,7 +60,7 @@ def versions_here() -> Versions:
 
 
 def _digest_of(file: str) -> str:
-    """The digest of a file. It is read once, as long as it does not change: tests start hundreds of jobs with hundreds of
+    """The digest of a file. A file that does not change is read once: tests start hundreds of jobs with hundreds of
     modules."""
     now, found = time.monotonic(), os.stat(file)
     stamp = found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
@@ -73,8 +75,9 @@ def _digest_of(file: str) -> str:
 
 
 def bring_up_to_date(told: Versions) -> None:
-    """In a worker, before a job is unpickled: `told` are the versions of the driver's modules. Where this process has known
-    another one it forgets all of them, and what belongs to them; they are imported again by those who need them."""
+    """Brings the modules of a worker up to date, before a job is unpickled. `told` are the versions of the driver's
+    modules. Where this process has known another version of one, it forgets all of them with their submodules. The job
+    imports again the modules that it needs."""
     if any(_in_worker.get(name, version) != version for name, version in told.items()):
         names = {name.partition(".")[0] for name in (*told, *_in_worker)}
         for name in [name for name in sys.modules if name.partition(".")[0] in names]:

@@ -1,9 +1,9 @@
-"""What executors may lack, in one archive that Spark brings them: tailrace, what its workers import of other packages, and
-the modules of the user's own that the program has imported.
+"""An archive of what executors may lack, which Spark brings them: tailrace, the packages that its workers import, and the
+user's own modules that the program has imported.
 
 The archive has three folders. `program` has the user's modules, `tailrace` has tailrace, and `needs` has a folder for each
-package that tailrace needs. Of these an executor takes what it lacks, and what is compiled only where its Python is of the
-same kind as the driver's (`spark.shipping.arrival`).
+package that tailrace needs. Of the packages, an executor takes those that it lacks. It takes a compiled one only where its
+Python is of the same kind as the driver's (`spark.shipping.arrival`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tailrace.log import log
 from tailrace.spark.cluster.application import application
 
 CARRIED = {"msgspec": "0.19", "xxhash": "3.5", "fsspec": "2025.7"}
-"""The packages that workers import, and their oldest versions that do. PySpark itself needs pyarrow, pandas and numpy on
-executors, so these are there; typer is for the command line."""
+"""The packages that workers import, and the oldest versions that will do. PySpark itself needs pyarrow, pandas and numpy
+on executors, so these are there; typer is for the command line."""
 LIMIT = 256 << 20
-"""Bytes of all files at most. Executors fetch and unpack them before they do anything."""
+"""Largest number of bytes of all files together. Executors fetch and unpack them before they do anything else."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _lock = threading.Lock()
 _left_out: set[str] = set()
-"""The modules of which a warning has told that they are not shipped."""
+"""The modules that are not shipped and of which a warning was logged."""
 _sent: dict[str, set[str]] = {}
-"""The archives that Spark has, by application. It brings them to executors that come later, too."""
+"""The archives that Spark has, by application. Spark also brings them to executors that come later."""
 
 
 class Parcel(NamedTuple):
@@ -50,21 +50,21 @@ class Parcel(NamedTuple):
     name: str
     """The folder into which Spark unpacks it."""
     kind: str
-    """The kind of Python for which its compiled parts are."""
+    """The kind of Python for which its compiled parts were built."""
     modules: tuple[str, ...]
     """The user's modules in it: packages and modules at the top level."""
     needs: tuple[tuple[str, str, bool], ...] = ()
-    """The packages in it that tailrace needs: the name, the oldest version that does, and whether it is compiled."""
+    """The packages in it that tailrace needs: the name, the oldest version that will do, and whether it is compiled."""
 
 
 def kind_of_python() -> str:
-    """What compiled modules must fit: the version of Python, the system and the machine."""
+    """The version of Python, the system and the machine: what compiled modules must fit."""
     return f"{sysconfig.get_config_var('SOABI')} {platform.machine()}"
 
 
 def send(spark: Any) -> Parcel:
-    """Gives Spark an archive with what this process has; once, as long as that stays the same. Raises `ConfigError` where
-    it is too large."""
+    """Gives Spark an archive of what this process has. Spark receives each archive once. Raises `ConfigError` where it is
+    too large."""
     modules, needs = local_modules(), {package: dict(_files_of(package)) for package in CARRIED}
     files = {f"tailrace/tailrace/{name}": path for name, path in _files_below(OWN_FOLDER)}
     files |= {f"program/{name}": path for top in modules.values() for name, path in top.items()}
@@ -93,15 +93,16 @@ def send(spark: Any) -> Parcel:
 
 
 def was_sent(spark: Any) -> bool:
-    """Whether executors of this application have an archive."""
+    """True where executors of this application have an archive."""
     with _lock:
         return bool(_sent.get(application(spark).id))
 
 
 def local_modules() -> dict[str, dict[str, str]]:
-    """The user's own modules that this process has imported, neither installed nor of Python itself: by the name at the top
-    level, their files by the name in the archive. There each has the name under which the program knows it: a plugin that
-    was loaded from a file of another name would be found as a module of that name, and hide the one that is meant."""
+    """The user's own modules that this process has imported: neither installed nor part of Python itself. The result has,
+    by the name at the top level, the files of each module by their name in the archive. In the archive a module has the
+    name under which the program knows it. Else a plugin that was loaded from a file of another name would be found as a
+    module of that name, and hide the right one."""
     found: dict[str, dict[str, str]] = {}
     for name in {name.partition(".")[0] for name in list(sys.modules)} - _NOT_LOCAL:
         module = sys.modules.get(name)
@@ -110,7 +111,7 @@ def local_modules() -> dict[str, dict[str, str]]:
         several = isinstance(paths, Iterable) and not isinstance(paths, str)
         folders = [folder for folder in paths if _is_local(folder)] if several else []
         if not name or os.path.basename(name) != name:
-            continue  # nothing that an import would find
+            continue  # no import would find it
         if folders:
             found[name] = {f"{name}/{below}": path for folder in folders for below, path in _files_below(folder)}
         elif _is_local(file) and os.path.isfile(file):
@@ -129,14 +130,14 @@ def local_modules() -> dict[str, dict[str, str]]:
 
 
 def is_of_the_user(name: str, file: Any) -> bool:
-    """Whether a module with this full name, from this file, is one of the user's own in source: what is compiled cannot be
-    imported twice."""
+    """True where a module with this full name, from this file, is one of the user's own in source. A compiled one does not
+    count: it cannot be imported twice."""
     return name.partition(".")[0] not in _NOT_LOCAL and str(file).endswith(".py") and _is_local(file)
 
 
 def _file_name(name: str, file: str, module: Any) -> str | None:
-    """What the file of a module must be called for an import to find it; None where that cannot be. What is compiled has its
-    name in it."""
+    """The file name under which an import finds a module; None where there is none. A compiled module has its name in its
+    file."""
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
     if file.endswith(".py") or isinstance(loader, importlib.machinery.SourceFileLoader):
         return f"{name}.py"
@@ -145,7 +146,8 @@ def _file_name(name: str, file: str, module: Any) -> str | None:
 
 
 def _is_local(path: Any) -> bool:
-    """Whether somebody has written this file or folder here, and did not install it. Modules may say anything here."""
+    """True where this file or folder was written here, not installed. The attributes of modules from which paths come may
+    hold any value."""
     if not isinstance(path, str) or not path:
         return False
     place = path if os.path.isabs(path) else os.path.abspath(path)
@@ -154,8 +156,8 @@ def _is_local(path: Any) -> bool:
 
 @functools.cache
 def _is_installed(path: str) -> bool:
-    """Whether this place is one of what was installed, or of Python itself. A process asks that of thousands, for each
-    job."""
+    """True where this path belongs to an installed package, or to Python itself. The result is cached: a process checks
+    thousands of paths for each job."""
     place = os.path.realpath(path)
     installed = {"site-packages", "dist-packages"} & set(place.split(os.sep))
     return bool(installed) or place.startswith(_OF_PYTHON)
@@ -163,7 +165,7 @@ def _is_installed(path: str) -> bool:
 
 _NOT_LOCAL = frozenset(
     {"__main__", "__mp_main__", "sitecustomize", "usercustomize", "tailrace", *CARRIED}
-    | {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}  # also where somebody works on them
+    | {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}  # also where the user works on them
 )
 _OF_PYTHON = tuple(
     os.path.realpath(path) + os.sep
@@ -172,7 +174,7 @@ _OF_PYTHON = tuple(
 
 
 def _files_of(package: str) -> Iterator[tuple[str, str]]:
-    """A package as it is installed here."""
+    """The files of a package as it is installed here: the name in the package, and the path."""
     for file in importlib.metadata.distribution(package).files or ():
         path = str(file.locate())
         if ".." not in file.parts and file.suffix != ".pyc" and os.path.isfile(path):
@@ -204,7 +206,7 @@ def _check_size(modules: dict[str, dict[str, str]], files: dict[str, str]) -> No
 
 
 def _written(name: str, contents: dict[str, bytes]) -> Path:
-    """The archive in a folder of its own, which Spark reads for as long as this process lives."""
+    """The path of the archive, written into a folder of its own. Spark reads it for as long as this process lives."""
     folder = tempfile.mkdtemp(prefix="tailrace-parcel-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder, f"{name}.zip")

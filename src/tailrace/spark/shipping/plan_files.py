@@ -1,4 +1,4 @@
-"""How a job's plan and the user's functions travel to the workers."""
+"""Serialization of a job's plan and the user's functions for the workers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def check_size(spec: JobSpec, blob: bytes) -> None:
 
 
 def load_job(data: bytes) -> JobSpec:
-    """Unpickles a job in a worker. Modules are also looked for where the driver found them, after the worker's own places;
-    those that were changed since an earlier job of this process are imported anew. Raises `ImportError` naming the module
-    that is missing, and where."""
+    """Unpickles a job in a worker. It looks for modules in the worker's own places first, then in the driver's. It imports
+    anew the modules that were changed since an earlier job of this process. Raises `ImportError`, naming the missing
+    module and this process."""
     places, body, versions, origin = pickle.loads(data)
     if origin != program.THIS_PROCESS:
         bring_up_to_date(versions)

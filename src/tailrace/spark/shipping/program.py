@@ -1,10 +1,10 @@
 """The program's own definitions on their way to the workers: classes and functions of `__main__`.
 
-A script, a notebook and a REPL all are the module `__main__`, and so is a worker process, where it is a module of Spark.
-cloudpickle sends what the job refers to in `__main__` by value. Records, keys and state are pickled by plain pickle, which
-writes a class as a name, `__main__.Hit`, and looks the name up. So the worker puts the definitions that came with the
-job into a module of that name: then both mean the same class. A checkpoint holds the name only, and so the next version
-of the same program reads its state with the classes of its own.
+A script, a notebook and a REPL are all the module `__main__`. A worker process has a `__main__` too, which is a module of
+Spark. cloudpickle sends by value what the job refers to in `__main__`. Plain pickle writes records, keys and state: it
+writes a class as a name, `__main__.Hit`, and looks the name up. So the worker puts the definitions that came with the job
+into a module of that name: then both mean the same class. A checkpoint holds the name only, so the next version of the
+program reads its state with its own classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pyspark import cloudpickle
 
 MAIN = "__main__"
 THIS_PROCESS = uuid.uuid4().hex
-"""Tells the driver's own process from a worker's: the simulator loads a job where it was made."""
+"""Id of this process, by which `load` knows a process that has pickled a job itself: the simulator loads a job where it
+was made."""
 
 
 def dump(value: Any) -> bytes:
@@ -30,7 +31,7 @@ def dump(value: Any) -> bytes:
     pickler.dump(THIS_PROCESS)
     pickler.dump(value)
     sent: set[str] = set()
-    while missing := sorted(pickler.roots - sent):  # what is pickled here may refer to others
+    while missing := sorted(pickler.roots - sent):  # a definition pickled here may refer to more of them
         sent.update(missing)
         pickler.dump({name: getattr(sys.modules[MAIN], name) for name in missing})
     pickler.dump(None)
@@ -38,8 +39,8 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """The value, unpickled. In another process than the one that pickled it, its definitions of `__main__` are that module
-    from now on."""
+    """Unpickles the value. In a process other than the one that pickled it, the definitions that came with it become the
+    module `__main__`."""
     unpickler = pickle.Unpickler(io.BytesIO(data))
     origin = unpickler.load()
     value = unpickler.load()
@@ -47,13 +48,13 @@ def load(data: bytes) -> Any:
     while (definitions := unpickler.load()) is not None:
         vars(program).update(definitions)
     if origin != THIS_PROCESS:
-        # Not into the module that is there: functions of Spark look their own names up in it.
+        # A new module, not the one that is there: functions of Spark look their own names up in that one.
         sys.modules[MAIN] = program
     return value
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Notes the names at the top level of `__main__` of all that is pickled by value."""
+    """A pickler that notes the names at the top level of `__main__` of all that it pickles by value."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
@@ -68,8 +69,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def root_of(obj: Any) -> str | None:
-    """The name at the top level of `__main__` under which plain pickle would find a class or function; None where it would
-    not: it was made inside a function, or the name means another one by now."""
+    """The name at the top level of `__main__` under which plain pickle finds a class or function. None where it does not
+    find it: it was made inside a function, or the name means another object by now."""
     found: Any = sys.modules[MAIN]
     for part in obj.__qualname__.split("."):
         found = getattr(found, part, None)

@@ -25,8 +25,8 @@ def check_share(cpus: float, version: str = pyspark.__version__) -> None:
 
 
 def profile_of(app: Application, cpus: float) -> Any:
-    """A resource profile for tasks that take this share of a core each, which Spark knows from now on. Raises `ConfigError`
-    where it has none."""
+    """A resource profile for tasks that take this share of a core each. It is added to the profiles that Spark knows.
+    Raises `ConfigError` where Spark has no resource profiles."""
     from pyspark.resource.profile import ResourceProfileBuilder
     from pyspark.resource.requests import TaskResourceRequests
 

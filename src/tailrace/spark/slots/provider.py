@@ -35,22 +35,22 @@ from tailrace.spark.slots.threads import SlotThreads
 from tailrace.task.contract.usercode import FUSED
 
 SETTLE_SECONDS = 15.0
-"""How long after the start of a session executors of a cluster may still be on their way."""
+"""Seconds after the start of a session in which executors of a cluster may still be on their way."""
 _taken: dict[str, tuple[int, Fraction]] = {}
-"""Slots held by running jobs of this process, by job tag, and which share of a core each takes."""
+"""Slots held by running jobs of this process, by job tag: the number of slots, and the share of a core that each takes."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The slots that a job wants, and of whom."""
+    """The slots that a job requests, and the application that is to give them."""
 
     app: Application
     slots: int
     cpus: float | None = None
-    """Which share of a core each takes; None: what Spark's settings say."""
+    """The share of a core that each slot takes; None for the share in Spark's settings."""
     profile: Any = None
-    """The same for Spark."""
+    """Spark's resource profile for `cpus`; None for the default profile."""
 
     @property
     def share(self) -> Fraction:
@@ -65,13 +65,13 @@ class _Wanted:
         return may_give(self.app.master, self.app.setting, self.share)
 
     def there(self) -> int | None:
-        """How many slots the executors have that are there; None where nobody says."""
+        """Number of slots on the executors that are there; None where Spark does not report it."""
         return self.app.total_slots(self.profile)
 
     def total(self, patience: float) -> int | None:
-        """How many the application may have; None where nobody can say. The executors of a cluster may still be on their
-        way: they get `patience` seconds to come, as many as are needed. Those that come once tasks wait for them are not
-        waited for."""
+        """Number of slots that the application may have; None where Spark does not report it. The executors of a cluster
+        may still be on their way: this waits up to `patience` seconds for as many as are needed. It does not wait for
+        executors that Spark starts only once tasks wait for them."""
         if is_fixed(self.app.master):
             return self.there()
         most = self.most
@@ -85,8 +85,8 @@ class _Wanted:
         return there if most is None or (there is not None and there < self.slots) else max(there or 0, most)
 
     def may_be_more(self) -> bool:
-        """Whether there may be more slots than executors have told: those of a cluster do not come all at once, and no
-        setting may say how many there will be."""
+        """True while there may be more slots than the executors report. The executors of a cluster come one after another,
+        and no setting may give their number."""
         if is_fixed(self.app.master) or self.most is not None:
             return False
         return time.time() < self.app.started + SETTLE_SECONDS
@@ -104,12 +104,13 @@ def take_slots(
     standbys: int = 0,
 ) -> str | None:
     """Takes slots for a job until `give_back`. Raises `SlotsError`, with the numbers, when there are too few. Returns a
-    warning when it takes the last free one, else None. What Spark has not given yet it may give when the workers are
-    started: the job waits for it then. `cpus` is the share of a core that each takes, by the resource profile
-    `profile`; `beside` of them are for others than workers. `standbys` more are taken as far as there are so many."""
+    warning when it takes the last free slot or finds too few for the standbys, else None. Slots that Spark has not given
+    yet count too: the job then waits for them when it starts its workers. `cpus` is the share of a core that each slot
+    takes, by the resource profile `profile`. `beside` of the slots are for tasks other than workers. Up to `standbys` more
+    slots are taken, as far as there are free ones."""
     wanted = _Wanted(app, needed, cpus, profile)
     total, share = wanted.total(patience), wanted.share
-    with _lock:  # to look and to take are one thing, for jobs that are started at once
+    with _lock:  # one lock to check and to take, for jobs that start at once
         taken = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
         enough = total is None or needed <= total - taken
         if enough:
@@ -140,8 +141,8 @@ def take_slots(
 
 
 def have_room(app: Application, tag: str, profile: Any = None) -> bool:
-    """Whether the executors that stay have slots for all jobs of this process, or Spark may give others. Asked for the job
-    that took its slots under this tag."""
+    """True where the executors that stay have slots for all jobs of this process, or Spark may start more executors. `tag`
+    is the tag under which the requesting job took its slots."""
     if is_dynamic(app.master, app.setting):
         return True
     with _lock:
@@ -152,7 +153,7 @@ def have_room(app: Application, tag: str, profile: Any = None) -> bool:
 
 
 def give_back(tag: str) -> None:
-    """The slots that were taken under this tag are free again."""
+    """Frees the slots that were taken under this tag."""
     with _lock:
         _taken.pop(tag, None)
 
@@ -169,20 +170,20 @@ def check_settings(app: Application) -> None:
 
 @dataclass(frozen=True)
 class _Over:
-    """How the Spark job of a slot ended."""
+    """The end of a slot's Spark job, with its cause."""
 
     error: str | None = None
     cancelled: bool = False
-    """Whether somebody cancelled it."""
+    """True where the Spark job was cancelled."""
     unfit: bool = False
-    """Whether its executor lacks what a worker needs."""
+    """True where its executor lacks what a worker needs."""
 
 
 class SparkSlots:
-    """The slots of one job, its own from here on until `close`. Raises `SlotsError` when there are too few. With `ship`
-    executors are brought what they may lack; without, once one of them says that it has no tailrace. `cpus` is the share of
-    a core that each slot takes. `beside` more slots are taken for others than workers, and `standbys` more as far as there
-    are so many."""
+    """The slots of one job, held until `close`. Raises `SlotsError` when there are too few. With `ship` executors receive
+    at once what they may lack; without it, once one of them reports that it has no tailrace. `cpus` is the share of a core
+    that each slot takes. `beside` more slots are taken for tasks other than workers, and up to `standbys` more for
+    standbys, as far as there are free ones."""
 
     def __init__(
         self,
@@ -201,18 +202,18 @@ class SparkSlots:
         self.app = application(spark)
         self.name = name
         self.tag = f"tailrace-{run_id}"
-        cpus = None if is_fixed(self.app.master) else cpus  # a slot there is a thread
+        cpus = None if is_fixed(self.app.master) else cpus  # in local modes a slot is a thread
         self._profile = None if cpus is None else profile_of(self.app, cpus)
         self._workers = slots
         profile, needed = self._profile, slots + beside
         self.warning = take_slots(self.app, needed, name, self.tag, patience, cpus, profile, beside, standbys)
-        """What to tell the user, or None."""
+        """A warning for the user about the slots, or None."""
         self.host: Host | None = None
-        """How workers reach the driver's folder, if the job uses it."""
+        """The host through which workers reach the driver's folder, if the job uses that folder."""
         self._parcel: Parcel | None = None
         self._watch: Watch | None = None
         self._starts: set[tuple[int, int]] = set()
-        """Of slots, those that run."""
+        """(slot, launch) of the starts of slots that run."""
         try:
             if not self.app.is_local:
                 self._parcel = send(spark) if ship else brought(spark)
@@ -222,11 +223,11 @@ class SparkSlots:
             raise
 
     def listen_at(self) -> Binding:
-        """Where workers reach this process."""
+        """The address at which workers reach this process."""
         return listen_at(self.app)
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
-        """Submits the Spark job of a slot from a thread of its own."""
+        """Submits the Spark job of a slot from a thread of its own. Calls `ended` once that job has ended."""
 
         start = (config.slot, config.launch)
         self._starts.add(start)
@@ -239,7 +240,8 @@ class SparkSlots:
         self._threads.run(keep)
 
     def watch(self, leaving: Leaving) -> None:
-        """Tells of workers on executors that are decommissioned, where that may happen and can be seen."""
+        """Reports workers on executors that are decommissioned to `leaving`, where executors may be decommissioned and
+        Spark shows it."""
         context = None if is_fixed(self.app.master) else self.app.context
         if context is not None and may_happen(self.app.setting):
             starts = lambda: [(*one, self._tag_of(*one)) for one in list(self._starts)]  # noqa: E731
@@ -250,8 +252,8 @@ class SparkSlots:
         return f"{self.tag}-{slot}-{launch}"
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
-        """Cancels a Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
-        still says is fenced; on this machine it need not."""
+        """Cancels the Spark job of a slot. Its Python process may live on for up to four seconds, and the coordinator
+        ignores all that it still sends. On this machine this method kills the process at once."""
         with contextlib.suppress(Exception):  # Spark was stopped, or its JVM is gone: then so are its jobs
             self.app.cancel(self._tag_of(slot, launch))
         if pid is not None and self.app.is_local:
@@ -259,7 +261,8 @@ class SparkSlots:
                 os.kill(pid, signal.SIGKILL)
 
     def executor(self, slot: int, launch: int) -> str | None:
-        """Where a start of a slot runs, or ran; None where there are no executors, and where nobody says."""
+        """Id of the executor on which a start of a slot runs or ran; None where there are no executors, and where Spark
+        does not report it."""
         found = self._executor(slot, launch)
         return None if found is None else found[0]
 
@@ -267,7 +270,7 @@ class SparkSlots:
         return None if is_fixed(self.app.master) else self.app.executor(self._tag_of(slot, launch))
 
     def lives(self) -> bool:
-        """Whether the Spark session and its JVM are there."""
+        """True while the Spark session and its JVM are there."""
         return self.app.over() is None
 
     def close(self, timeout: float) -> None:
@@ -290,15 +293,15 @@ class SparkSlots:
                 if lacking is not None and parcel is None and not self.app.is_local:
                     self._parcel = bring(self.spark)
                     lacking = self._run(config, self._parcel)
-        except ConfigError as error:  # what is to be shipped cannot be, or the executor does not reach this process
+        except ConfigError as error:  # the parcel is too large, or the executor does not reach this process
             return _Over(str(error), unfit=True)
         except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
             return self._failed(failure, config)
         return _Over() if lacking is None else _Over(self._with_limit(lacking), unfit=True)
 
     def _run(self, config: WorkerConfig, parcel: Parcel | None) -> str | None:
-        """Runs the Spark job of a slot. What the executor lacked, in words, if anything. Raises `ConfigError` where it does
-        not reach this process."""
+        """Runs the Spark job of a slot. Returns what the executor lacked, as a sentence, or None. Raises `ConfigError`
+        where the executor does not reach this process."""
         [(_, lacking)] = self.app.run(worker_task(config, self.host, parcel), ANSWER, self._profile)
         if lacking is None:
             return None
@@ -322,20 +325,21 @@ class SparkSlots:
         return error + (too_little_memory(error, limit) if limit else "")
 
     def _memory_limit(self) -> str | None:
-        """What the session allows the Python processes of an executor, if it says so."""
+        """The limit of the session for the memory of an executor's Python processes, if one is set."""
         with contextlib.suppress(Exception):  # Spark is gone
             return self.app.setting(_MEMORY)
         return None
 
 
 def listen_at(app: Application) -> Binding:
-    """Where workers reach this process: at the loopback address in local modes, else at the address of Spark's driver.
-    What is bound is another one where Spark's driver binds another one. `TAILRACE_TLS` says what both ends show."""
+    """The address at which workers reach this process: the loopback address in local modes, else the address of Spark's
+    driver. The address that is bound differs from it where Spark's driver binds another one. `TAILRACE_TLS` names the
+    certificates that both ends show."""
     return replace(_address(app), tls=chosen(os.environ.get(SETTING)))
 
 
 def allowed_ports() -> range:
-    """Those of `TAILRACE_PORTS`. Raises `ConfigError`."""
+    """The ports of `TAILRACE_PORTS`. Raises `ConfigError` where they cannot be read."""
     try:
         return ports_of(os.environ.get("TAILRACE_PORTS"))
     except ValueError as error:
@@ -355,17 +359,17 @@ def _address(app: Application) -> Binding:
 
 _MEMORY = "spark.executor.pyspark.memory"
 _CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
-"""What a cancelled Spark job says, and what Spark Connect says of it."""
+"""Marks in the error of a cancelled Spark job: of a classic session, and of Spark Connect."""
 
 
 def was_cancelled(error: str) -> bool:
-    """Whether a Spark job that failed with this was cancelled by somebody."""
+    """True where the error of a Spark job shows that it was cancelled."""
     return any(mark in error for mark in _CANCELLED)
 
 
 def too_little_memory(error: str, limit: str) -> str:
-    """What to add to the error of a worker that had no room under this limit of its address space; nothing to others. A
-    library that cannot be loaded says nothing of memory."""
+    """Addition to the error of a worker that had no room under this limit of its address space; empty for other errors.
+    The error of a library that cannot be loaded does not mention memory."""
     if not re.search(r"MemoryError|failed to map segment|[Cc]annot allocate memory", error):
         return ""
     return (
@@ -375,8 +379,8 @@ def too_little_memory(error: str, limit: str) -> str:
 
 
 def shortened_failure(failure: BaseException) -> str:
-    """The useful part of a Spark failure: the crash with the user's own frames, else the Python exception, else the
-    first line that says something."""
+    """The useful part of a Spark failure: the crash with the user's own frames, else the Python exception, else the first
+    line with a message."""
     text = str(failure)
     crash = re.search(r"Python worker exited unexpectedly \(crashed\):(.*?)(?=\n\s+at |\Z)", text, re.DOTALL)
     if crash is not None:
@@ -390,10 +394,11 @@ def shortened_failure(failure: BaseException) -> str:
 
 
 def _user_frames(story: str) -> str:
-    """Python's story of a crash (spark.python.worker.faulthandler.enabled), up to where we called the user's code."""
+    """Python's report of a crash (spark.python.worker.faulthandler.enabled), up to the frame in which Tailrace called the
+    user's code."""
     kept = []
     what, _, stack = story.strip().partition("\n")
-    for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not those of our own thread
+    for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not the frames of our own thread
         if f'"{OWN_FOLDER}' in line or FUSED in line or "Extension modules:" in line:
             break
         kept.append(line)

@@ -1,4 +1,5 @@
-"""Whether executors can reach this process, for sessions of Spark Connect: their client may be anywhere."""
+"""Test of the connection from executors to this process, for sessions of Spark Connect: their client may be on any
+machine."""
 
 from __future__ import annotations
 
@@ -18,20 +19,21 @@ from tailrace.spark.shipping.executors import columns_of_one
 from tailrace.spark.slots.provider import listen_at
 
 SETTING = "TAILRACE_COORDINATOR"
-"""Where the coordinators of jobs run: `driver`, `executor`, or, where it is not set, where executors reach them."""
+"""Place of the coordinators of jobs: `driver` or `executor`. Where it is not set: the driver, where executors reach it,
+else an executor."""
 DIAL_SECONDS = 5.0
 WORD_SECONDS = 15.0
-"""For this process to say its word to who has dialed it: it may be busy."""
+"""Seconds that a task waits for the word of this process after it has dialed it: this process may be busy."""
 MOST_SECONDS = 30.0
-"""For Spark to run the task at all."""
+"""Seconds that Spark has to run the task."""
 _found: dict[tuple[str, str], bool] = {}
-"""What was found, by session and address."""
+"""Results of earlier tests, by session and address."""
 
 
 def is_out_of_reach(spark: Any, patience: float) -> bool:
-    """Whether a job of this session needs its coordinator on an executor. Raises `ConfigError` for a setting that is none,
-    and where it says what cannot be. Where no executor answers within `patience` seconds, nobody knows: the job says then
-    what is wrong."""
+    """True where a job of this session needs its coordinator on an executor. Raises `ConfigError` for an unknown value of
+    the setting, and for one that this session cannot follow. Where no executor answers within `patience` seconds, the
+    result is unknown and counts as False: the job itself then reports what is wrong."""
     wanted = os.environ.get(SETTING) or ""
     if wanted not in ("", "driver", "executor"):
         raise ConfigError(f"{SETTING}={wanted}: expected driver or executor, or leave it out")
@@ -62,7 +64,7 @@ def is_out_of_reach(spark: Any, patience: float) -> bool:
 
 
 def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
-    """Whether a Spark task reaches this process; None where none was run in time."""
+    """True where a Spark task reaches this process; None where Spark ran none in time."""
     app = application(spark)
     try:
         sock = at.listen()
@@ -85,7 +87,7 @@ def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
             with app.marked([tag], "tailrace: can executors reach this program?"):
                 [row] = spark.range(0, 1, 1, 1).mapInArrow(task, "heard binary").collect()
             answers.put(bytes(row.heard) == word)
-        except BaseException:  # what is wrong there, the job says in its own words
+        except BaseException:  # the job itself reports what is wrong there
             answers.put(None)
 
     for work in (greet, run):
@@ -98,12 +100,12 @@ def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
         return None
     finally:
         with contextlib.suppress(OSError):
-            sock.shutdown(2)  # wakes who accepts
+            sock.shutdown(2)  # wakes the thread that accepts
         sock.close()
 
 
 def _dialing(address: tuple[str, int], length: int) -> Callable[[Any], Any]:
-    """The Spark task. It travels by value: tailrace may not be there."""
+    """The Spark task that dials this process. It travels by value: tailrace may not be installed on the executor."""
     column, dial, word = columns_of_one(), DIAL_SECONDS, WORD_SECONDS
 
     def work(batches: Any) -> Any:

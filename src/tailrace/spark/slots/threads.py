@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 Work = Callable[[], Callable[[], object]]
-"""The work of a thread. It returns a call for when the thread counts as free again."""
+"""The work of a thread. It returns a call to make once the thread counts as free again."""
 
 
 class SlotThreads:
-    """Runs each piece of work in a thread that does nothing else meanwhile: a free one, else a new one. Where none can be
-    started any more, work waits for the next thread that becomes free. That is soon: what occupies it is a Spark job that
-    has been cancelled, or whose end the work follows."""
+    """Runs each piece of work in a thread that does nothing else meanwhile: a free thread, else a new one. Where the
+    process can start no more threads, work waits for the next thread that becomes free. That is soon: a thread is busy
+    with a Spark job that has been cancelled, or whose end the work follows."""
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
@@ -33,7 +33,7 @@ class SlotThreads:
             raise
 
     def run(self, work: Work) -> None:
-        """Returns at once. Any thread."""
+        """Queues `work` and returns at once. Any thread may call this."""
         with self._lock:
             self._free -= 1
             wanting = self._free < 0
@@ -43,7 +43,7 @@ class SlotThreads:
         self._todo.put(work)
 
     def close(self, timeout: float) -> None:
-        """Ends the threads when they have nothing to do, waiting at most `timeout` seconds for them."""
+        """Ends the threads once they are idle. Waits at most `timeout` seconds for them."""
         deadline = time.monotonic() + timeout
         with self._lock:
             threads = list(self._threads)

@@ -99,22 +99,22 @@ dataframe_sink = DataFrame
 
 
 def default_parallelism() -> int:
-    """The parallelism of an environment that was given none."""
+    """The parallelism of an environment that sets none."""
     return DEFAULTS.default_parallelism()
 
 
 def work_dir(given: Any) -> str | None:
-    """The `work_dir` of an environment that was given this one, maybe None."""
+    """The `work_dir` of an environment that was given `given`, maybe None."""
     return checked_work_dir(DEFAULTS.work_folder() if given is None else given)
 
 
 def default_standby() -> StandbyConfig | None:
-    """What stands by for an environment that says nothing of it."""
+    """The standbys of an environment that sets none."""
     return None if DEFAULTS.standby is None else StandbyConfig(replicas=DEFAULTS.standby)
 
 
 def default_checkpoint() -> CheckpointConfig | None:
-    """The checkpoint settings of an environment that was given none."""
+    """The checkpoint settings of an environment that sets none."""
     return DEFAULTS.checkpoint_config()
 
 
@@ -137,7 +137,7 @@ def submit(
     if DEFAULTS.dry_run:
         told = check_restore(env, plan, name, from_checkpoint, allow_dropped_state)
         print(told)
-        raise SystemExit(0 if told.fits else 1)  # no `except Exception` of the program goes on behind it
+        raise SystemExit(0 if told.fits else 1)  # an `except Exception` of the program does not catch this
     spec = JobSpec(
         name,
         1,
@@ -164,18 +164,18 @@ def submit(
     )
     for without_effect in DEFAULTS.overruled(env):
         print(f"tailrace run: job {name!r}: {without_effect}", file=sys.stderr)
-    check_size(spec, dump_job(spec))  # what cannot travel is told before Spark starts
+    check_size(spec, dump_job(spec))  # a job that cannot travel is refused before Spark starts
     try:
         origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state, start_again)
     except JobAlreadyFinished as over:
         if not by_program:
             _check_first_of_its_name(name)
-        if by_program or _results(plan):  # the result of the run that has ended is gone
+        if by_program or _results(plan):  # the results of the run that has ended are gone
             raise
         return _finished(over, run_id, name, plan)
     store = None if config is None else Store(absolute(config.dir), name, config.storage_options)
     if store is not None:
-        store.make()  # a folder that cannot be made is told before anything is taken
+        store.make()  # raises for a folder that cannot be made, before any slot is taken
     spark = session_of(env, plan.slots)
     app = application(spark)
     app.choose_interpreter()
@@ -258,8 +258,8 @@ def submit(
 
 
 def _check_first_of_its_name(name: str) -> None:
-    """Raises `ConfigError` where this program has had a job of this name. That one is what has finished, and the dataflow at
-    hand would never run."""
+    """Raises `ConfigError` where this program has had a job of this name. That job is the one that has finished, and the
+    dataflow at hand would never run."""
     if any(job.name == name for job in JOBS):
         raise ConfigError(
             f"this program has started two jobs called {name!r}: the first one has finished, and with --from the second one "
@@ -269,8 +269,9 @@ def _check_first_of_its_name(name: str) -> None:
 
 
 def _finished(over: JobAlreadyFinished, run_id: str, name: str, plan: Plan) -> Job:
-    """The handle of a job that has come to its end in an earlier run, for a program that does not know of starts from
-    checkpoints: the command that runs it says so, and the program goes on as behind the first run."""
+    """The handle of a job that came to its end in an earlier run, for a program that does not itself start from a
+    checkpoint. The command that runs the program prints the reason, and the program goes on as it did after the first
+    run."""
     print(over, file=sys.stderr)
     job = Job(FinishedRun(name), run_id, run_id, name, plan)
     JOBS.append(job)
@@ -286,8 +287,8 @@ def _outpost(slots: SparkSlots, patience: float, ship: bool) -> FarPost:
 def _begin(
     follower: Follower, machine: Coordinator, slots: SparkSlots, env: Settings, origin: Origin | None, ship: bool
 ) -> None:
-    """A job begins whose coordinator is on an executor. One with checkpoints goes on with another coordinator when that was
-    lost."""
+    """Begins a job whose coordinator is on an executor. A job with checkpoints goes on with another coordinator when the
+    first one is lost."""
     config = env.checkpoint
     if config is None:
         follower.begin(Begin(machine, None))
@@ -308,7 +309,7 @@ def _begin(
 
 
 def _bring(app: Application, plan: Plan, post: FarPost) -> None:
-    """Results that a coordinator's process has come to this machine, before it ends."""
+    """Copies results from the machine of a coordinator's process to this machine, before that process ends."""
     there = {sink.directory: sink for sink in _results(plan) if sink.directory and host_of(sink.directory) == post.host}
     if there:
         copy = os.path.join(app.folder(), f"fetched-{uuid.uuid4().hex}")
@@ -329,7 +330,7 @@ def _results(plan: Plan) -> list[Result]:
 def check_restore(
     env: Settings, plan: Plan, name: str, from_checkpoint: str | None, allow_dropped_state: bool | tuple[str, ...]
 ) -> RestoreCheck:
-    """What of a checkpoint would fit this plan. Starts nothing."""
+    """Comparison of a checkpoint with this plan: what would be restored, and what would not. Starts nothing."""
     found = wanted_checkpoint(env, plan, name, from_checkpoint)
     if found is None:
         there = f"there is none of job {name!r}" if from_checkpoint == OR_NEW else "its path, or 'latest'"
@@ -338,15 +339,15 @@ def check_restore(
 
 
 def open_checkpoint(path: str, storage_options: Mapping[str, Any] | None = None) -> StoredCheckpoint:
-    """A checkpoint to be looked into."""
+    """A checkpoint, opened so that its contents can be read."""
     return StoredCheckpoint.open(absolute(path), storage_options)
 
 
 def write_savepoint(
     writer: SavepointWriter, path: str, name: str | None, storage_options: Mapping[str, Any] | None = None
 ) -> str:
-    """Writes what a `SavepointWriter` has gathered, with the session of its DataFrames, else the active one, else a local
-    one."""
+    """Writes the state that a `SavepointWriter` has gathered, and returns the path. It uses the session of the writer's
+    DataFrames, else the active session, else a local one."""
     sessions = [one.df.sparkSession for one in writer.new.values() if one.df is not None]
     spark = sessions[0] if sessions else session(default_parallelism())
     return savepoints.write_savepoint(writer, path, name, storage_options, spark)
@@ -358,7 +359,7 @@ def _restored(origin: Origin | None) -> abc.Collection[str]:
 
 
 def _host(plan: Plan) -> Host | None:
-    """How workers reach the driver's folder, if the job uses it."""
+    """The host through which workers reach the driver's folder, if the job uses that folder."""
     places: list[str] = []
     for node in plan.graph.nodes:
         operator = node.operator
@@ -370,7 +371,8 @@ def _host(plan: Plan) -> Host | None:
 
 
 def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
-    """The calls in the driver after a publication, with the operator's name: one for each sink that wants to know."""
+    """The calls in the driver after a publication, with the operator's name: one for each sink that implements
+    `published`."""
     sinks: dict[int, tuple[str, Callable[[], object]]] = {}
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink):
@@ -381,8 +383,8 @@ def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
 
 
 def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
-    """Cleans up at the end of a job: removes all hidden output, except what a checkpoint that stays has prepared
-    (`kept`, by the uid of the sink): a start from that publishes it."""
+    """A function that cleans up at the end of a job. It removes all hidden output, except what a checkpoint that stays has
+    prepared (`kept`, by the uid of the sink): a start from that checkpoint publishes it."""
     sinks = [(node.uid, node.operator.sink) for node in plan.graph.nodes if isinstance(node.operator, Sink)]
 
     def tidy(status: JobStatus, kept: Mapping[str, Sequence[bytes]] | None = None) -> None:
@@ -396,7 +398,8 @@ def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
 
 
 def session(slots: int) -> Any:
-    """The active session, or a new local one with these slots, as many again for a second job, and one to spare."""
+    """The active session, or a new local one. The new one has these slots, as many again for a second job, and one to
+    spare."""
     return active_or_local(2 * slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
 
 
@@ -412,10 +415,10 @@ def session_of(env: Settings, slots: int) -> Any:
 
 
 def _prepare_files(spark: Any, plan: Plan, places: Places, *, restored: abc.Collection[str] = ()) -> None:
-    """Materialises DataFrames on their way in, gives result sinks their folders, and finds tables.
+    """Materialises DataFrames that are read, gives result sinks their folders, and finds tables.
 
-    `restored` are the uids of operators that go on from a checkpoint: it knows the files of sources, and nothing is
-    materialised for these.
+    `restored` are the uids of operators that go on from a checkpoint. The checkpoint knows the files of their sources, so
+    nothing is materialised for these.
     """
     for node in plan.graph.nodes:
         operator = node.operator

@@ -1,4 +1,4 @@
-"""The checkpoint that a job starts from: found, held against the dataflow, and told."""
+"""The checkpoint that a job starts from: found, compared with the dataflow, and reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def find_origin(
     allow: bool | tuple[str, ...],
     start_again: bool = False,
 ) -> Origin | None:
-    """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`, `JobAlreadyFinished`."""
+    """The checkpoint to start from, read and compared with the dataflow. Raises `CheckpointError`,
+    `JobAlreadyFinished`."""
     found = wanted_checkpoint(env, plan, name, wanted, start_again)
     if found is None:
         return None
@@ -45,8 +46,8 @@ def find_origin(
 def wanted_checkpoint(
     env: Settings, plan: Plan, name: str, wanted: str | None, start_again: bool = False
 ) -> tuple[Store, str] | None:
-    """The checkpoint that a user names; None where none is named, and for the beginning: see `newest_start`. Raises
-    `CheckpointError`, `JobAlreadyFinished` and `ConfigError`."""
+    """The checkpoint that a user names; None where the user names none, and where the job starts without one (see
+    `newest_start`). Raises `CheckpointError`, `JobAlreadyFinished` and `ConfigError`."""
     if wanted is None:
         return None
     config = env.checkpoint
@@ -67,7 +68,7 @@ def wanted_checkpoint(
 
 
 def warn_of_later(origin: Origin | None, store: Store | None) -> None:
-    """Going back is the user's choice; a warning tells its price."""
+    """Warns that output will be written twice, where a job starts from a checkpoint that is not its newest."""
     if origin is None or not origin.later or not origin.own_path(store):
         return
     warnings.warn(
@@ -79,7 +80,7 @@ def warn_of_later(origin: Origin | None, store: Store | None) -> None:
 
 
 def tell_of_start(name: str, origin: Origin | None) -> None:
-    """A start with a checkpoint says which one it is: in the log, and for a command on standard error."""
+    """Reports which checkpoint a job starts from: in the log, and for a command on standard error."""
     if origin is None:
         told = f"job {name!r} begins anew, with no checkpoint"
     else:
@@ -92,7 +93,7 @@ def tell_of_start(name: str, origin: Origin | None) -> None:
 
 
 def warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
-    """`allow_dropped_state` was given for it; a warning tells its price all the same."""
+    """Warns of prepared output that is given up because the user passed `allow_dropped_state`."""
     lost = {} if origin is None else unpublishable(origin.manifest.prepared, plan.graph.nodes)
     for uid, count in lost.items():
         warnings.warn(
