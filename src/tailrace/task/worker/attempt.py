@@ -119,7 +119,7 @@ class Attempt:
 
     @property
     def opened(self) -> bool:
-        """Whether all of it is restored, and the user's functions are open."""
+        """True once the state is restored, and the user's functions are open."""
         return self._restorer is None
 
     # The beginning.
@@ -386,7 +386,7 @@ class Attempt:
 
     @property
     def encoding(self) -> bool:
-        """Whether there is a snapshot to be encoded, or a log."""
+        """True while a snapshot or a log is to be encoded."""
         checkpoints = self.checkpoints
         if checkpoints is not None and (checkpoints.logs_to_encode or checkpoints.ahead_to_encode):
             return True
@@ -394,7 +394,7 @@ class Attempt:
 
     @property
     def urgency(self) -> Urgency:
-        """How much of a busy worker's time the portion that is encoded next may take."""
+        """The share of a busy worker's time that the next portion of encoding may take."""
         checkpoints, task = self.checkpoints, self.to_encode()
         if task is not None and task.snapshot is not None:
             return Urgency.LAST if task.snapshot.ends_job else Urgency.USUAL

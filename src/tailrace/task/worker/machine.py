@@ -80,7 +80,8 @@ class Worker:
 
     Invariant K1: after `LEFT` no task is stepped and nothing is sent.
     Invariant K2: `Failed` is sent at most once in an attempt, and no task is stepped after it.
-    Invariant K3: what the worker does is a function of its events and of the answers of the world outside to user code during each.
+    Invariant K3: what a worker does is a function of its events and of what the world outside answered to user code
+    during each.
     """
 
     def __init__(
