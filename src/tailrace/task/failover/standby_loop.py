@@ -110,7 +110,7 @@ class Standing:
         self._reading = None
         if isinstance(
             event, StateUnreadable
-        ):  # it may be gone by now, since a newer one is complete: that will be told
+        ):  # the file may be gone, since a newer checkpoint is complete: its `Hold` will come
             mirror.given_up()
             self._wanted = self._wanted if self._wanted and self._wanted.checkpoint != checkpoint else None
         else:

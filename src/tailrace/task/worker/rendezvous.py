@@ -26,8 +26,8 @@ class Meeting:
     """One worker's half of the meeting.
 
     Invariant K4: in an attempt a worker has at most one link to each peer, and only to the workers that `Deploy` named,
-    of their epochs and in its incarnation. A caller of an older incarnation is refused, and so is a peer that was to be
-    called.
+    of their epochs and in its incarnation. A caller of an older epoch or incarnation is refused, and so is a peer that
+    was to be called.
     """
 
     def __init__(self, slot: int, job: str) -> None:
