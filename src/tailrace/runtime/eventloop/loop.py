@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 Callback = Callable[[int], object]
 FD_SETSIZE = 1024
-"""Of `select`: it knows the files whose numbers are below."""
+"""Limit of `select` for the numbers of files."""
 
 
 class Registry(Protocol):
-    """What a part of a worker needs to be served by its loop; a `EventLoop` and any `selectors` selector have it.
+    """The part of a loop by which a part of a worker is served; an `EventLoop` and any `selectors` selector have it.
 
     The third argument is always a `Callback`.
     """
@@ -39,7 +39,7 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.looked_at = time.monotonic()
-        """When `poll` last saw what was ready. Since then nobody has been served but those."""
+        """Time at which `poll` last saw which files were ready. No others have been served since."""
         self._selector = selectors.DefaultSelector()
         self._coarse = _counts_milliseconds(self._selector)
         self._calls: deque[Callable[[], object]] = deque()
@@ -126,7 +126,7 @@ class EventLoop:
 
 
 def _counts_milliseconds(selector: selectors.BaseSelector) -> bool:
-    """Whether a selector waits for whole milliseconds, rounded up: a source would be woken that much too late. `select` does
-    not, and can wait for the selector, which is a file."""
+    """True if a selector waits for whole milliseconds, rounded up, so that a source would be woken that much too late.
+    `select` does not, and can wait for the selector, which is a file."""
     epoll = getattr(selectors, "EpollSelector", None)
     return epoll is not None and isinstance(selector, epoll) and selector.fileno() < FD_SETSIZE

@@ -239,7 +239,7 @@ class _Remade:
 def _remade(kind: type[Exception], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
     error = kind.__new__(kind, *args)
     builtin: Any = next(one for one in kind.__mro__ if one.__module__ == "builtins")
-    builtin.__init__(error, *args)  # the one of `OSError` keeps its number; a class of the user's requires other arguments
+    builtin.__init__(error, *args)  # the one of `OSError` keeps its number; users' classes may have other arguments
     vars(error).update(fields)
     return error
 
