@@ -1,17 +1,17 @@
 """A link: an authenticated TCP connection that carries whole messages, for an event loop.
 
-On the wire a message is `[u32 length][u8 kind][payload]`, little-endian, where the length is that of the payload. There
-are two kinds, each with a limit: CONTROL (the conversations) and FRAME (records). They share one FIFO per peer, so
-nothing said in one can overtake the other.
+On the wire a message is `[u32 length][u8 kind][payload]`, little-endian; `length` is the size of the payload. There are
+two kinds, each with a limit: CONTROL (the conversations) and FRAME (records). They share one FIFO per peer, so no message
+of one kind can overtake one of the other.
 
-*Sending* never copies a payload above a kilobyte: buffers are queued as views and handed to the kernel together. A
-buffer must not change until it has been sent. *Receiving* copies a payload once, out of a scratch buffer that all links
-of a thread share; the memory for a large payload grows with what really arrived, not with what its header promised.
-Both do a bounded amount per call, so one fast peer cannot hold the loop.
+*Sending* never copies a payload above a kilobyte: buffers are queued as views and handed to the kernel together. A buffer
+must not change until it has been sent. *Receiving* copies a payload once, out of a scratch buffer that all links of a
+thread share; the memory for a large payload grows with what really arrived, not with what its header promised. Both do a
+bounded amount per call, so one fast peer cannot hold the loop.
 
-*Ends.* `LinkClosed`: the other side closed. `LinkBroken`: it violated the protocol, or the socket failed. Everything
-that arrived complete before either is handed out first. Sending and receiving fail apart: after `flush` has raised, the
-last messages of the peer can still be read.
+*Ends.* `LinkClosed`: the other side closed. `LinkBroken`: it violated the protocol, or the socket failed. Everything that
+arrived complete before either is handed out first. Sending and receiving fail apart: after `flush` has raised, the last
+messages of the peer can still be read.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _threads = threading.local()
 
 
 class LinkError(TailraceError):
-    """A link is of no more use. `peer` names the other side."""
+    """An error of a link that is of no more use. `peer` names the other side."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(peer, reason)
@@ -59,22 +59,23 @@ class LinkError(TailraceError):
 
 
 class TooLarge(TailraceError, ValueError):
-    """A message that is too large to send: the other side would take it for a violation. The link is still of use."""
+    """An error of a message that is too large to send: the other side would take it for a violation. The link is still of
+    use."""
 
 
 class LinkClosed(LinkError):
-    """The other side closed the connection (or, if it says so, this side did)."""
+    """The end of a link that the other side closed (or this side, if the reason is so)."""
 
 
 class LinkBroken(LinkError):
-    """The other side violated the protocol, or the socket failed."""
+    """The end of a link whose other side violated the protocol, or whose socket failed."""
 
 
 class Link:
     """One connection, after its handshake. Takes over `sock` and makes it non-blocking."""
 
     _in_parts = False
-    """Whether the socket hands out less at a time than has arrived."""
+    """True if the socket hands out less at a time than has arrived."""
 
     def __init__(self, sock: socket.socket, peer: str | None = None) -> None:
         self.peer = endpoint(sock.getpeername()) if peer is None else peer  # may be renamed by the owner
@@ -98,7 +99,7 @@ class Link:
         return f"<Link to {self.peer}, in {self.bytes_in}, out {self.bytes_out}, queued {self.queued_bytes}>"
 
     def fileno(self) -> int:
-        """-1 once closed."""
+        """The number of the socket's file; -1 once closed."""
         return self._sock.fileno()
 
     @property
@@ -154,7 +155,7 @@ class Link:
         return not out
 
     def _give(self) -> tuple[int, int]:
-        """Gives the kernel some of what is queued: how much it has taken, and how much it was given."""
+        """Gives the kernel some of what is queued. Returns how much it has taken, and how much it was given."""
         batch = []
         size = 0
         for buffer in self._out:
@@ -193,11 +194,11 @@ class Link:
         return messages
 
     def _take(self, scratch: memoryview) -> int:
-        """Reads some of what has arrived. Raises `BlockingIOError` where nothing has."""
+        """Reads some of what has arrived. Raises `BlockingIOError` if nothing has."""
         return self._sock.recv_into(scratch)
 
     def _held_back(self) -> bool:
-        """Whether something has arrived that the loop will not tell of."""
+        """True if something has arrived that the loop will not announce."""
         return False
 
     def _parse(self, data: memoryview, messages: list[tuple[int, bytes]]) -> None:
@@ -328,7 +329,8 @@ def _tune(sock: socket.socket) -> None:
 
 @functools.cache
 def _grants(option: int) -> bool:
-    """Does the kernel grant the buffer we want? If not, asking would pin it below what it grows to on its own."""
+    """True if the kernel grants `SOCKET_BYTES`. If it does not, a request would pin the buffer below what it grows to on
+    its own."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
         return probe.getsockopt(socket.SOL_SOCKET, option) >= SOCKET_BYTES
