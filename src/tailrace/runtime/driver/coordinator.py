@@ -80,7 +80,7 @@ REPORTED = (JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.RESTARTING, JobStat
 
 
 class JobRunner(threading.Thread):
-    """Runs one job to its end. The interpreter's exit waits for it."""
+    """The runner of one job, to its end. The interpreter's exit waits for it."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class JobRunner(threading.Thread):
         self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, self._clock.now())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._looked: float | None = None
-        """When the thread last looked for messages, in seconds of the monotonic clock."""
+        """The time at which the thread last looked for messages, in seconds of the monotonic clock."""
         self._patient_until = 0.0
         """Time before which no timeout fires; 0 unless this process was suspended a moment ago."""
 
@@ -173,7 +173,7 @@ class JobRunner(threading.Thread):
 
     @property
     def cause(self) -> Cause | None:
-        """Why the job failed, if it did."""
+        """The cause of the job's failure, if it has failed."""
         return self.machine.cause
 
     @property

@@ -80,7 +80,7 @@ class JobStore:
         def tidy() -> None:
             kept[0] = {} if self._leave(surplus, ending) else self._prepared()
 
-        self._copier.close()  # what it still copies is given up, and may be among what goes now
+        self._copier.close()  # copies in progress are given up, and may be among the files that go now
         self._thread.do(tidy)
         self._thread.do(self._release)
         self._thread.close(REMOVED_WITHIN if surplus is not None else READ_WITHIN)

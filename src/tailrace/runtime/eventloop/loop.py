@@ -34,7 +34,7 @@ class Registry(Protocol):
 class EventLoop:
     """The one loop of a process. Only `wake` and `call_soon_threadsafe` may be called from other threads.
 
-    File objects belong to those who registered them; closing the loop closes none of them. Unregister before closing.
+    File objects belong to the code that registered them; closing the loop closes none of them. Unregister before closing.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,8 @@ class EventLoop:
         self._selector.unregister(fileobj)
 
     def poll(self, timeout: float | None) -> int:
-        """Wait at most `timeout` seconds (None: as long as it takes) and serve what is ready. How much was served.
+        """Waits at most `timeout` seconds (None: as long as it takes) and serves what is ready. Returns how much was
+        served.
 
         Returns early, possibly with 0, after `wake`. An exception of a callback comes out here; nothing is lost by it,
         because what it kept from being served is still ready at the next poll.
@@ -92,7 +93,7 @@ class EventLoop:
         return self._selector.select(timeout)
 
     def wake(self) -> None:
-        """Let the running or the next `poll` return at once. Any thread; no effect on a closed loop."""
+        """Lets the running or the next `poll` return at once. Any thread; no effect on a closed loop."""
         with self._lock:
             if self._closed or self._woken:
                 return
@@ -100,7 +101,7 @@ class EventLoop:
             self._wake_in.send(b"\0")
 
     def call_soon_threadsafe(self, f: Callable[[], object]) -> bool:
-        """Run `f()` in `poll`, in order of the calls. Any thread. False if the loop is closed: it will never run."""
+        """Runs `f()` in `poll`, in order of the calls. Any thread. False if the loop is closed: it will never run."""
         with self._lock:
             if self._closed:
                 return False
@@ -109,7 +110,7 @@ class EventLoop:
         return True
 
     def close(self) -> None:
-        """Forget all registrations and calls. May be called again."""
+        """Forgets all registrations and calls. May be called again."""
         with self._lock:
             if self._closed:
                 return

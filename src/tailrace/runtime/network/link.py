@@ -34,7 +34,7 @@ LIMITS: Final = {CONTROL: 64 << 20, FRAME: 1 << 30}  # largest payload per kind
 
 READ_BYTES: Final = 1 << 20  # about this much per call of readable()
 WRITE_BYTES: Final = 4 << 20  # about this much per call of flush()
-SOCKET_BYTES: Final = 4 << 20  # wanted size of the kernel's buffers
+SOCKET_BYTES: Final = 4 << 20  # requested size of the kernel's buffers
 
 _HEADER: Final = struct.Struct("<IB")
 _SCRATCH_BYTES: Final = 128 << 10
@@ -72,7 +72,7 @@ class LinkBroken(LinkError):
 
 
 class Link:
-    """One connection, after its handshake. Takes over `sock` and makes it non-blocking."""
+    """A connection, after its handshake. Takes over `sock` and makes it non-blocking."""
 
     _in_parts = False
     """True if the socket hands out less at a time than has arrived."""
@@ -109,7 +109,7 @@ class Link:
     # sending
 
     def send(self, kind: int, *buffers: Any) -> None:
-        """Queue one message whose payload is these buffers in a row. Nothing is sent before `flush`."""
+        """Queues one message whose payload is these buffers in a row. Nothing is sent before `flush`."""
         if self._write_error is not None:
             raise self._write_error.with_traceback(None)
         if kind not in LIMITS:
@@ -128,7 +128,7 @@ class Link:
         self.queued_bytes += len(header) + size
 
     def flush(self) -> bool:
-        """Send what the kernel takes, within bounds. True when nothing is left; else call again when writable."""
+        """Sends what the kernel takes, within bounds. True when nothing is left; else call again when writable."""
         if self._write_error is not None:
             raise self._write_error.with_traceback(None)
         out = self._out
@@ -168,7 +168,7 @@ class Link:
     # receiving
 
     def readable(self) -> list[tuple[int, bytes]]:
-        """Read what is there, within bounds, and return the messages (kind, payload) that are now complete."""
+        """Reads what is there, within bounds, and returns the messages (kind, payload) that are now complete."""
         if self._read_error is not None:
             raise self._read_error.with_traceback(None)
         messages: list[tuple[int, bytes]] = []
@@ -184,7 +184,7 @@ class Link:
                 budget -= count
                 self._parse(scratch[:count], messages)
                 if count < len(scratch) and not self._in_parts:
-                    break  # most likely that was all; if not, the loop will say so
+                    break  # most likely that was all; if not, the loop reports it
         except BlockingIOError:
             pass
         except LinkError as error:
@@ -202,7 +202,7 @@ class Link:
         return False
 
     def _parse(self, data: memoryview, messages: list[tuple[int, bytes]]) -> None:
-        """Append the messages that `data` completes; keep what it leaves open."""
+        """Appends the messages that `data` completes; keeps what it leaves open."""
         at, end = 0, len(data)
         if self._body is not None:
             at = min(self._missing, end)
@@ -227,7 +227,7 @@ class Link:
     def _payload(
         self, header: bytes | memoryview, offset: int, data: memoryview, at: int, messages: list[tuple[int, bytes]]
     ) -> int:
-        """Take the payload that `header[offset:]` announces from `data[at:]`. Returns where it ends."""
+        """Takes the payload that `header[offset:]` announces from `data[at:]`. Returns where it ends."""
         size: int
         kind: int
         size, kind = _HEADER.unpack_from(header, offset)
@@ -249,7 +249,7 @@ class Link:
     # the end
 
     def close(self) -> None:
-        """Close at once; what is queued is lost. May be called again. Unregister from the loop first."""
+        """Closes the link at once; what is queued is lost. May be called again. Unregister from the loop first."""
         if self._sock.fileno() < 0:
             return
         with contextlib.suppress(OSError):
@@ -269,7 +269,7 @@ class Link:
         return str(self._sock.getsockname()[0])
 
     def detach(self) -> socket.socket:
-        """The socket itself, for an owner that goes on with it in its own way. The link is closed then."""
+        """The socket itself, for an owner that goes on with it in its own way. The link is closed by this."""
         sock = self._sock.dup()
         self._let_go()
         return sock

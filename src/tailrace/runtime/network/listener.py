@@ -46,8 +46,8 @@ class Listener:
     """A listening socket, served by a loop.
 
     The loop calls `accept_ready` and `socket_ready` through what is registered in `registry`. Its owner calls
-    `expire(now)` not much later than `next_deadline`, with a reading of the same `clock`. A peer that has proved itself
-    is handed to `on_link` as a `Link`; it is not registered any more then.
+    `expire(now)` not much later than `next_deadline`, with a reading of `clock`. A peer that has proved itself is handed
+    to `on_link` as a `Link`; it is not registered any more then.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ def _advance(pending: _Pending) -> Link | None:
     acceptor.receive(data)
     out = acceptor.outgoing()
     if out and sock.send(out) < len(out):
-        raise HandshakeRefused(Refusal.HUNG_UP)  # a fresh socket has room for this; one that has not is no peer of this job
+        raise HandshakeRefused(Refusal.HUNG_UP)  # a fresh socket has room for this; another one is no peer of this job
     return link_of(sock, pending.peer) if acceptor.done else None
 
 

@@ -30,7 +30,7 @@ LIFE = datetime.timedelta(days=3650)
 SOON = datetime.timedelta(days=1)
 """Time before the end of a folder's certificate in which it causes a warning."""
 _ROUNDS = 4
-"""Limit for rounds of a handshake, above those of TLS 1.3."""
+"""Rounds of a handshake in memory, at most; TLS 1.3 has fewer."""
 SKEW = datetime.timedelta(days=1)
 """Difference that the clocks of machines may have."""
 

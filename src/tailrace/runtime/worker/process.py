@@ -83,7 +83,7 @@ GC_OBJECTS = 50_000
 
 
 class WorkerProcess:
-    """Drives one `Worker` until it exits."""
+    """The driver of one `Worker`, until it exits."""
 
     def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> None:
         self.config = config

@@ -40,8 +40,8 @@ class Watchdog:
         self._looked = self._resumed = time.monotonic_ns()
 
     def look(self) -> UnderWay | None:
-        """What the thread has been doing for a while; None if it is idle or did not take long. It has a stack if the user
-        is to be warned."""
+        """The work that the thread has been doing for a while; None if it has done nothing for so long. It has a stack if
+        the user is to be warned."""
         now = time.monotonic_ns()
         if now - self._looked > STOPPED:
             self._resumed = now

@@ -18,11 +18,11 @@ class _Event(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The root of all events."""
 
 
-# Steps: when the tasks work, and with how much.
+# Steps: the times at which tasks work, and how much they do.
 
 
 class Step(_Event, frozen=True, gc=False):
-    """The task of a vertex takes one step of about `budget` records. `now` is the clock (int64 microseconds)."""
+    """A step of the task of a vertex, of about `budget` records. `now` is the clock (int64 microseconds)."""
 
     vertex: int
     now: int

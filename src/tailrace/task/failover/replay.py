@@ -107,7 +107,7 @@ class Again:
         return over
 
     def _in_order(self) -> bool:
-        """Replays a portion of the entries, one after the other. True unless the first one cannot be replayed yet."""
+        """Replays a portion of the entries, one after the other. True if any could be replayed."""
         for done in range(PORTION):
             if not self._entries or not self._has_come(self._entries[0]):
                 return done > 0

@@ -54,7 +54,7 @@ def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
 
 
 def known(slice: Slice, lost: WorkerLost) -> KnownHistory:
-    """What a survivor knows of a lost worker. Frames that still come from that worker are dropped from now on."""
+    """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
     slice.gone.add(lost.slice)
     slice.hearsay.forget(lost.slice)
     came: list[Came] = [

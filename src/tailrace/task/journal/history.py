@@ -30,12 +30,12 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The clock, int64 microseconds."""
     budget: int
     facts: list[int] = []
-    """What depended on how much had arrived by then (`Facts`)."""
+    """The facts that depended on how much had arrived by then (`Facts`)."""
     answers: list[Answer] = []
     sizes: list[int] = []
     """Sizes in bytes of the frames that the step sent (`Outbox.sizes`)."""
     been_round: bool = False
-    """True if the step ended a round of the task's inputs, so that what had waited to be gathered was sent behind it."""
+    """True if the step ended a round of the task's inputs, behind which gathered records were sent."""
     by_itself: bool = False
     """True if user code has requested the clock, or random numbers that are seeded for each step. Such a step cannot be
     replayed as a part of a larger one."""
@@ -48,9 +48,9 @@ class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
     request: CutRequest
     now: int
     volatile: bytes
-    """What the checkpoint does not hold of the task."""
+    """The state of the task that the checkpoint does not hold (`task.journal.task_state`)."""
     heard: int
-    """Number of messages that the worker had received from the coordinator."""
+    """Number of recorded messages of the coordinator to the worker, up to the cut."""
     answers: list[Answer] = []
     followed: dict[int, int] = {}
     """Number of commands that each loop nest of the worker had followed."""
@@ -72,7 +72,7 @@ class Heard(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     message: AnyMessage
     number: int
-    """Number of the message among those of the coordinator to this worker, from 1."""
+    """Number of the message, from 1, among the recorded ones of the coordinator to this worker."""
 
 
 Entry = Did | Cut | Flushed | Heard
@@ -121,13 +121,13 @@ class History:
         self.since = 0
         """The checkpoint whose cuts the history begins with; 0: it begins where the slice did."""
         self.heard = 0
-        """Number of messages that the slice has received from the coordinator."""
+        """Number of recorded messages of the coordinator."""
         self._told: dict[int, int] = {}
         """Number of entries that each party has received (the coordinator: -1)."""
 
     @property
     def end(self) -> int:
-        """The number behind that of the last entry."""
+        """The number of the next entry."""
         return self.first + len(self.entries)
 
     def add(self, entry: Entry) -> None:

@@ -37,7 +37,7 @@ MIN_WINDOW = 32 << 10
 
 
 class Keeps(NamedTuple):
-    """What a slice keeps for replacements of lost workers: it grows until the next checkpoint is complete."""
+    """The amounts that a slice keeps for replacements of lost workers; they grow until the next checkpoint is complete."""
 
     memory: int
     """Bytes in memory of what went to other workers."""
@@ -84,7 +84,7 @@ class Slice:
         self.history = None if services.facts is None else History(services.most_history // plan.slots)
         """The history of the tasks, if another worker may have to replay it; else None."""
         self.keeping = services.keeping()
-        """What went to other workers, for the replacement of a lost one."""
+        """The log of what went to other workers, for the replacement of a lost one."""
         if self.history is not None:
             for task in self.tasks:
                 task.outbox.keep(self.keeping)
@@ -303,7 +303,7 @@ class Slice:
 
     @property
     def keeps(self) -> Keeps:
-        """What the slice keeps for replacements of lost workers."""
+        """The amounts that the slice keeps for replacements of lost workers."""
         history = self.history
         done = (0, 0) if history is None else (len(history.entries), history.size)
         return Keeps(self.keeping.memory, self.keeping.spilled, *done)

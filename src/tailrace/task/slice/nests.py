@@ -141,7 +141,7 @@ class WorkerNests:
         return task.finished or (loop.wave.current == here.wave and loop.wave.complete)
 
     def _facts(self, here: _Here) -> WaveFacts:
-        """What the tasks found in the wave that has ended. Tasks that had finished do not count any more."""
+        """The facts that the tasks found in the wave that has ended. Tasks that had finished do not count any more."""
         took_part = [loop for _, loop in here.tasks if loop.wave.current == here.wave]
         return WaveFacts(
             recorded=sum(loop.wave.recorded for loop in took_part),
@@ -197,7 +197,7 @@ def _live(here: _Here) -> int | None:
 
 
 def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
-    """What the tasks know of each scope that one of the nest's tasks here may hold back."""
+    """The facts that the tasks know of each scope that one of the nest's tasks here may hold back."""
     found: list[ScopeFacts] = []
     for scope in sorted({one for _, loop in here.tasks for one in (*loop.leading, *loop.leaves)}):
         leaves = [loop.released for loop in took_part if scope in loop.leaves]

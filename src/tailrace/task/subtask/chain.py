@@ -84,9 +84,9 @@ class Chain:
     def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[OutputEdge]]) -> None:
         self.operators = operators
         self.feeds = feeds
-        """For each operator the operators that it feeds, by main or side output: they share its event time."""
+        """The operators that each operator feeds, by main or side output: they share its event time."""
         self.outputs = outputs
-        """For each operator the edges that leave the vertex from it."""
+        """The edges that leave the vertex from each operator."""
         self.source = operators[0] if isinstance(operators[0], SourceTask) else None
         self.arrived = [MIN_TIME] * len(operators)
         self.reached = [MIN_TIME] * len(operators)
@@ -252,7 +252,8 @@ class Chain:
                 outbox.awake(output)
 
     def pass_on_idleness(self, outbox: Outbox) -> None:
-        """Announces the outputs below generators that fell silent, or that have no split, as idle."""
+        """Announces as idle the outputs below generators that fell silent or have no split, and below idle leaves of
+        loops."""
         for i, operator in enumerate(self.operators):
             if operator.idle if isinstance(operator, LeaveTask) else self._is_silent(operator):
                 if isinstance(operator, TimestampsTask):

@@ -22,7 +22,7 @@ class DueCut:
     announced: int
     """Time since the first barrier had arrived."""
     missing: tuple[ChannelId, ...] = ()
-    """In an unaligned cut: the channels whose barrier was not read."""
+    """The channels whose barrier was not read, in an unaligned cut."""
     struck: bool = False
     """True if its barriers may overtake from now on."""
     overtakes_at: int | None = None

@@ -112,7 +112,7 @@ class TaskLoop:
         self.rested = 0
         self.time = self.reached = MAX_TIME
         self.times: dict[str, int] = {}
-        """For each scope, the event time up to which everything was done that it waits for."""
+        """The event time, by scope, up to which everything was done that the scope waits for."""
         self.released = MAX_TIME
         """The event time that a leave inside the nest had released."""
 

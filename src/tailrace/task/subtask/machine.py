@@ -491,8 +491,8 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(lambda t, now: t.cuts.aligner.blocked, None, Reason.ALIGNING),
     Turn(lambda t, now: True, None, Reason.NO_INPUT),
 )
-"""What a task does, and what it waits for: the first line that applies. (Of `Any`: a line is evaluated only for tasks
-that it is for, those with a source, say.)"""
+"""The work of a task and its reasons to wait: it follows the first line that applies. (Of `Any`: a line is evaluated only
+for tasks that it is for, such as tasks with a source.)"""
 
 CUTS = frozenset(number for number, turn in enumerate(ORDER) if turn.act is Task._next_cut)
 """The lines of the order in which a task does nothing but cut."""

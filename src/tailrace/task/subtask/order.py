@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from tailrace.task.subtask.idleness import Idle, Reason
 
 T = TypeVar("T")
-"""The task."""
+"""The type of the task."""
 
 NOTHING = -1
 """The number of a line, if none was followed."""
@@ -31,7 +31,7 @@ class Turn(NamedTuple, Generic[T]):
 
 
 Line = tuple[Callable[[T, int], object], Callable[[T, int, int], Idle | None] | None, Reason, int]
-"""What a task evaluates in each step of a line: guard, act and reason, and the number of the line in the order."""
+"""The parts of a line that a task evaluates in each step: guard, act and reason, and the number of the line in the order."""
 
 
 def lines(order: Sequence[Turn[T]], task: T) -> list[Line[T]]:

@@ -25,9 +25,9 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     reached: int
     data: bytes | None = None
     rested: int = 0
-    """In a loop: the number of the last rest that this operator completed."""
+    """The number of the last rest that this operator completed, in a loop."""
     round: int = -1
-    """In a loop in rounds: the newest round that had ended."""
+    """The newest round that had ended, in a loop in rounds."""
     schema: bytes | None = None
     """The schema of the stream in columns that it takes or makes, if it was found out (`OneSchema.saved`)."""
     floors: list[tuple[int, int, int]] = []

@@ -71,7 +71,7 @@ class Work:
             if services.overtaking
             else None
         )
-        """What unaligned cuts overtake, if the job makes such cuts."""
+        """The recording of records that unaligned cuts overtake, if the job makes such cuts."""
         self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
         self.silence = EmptyInputs(self.chain, self.gate, self.loop)
         self.head = None if self.loop is None else self.loop.head
@@ -90,7 +90,7 @@ class Work:
         """True once the end of the input has gone to all channels: no barrier may go behind it."""
         self.finished = False
         self.been_round = False
-        """True if the last step ended a round of the inputs, so that what had waited to be gathered is sent behind it."""
+        """True if the last step ended a round of the inputs, behind which gathered records are sent."""
         self._turns = 0
         """Steps of few records in this round, while something waits to be sent."""
         self.story: deque[str] = deque(maxlen=_STORY)

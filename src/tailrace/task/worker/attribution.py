@@ -45,7 +45,7 @@ def fault_of(
         return failed(FailureKind.USER, str(error))
     if isinstance(error, Exception):
         return internal(error)
-    # sys.exit() and the like: user code wants to end a process that is not its own
+    # sys.exit() and the like: user code tries to end a process that is not its own
     what = f"user code raised {shortened(error)}, which would end the worker's process; let it raise an Exception"
     raised = UserCodeError(what, operator=place, subtask=slot, user_traceback=user_traceback(error))
     return fault_of(raised, slot, None, written)

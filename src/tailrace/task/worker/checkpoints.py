@@ -28,7 +28,7 @@ Messages and manifests stay small."""
 INLINE_TOTAL = 256 << 10
 """Limit in bytes for what all transactions of a worker together put into the manifest directly."""
 CHUNK = 256 << 10
-"""Encoded bytes are handed to the driver in pieces of about this size."""
+"""Size in bytes, about, of the pieces in which encoded state is handed to the driver."""
 
 
 _Edge = tuple[str, str | None, str, int]

@@ -110,7 +110,7 @@ class Worker:
         self._random_factory = random_factory
         self._backend_factory = backend_factory
         self._make_spill = make_spill
-        services = lambda spec: self.services_of(spec, None)  # noqa: E731 - of a slice that nobody deploys
+        services = lambda spec: self.services_of(spec, None)  # noqa: E731 - for slices that are not deployed
         self._standing = Standing(load, services, backend_factory, self._numbers)
         self._outside, self._shared = Outside() if outside is None else outside, shared
         self._tuning = tuning if tuning is not None else Tuning()
@@ -241,7 +241,7 @@ class Worker:
         self._want(attempt.heard(peer))
 
     def _connected(self) -> None:
-        """All links to other workers are up."""
+        """Goes on once all links to other workers are up."""
         attempt = self._attempt
         if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
             return

@@ -50,7 +50,7 @@ class Publisher:
         self._waiting: deque[Publish] = deque()
         """Messages in the order in which they are published. The first one waits for output that lies in files."""
         self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
-        """What was published and may be requested again, by the number of the publication."""
+        """Published output that may be requested again, by the number of the publication."""
         self._skipped: set[int] = set()
         """Numbers of publications from which output was dropped."""
         self._failed: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""How the workers of a job meet: which peers a worker calls, which callers it lets in, and when all links of an attempt
+"""The meeting of a job's workers: which peers a worker calls, which callers it lets in, and when all links of an attempt
 are up.
 
 The lower slot calls the higher one; the highest only lets callers in, so this ends by induction. A worker that takes the

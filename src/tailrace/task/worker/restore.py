@@ -1,4 +1,4 @@
-"""Putting a checkpoint back into the tasks of one worker, before their functions are opened."""
+"""The restorer, which puts a checkpoint back into the tasks of one worker, before their functions are opened."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Restorer:
         }
         """The place of records that were in flight to an operator; fused functions receive them at the first one."""
         self.channels = AsItWas(plan, tasks, self._places) if replaces else None
-        """What was in flight in channels of this worker, if it replaces a lost one: nothing of it is dealt out anew."""
+        """The contents of this worker's channels at the restored cut, if it replaces a lost worker: nothing of them is
+        dealt out anew."""
         if not replaces:
             self._all_have_a_place(plan)
         self._left = self._left_behind(manifest)
@@ -180,7 +181,7 @@ class Restorer:
         restore_schema(operator, parts)
         try:
             operator.restore(parts)
-        except msgspec.MsgspecError as error:  # of an older checkpoint, which does not say its kind
+        except msgspec.MsgspecError as error:  # of an older checkpoint, without its kind
             raise IncompatibleState(unreadable(ctx.name, ctx.uid, error)) from error
         if anew:
             operator.start_anew()
