@@ -64,7 +64,7 @@ class TooLarge(TailraceError, ValueError):
 
 
 class LinkClosed(LinkError):
-    """The end of a link that the other side closed (or this side, if the reason is so)."""
+    """The end of a link: the other side closed it (or this side did, if `reason` says so)."""
 
 
 class LinkBroken(LinkError):
@@ -99,7 +99,7 @@ class Link:
         return f"<Link to {self.peer}, in {self.bytes_in}, out {self.bytes_out}, queued {self.queued_bytes}>"
 
     def fileno(self) -> int:
-        """The number of the socket's file; -1 once closed."""
+        """The file descriptor of the socket; -1 once closed."""
         return self._sock.fileno()
 
     @property

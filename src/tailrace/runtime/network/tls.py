@@ -32,7 +32,7 @@ SOON = datetime.timedelta(days=1)
 _ROUNDS = 4
 """Rounds of a handshake in memory, at most; TLS 1.3 has fewer."""
 SKEW = datetime.timedelta(days=1)
-"""Difference that the clocks of machines may have."""
+"""Difference that the clocks of machines may have, at most."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def chosen(said: str | None) -> Tls | None:
 
 
 def _valid_until(tls: Tls) -> float:
-    """The end of the trust between both ends of a connection, in seconds since 1970, by a handshake in memory. Raises
-    `ConfigError` if they do not trust each other."""
+    """The time at which the certificate expires, in seconds since 1970. A handshake in memory shows that both ends trust
+    each other. Raises `ConfigError` if they do not."""
     texts, to_server, to_client = tls.texts(), ssl.MemoryBIO(), ssl.MemoryBIO()
     server = _context(*texts, tls.folder, True).wrap_bio(to_server, to_client, server_side=True)
     client = _context(*texts, tls.folder, False).wrap_bio(to_client, to_server)
