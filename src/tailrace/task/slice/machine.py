@@ -188,8 +188,7 @@ class Slice:
                 copy.complete(checkpoint)
 
     def took_over(self) -> None:
-        """Notifies the sinks that all output of the lost worker in whose place this one is has been published, as far as
-        it ever will be."""
+        """Notifies the sinks of a replacement that all output of the lost worker is published that ever will be."""
         for task in self.tasks:
             for operator in task.chain.operators:
                 if isinstance(operator, SinkTask):
@@ -237,12 +236,12 @@ class Slice:
     # The history, for a worker that may have to replay it.
 
     def hear(self, message: AnyMessage) -> None:
-        """Records a message of the coordinator that concerns tasks in the history."""
+        """Adds a message of the coordinator that concerns tasks to the history."""
         if self.history is not None:
             self.history.hear(message)
 
     def _remember(self, history: History, task: Task, now: int, budget: int, idle: Idle | None) -> None:
-        """Records the last step of a task in the history."""
+        """Adds the last step of a task to the history."""
         services, vertex, cut = self.services, task.vertex.id, task.just_cut
         assert services.facts is not None and services.sizes is not None
         facts, answers, sizes = services.facts.taken(), services.outside.taken(), services.sizes.taken()

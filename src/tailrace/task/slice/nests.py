@@ -126,7 +126,7 @@ class WorkerNests:
         return [one for here in self._here.values() for one in self.moved(here)]
 
     def moved(self, here: _Here) -> list[Said]:
-        """The report of how far event time has come where it enters a nest; empty if it has not moved."""
+        """Reports how far event time has come where it enters a nest; empty if it has not moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
         times = [loop.brought for _, loop in going if loop.brings_time]
         moved = EventTimeMoved(here.nest.id, min(times, default=MAX_TIME), _live(here))
@@ -214,4 +214,4 @@ def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
 
 
 _ALL_OVER = 1 << 30
-"""A number of rest that is never reached: all tasks have finished, so none waits for a rest."""
+"""The number of rest of a worker whose tasks have all finished: none of them waits for a rest."""

@@ -232,7 +232,8 @@ class Chain:
                 ctx.begin_epoch(checkpoint)
 
     def idle(self, outbox: Outbox) -> None:
-        """Announces that the input is idle, and with it every output that does not generate watermarks of its own."""
+        """Announces the input's idleness on every output that does not generate watermarks of its own, and flushes the
+        outputs."""
         self.still_idle(outbox)
         outbox.flush()
 

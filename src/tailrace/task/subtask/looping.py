@@ -318,7 +318,7 @@ class TaskLoop:
     # Rest.
 
     def _at_rest(self, number: int) -> None:
-        """Begins a rest of the loop: functions emit what they emit then, and the marker of rest goes behind that."""
+        """Begins a rest of the loop: functions may emit, and the marker of rest goes behind that."""
         self._resting = number
         self._to_rest = deque(op for op in self.chain.operators if number > op.rests and not op.finished)
         if number > self.rest.done and self.head is not None:

@@ -18,10 +18,10 @@ class Turn(NamedTuple, Generic[T]):
     """A line of the order: if no line before it applies and its `guard` is true, the task does this."""
 
     guard: Callable[[T, int], object]
-    """Evaluated with the clock. It may be evaluated again without the line having been followed."""
+    """The condition, evaluated with the clock. It may be evaluated again without the line having been followed."""
     act: Callable[[T, int, int], Idle | None] | None
-    """One bounded piece of work, given the clock and the budget; returns an `Idle` if it could not be done. None: nothing
-    can be done."""
+    """The bounded piece of work, given the clock and the budget; it returns an `Idle` if it could not be done. None:
+    nothing can be done."""
     reason: Reason = Reason.NO_INPUT
     """The reason why nothing can be done, if `act` is None."""
     whose: Callable[[T], object] = lambda task: True
