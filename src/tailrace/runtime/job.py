@@ -30,7 +30,7 @@ JOBS: deque[Job] = deque(maxlen=100)
 
 
 def _seconds(timeout: Duration | None) -> float | None:
-    """A timeout as a user says it, in seconds; None waits without an end. Raises `ConfigError`."""
+    """A timeout of a user, in seconds; None waits without an end. Raises `ConfigError`."""
     try:
         return None if timeout is None else span_seconds(timeout)
     except (TypeError, OverflowError) as error:
@@ -53,9 +53,9 @@ class Job:
         self._runner = runner
         self._plan = plan
         self._leaving = EndingJob(name, runner, self.exception, if_program_fails, on_signal)
-        """For when the program ends before the job."""
+        """The job as the end of the program sees it, if the program ends first."""
         self._stopped: tuple[Aim, Checkpoint | None] | None = None
-        """What the last stop was to be, and what it has returned."""
+        """The aim of the last stop, and what it has returned."""
         self.id = job_id
         self.run_id = run_id
         self.name = name
@@ -70,20 +70,20 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        """Where the job stands. A final status comes when all its Spark tasks are gone."""
+        """The state of the job. A final status comes when all its Spark tasks are gone."""
         status = self._runner.status
         self._leaving.seen = self._leaving.seen or status.final
         return status
 
     @property
     def is_active(self) -> bool:
-        """Whether the job has not ended."""
+        """True until the job has ended."""
         return not self._runner.ended.is_set()
 
     def await_termination(self, timeout: Duration | None = None) -> bool:
-        """Waits for the end, at most `timeout` (seconds, a `timedelta` or a text). True when the job has ended
-        without a failure, False when it has not ended in time. Raises `JobFailed` with the user's traceback
-        when it failed. An interrupt (Ctrl-C) cancels the job and passes on."""
+        """Waits for the end, at most `timeout` (seconds, a `timedelta` or a text). True when the job has ended without a
+        failure, False when it has not ended in time. Raises `JobFailed` with the user's traceback when it failed. An
+        interrupt (Ctrl-C) cancels the job and passes on."""
         try:
             if not self._runner.ended.wait(_seconds(timeout)):
                 return False
@@ -97,16 +97,16 @@ class Job:
         return True
 
     def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
-        """Takes a checkpoint now and waits for it, at most `timeout` seconds. Raises `CheckpointError` where there will be
-        none: the job takes none, it has ended, or the checkpoint was aborted; and `TimeoutError`."""
+        """Takes a checkpoint now and waits for it, at most `timeout` seconds. Raises `CheckpointError` if there will be
+        none: the job takes none, it has ended, or the checkpoint was aborted. Raises `TimeoutError`."""
         return _as_checkpoint(self._runner.wish(TakeCheckpoint()).result(_seconds(timeout)))
 
     def savepoint(self, path: str | os.PathLike[str] | None = None, timeout: Duration | None = None) -> Savepoint:
-        """Takes a savepoint now, and waits for it, at most `timeout` seconds: a whole checkpoint in a folder of its own that
-        refers to nothing outside, may be moved, and is never deleted by a job. `path` is that folder, a path or URL that is
-        empty or not there; None: one in `savepoints` of the checkpoint folder. It is there when the output of its checkpoint
-        is visible. Raises `CheckpointError` where there will be none, saying why (nothing is left of it, and the job goes
-        on), and `TimeoutError` (the savepoint may come all the same)."""
+        """Takes a savepoint now, and waits for it, at most `timeout` seconds: a whole checkpoint in a folder of its own
+        that refers to nothing outside, may be moved, and is never deleted by a job. `path` is that folder, a path or URL
+        that is empty or not there; None: one in `savepoints` of the checkpoint folder. It is there when the output of its
+        checkpoint is visible. Raises `CheckpointError` with the reason if there will be none (nothing is left of it, and
+        the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
         wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)))
         return _as_savepoint(self._runner.wish(wish).result(_seconds(timeout)))
 
@@ -117,7 +117,7 @@ class Job:
 
     @property
     def restarts(self) -> int:
-        """How many times the job was restarted after a failure."""
+        """Number of restarts after failures."""
         return self._runner.restarts
 
     def stop(
@@ -128,15 +128,15 @@ class Job:
     ) -> Checkpoint | Savepoint | None:
         """Ends the job in order, and waits for the end, at most `timeout` seconds.
 
-        Its last act is a checkpoint at the place where it stands, behind which nothing is done: a start from it reads
-        nothing again, and nothing becomes visible again. Event time and timers stay as they are; no function finishes. With
-        `drain` sources end instead, and the job comes to its end as if its input had. `savepoint`: a path or URL for a
-        savepoint of that, or True for one in the usual place. Returns the checkpoint, or the savepoint; None where the job
-        takes no checkpoints or retains none: sources end then, and what was read is processed.
+        The last act of the job is a checkpoint at the place where it stands, behind which nothing is done. A start from
+        it reads nothing again, and nothing becomes visible again. Event time and timers stay as they are; no function
+        finishes. With `drain` sources end instead, and the job comes to its end as if its input had. `savepoint`: a path
+        or URL for a savepoint of that state, or True for one in the usual place. Returns the checkpoint, or the
+        savepoint; None if the job takes no checkpoints or retains none: sources end then, and what was read is processed.
 
-        Called again, it returns the same. Raises `CheckpointError` where the job does not stop, saying why: the job goes on,
-        unless it says otherwise. Raises it also where the job is being stopped in another way already. Raises `TimeoutError`
-        where that takes longer: the stop goes on, and `cancel` is legal all the time.
+        A second call returns the result of the first. Raises `CheckpointError` with the reason if the job does not stop:
+        it goes on, unless the error says otherwise. Raises it also if the job is being stopped in another way already.
+        Raises `TimeoutError` if that takes longer: the stop goes on, and `cancel` is legal all the time.
         """
         place = None if savepoint is None or savepoint is False else ""
         if savepoint is not None and not isinstance(savepoint, bool):
@@ -146,13 +146,13 @@ class Job:
         if self._stopped is not None and self._stopped[0] == aim:
             return self._stopped[1]
         if not self.is_active and self.status is JobStatus.FINISHED and self._stopped is None and place is None:
-            return None  # it has come to its end by itself
+            return None  # the job has come to its end by itself
         try:
             stats = self._runner.wish(Stop(aim)).result(seconds)
         except Unheard:
             self._runner.ended.wait(seconds)
             if self.status is JobStatus.FINISHED and place is None and self._stopped is None:
-                return None  # it came to its end by itself in this very moment
+                return None  # the job came to its end by itself in this very moment
             raise
         made = (
             _as_savepoint(stats)
@@ -173,7 +173,7 @@ class Job:
         self._leaving.cancel()
 
     def exception(self) -> JobFailed | None:
-        """Why the job failed, or None."""
+        """The failure of the job, or None."""
         if not self._runner.ended.is_set():
             return None
         self._leaving.seen = True

@@ -1,5 +1,5 @@
-"""Tells sinks in the driver that something of theirs was published. What they do then (refresh a table, tell a catalogue)
-may take its time and may fail: each sink has a thread of its own, and the job goes on meanwhile."""
+"""Calls of sinks in the driver after something of theirs was published. A sink's function (it refreshes a table, or
+notifies a catalogue) may take its time and may fail: each sink has a thread of its own, and the job goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tailrace.log import log
 
 
 class Announcer:
-    """One per job. `told` are the sinks that want to know: the operator's name, and what to call."""
+    """The announcer of one job. `told`: the sinks to call, each with the operator's name and the function."""
 
     def __init__(self, job: str, told: Iterable[tuple[str, Callable[[], object]]]) -> None:
         self._job = job
         self._sinks = [_Told(job, name, function) for name, function in told]
 
     def announce(self) -> None:
-        """Something was published. Returns at once. A sink that is still busy gets one more call when it comes back,
-        however much was published meanwhile."""
+        """Announces a publication to all sinks. Returns at once. A sink that is still busy gets one more call when it
+        comes back, whatever the number of publications meanwhile."""
         for sink in self._sinks:
             sink.announce()
 
     def close(self, timeout: float) -> None:
-        """Waits, at most `timeout` seconds, until all sinks have been told everything. Those that do not come back keep
-        their threads, which do not keep the process."""
+        """Waits, at most `timeout` seconds, until all sinks have handled all announcements. Sinks that do not come back
+        keep their threads, which do not keep the process."""
         deadline = time.monotonic() + timeout
         for sink in self._sinks:
             sink.news.put(False)
@@ -45,9 +45,9 @@ class _Told(threading.Thread):
         self.sink = sink
         self.function = function
         self.news: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """False is the last."""
+        """True for an announcement; False ends the thread."""
         self.waiting = False
-        """Whether news wait that the function has not begun with."""
+        """True while an announcement waits that the function has not begun with."""
         self.start()
 
     def announce(self) -> None:

@@ -1,4 +1,4 @@
-"""What a job answers other processes of its user, and the thread that answers for a job whose coordinator is elsewhere."""
+"""Answers of a job to other processes of its user, and the thread that answers for a job whose coordinator is elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.runtime.eventloop.loop import EventLoop
 
 
 class Answered(Protocol):
-    """Who runs a job, as others may ask about it. `JobRunner` and `Follower` are."""
+    """A runner of a job, as requests see it: `JobRunner` and `Follower`."""
 
     job_name: str
     job_id: str
@@ -43,12 +43,13 @@ class Answered(Protocol):
 
 
 class Desk:
-    """Answers requests. `ask` has a wish seen to, and replies later. Who wants the job to end is told when it has."""
+    """The desk that answers requests. `ask` passes on a wish, and replies later. A request to end the job is answered
+    when the job has ended."""
 
     def __init__(self, job: Answered, plan: Plan | None, ask: Callable[[Wish, Reply], None]) -> None:
         self._job, self._plan, self._ask = job, plan, ask
         self._leaving: list[tuple[Reply, dict[str, Any]]] = []
-        """Who waits for the end of the job, and what else they are told then."""
+        """Replies that wait for the end of the job, with what else they send then."""
 
     def answer(self, request: dict[str, Any], reply: Reply) -> None:
         """Answers one request, now or later."""
@@ -69,13 +70,13 @@ class Desk:
                 reply({"error": f"unknown verb {verb!r}"})
 
     def close(self, status: JobStatus) -> None:
-        """The job has ended like this."""
+        """Answers all requests that wait for the end of the job. `status`: how it has ended."""
         for reply, known in self._leaving:
             reply({"status": str(status), **known})
         self._leaving.clear()
 
     def _stopped(self, reply: Reply, said: dict[str, Any]) -> None:
-        """The last checkpoint is complete, or the stop has come to nothing."""
+        """Takes the result of a stop: the last checkpoint is complete, or the stop has failed."""
         if "error" in said:
             reply(said)
         else:
@@ -101,8 +102,8 @@ class Desk:
 
 
 class Answering(threading.Thread):
-    """The door of a job whose coordinator is on an executor, in the program that follows it. That the coordinator is
-    elsewhere is nothing that its user must know."""
+    """The door of a job whose coordinator is on an executor, in the program that follows it. Users need not know that the
+    coordinator is elsewhere."""
 
     def __init__(self, job: Answered, plan: Plan, wish: Callable[[Wish], WishFuture]) -> None:
         super().__init__(name=f"tailrace-door-{job.job_name}", daemon=True)
@@ -118,7 +119,7 @@ class Answering(threading.Thread):
         self._shut()
 
     def close(self) -> None:
-        """Shuts the door behind what is answered by now. From any thread, once."""
+        """Closes the door behind what is answered by now. From any thread, once."""
         if self.ident is None:
             self._shut()
         elif self._loop.call_soon_threadsafe(self._end):

@@ -1,5 +1,5 @@
-"""The door of a running job for other processes of the same user on the same machine: Unix sockets in folders that only this
-user may enter. A request is a line of JSON, `{"verb": …}`, and so is the answer."""
+"""The door of a running job for other processes of the user on this machine: Unix sockets in folders that only this user
+may enter. A request is a line of JSON, `{"verb": …}`, and so is the answer."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from tailrace.errors import ConfigError
 from tailrace.runtime.eventloop.loop import EventLoop
 
 _LONGEST = 64 << 10
-"""Bytes of a request."""
+"""Limit for the bytes of a request."""
 _LONGEST_ANSWER = 16 << 20
 _SOCKET = re.compile(r"[1-9]\d*-[0-9a-f]+\.sock")
-"""What a door is called: the process and something of its own."""
+"""The name of a door's socket: the process and a random part."""
 FIXED = "/tmp"
-"""Where one of a user's folders is on every machine, whatever the settings of a shell are."""
+"""The folder in which one of a user's folders is on every machine, whatever the settings of a shell are."""
 LONGEST_PATH = 100
-"""So many bytes every system takes for the path of a socket."""
+"""Bytes that every system allows in the path of a socket."""
 _log = logging.getLogger("tailrace")
 Reply = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Reply], None]
 
 
 CONTROL_DIR = "TAILRACE_CONTROL_DIR"
-"""Names the only folder for sockets, where somebody sets it."""
+"""The variable that names the only folder for sockets, if a user sets it."""
 
 
 def folders() -> list[str]:
-    """Where the sockets of this user's jobs are: a job has one in each of these folders, as far as they are there, so that
-    a shell finds it whatever its own settings are. A service has no `XDG_RUNTIME_DIR`, and a login may take that folder with
-    it when it ends; in the other one services may have a private folder for temporary files. Raises `ConfigError` where
-    somebody names a folder that is not there."""
+    """The folders for the sockets of this user's jobs. A job has a socket in each of them that exists, so that a shell
+    finds it whatever its own settings are. A service has no `XDG_RUNTIME_DIR`, and a login may take that folder with it
+    when it ends; in `FIXED` services may have a private folder for temporary files. Raises `ConfigError` if a user names
+    a folder that does not exist."""
     uid = os.getuid()
     chosen = os.environ.get(CONTROL_DIR)
     if chosen and not (os.path.isabs(chosen) and os.path.isdir(chosen)):
@@ -55,8 +55,8 @@ def folders() -> list[str]:
 
 
 def check_folder(path: str) -> None:
-    """Raises `ConfigError` unless it is a folder of this user that nobody else may enter: in a folder for temporary files
-    anybody may make one of this name, or a link. Raises `FileNotFoundError` where there is none."""
+    """Raises `ConfigError` unless the path is a folder of this user that no other user may enter: in a folder for
+    temporary files anyone may make one of this name, or a link. Raises `FileNotFoundError` if there is none."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         what = "is a link" if stat.S_ISLNK(found.st_mode) else "is not a folder"
@@ -74,8 +74,8 @@ def check_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """A path of a socket that is short enough for the system, as long as this lasts. Where it is too long, the system itself
-    keeps the folder open under a short name; a system that does not raises `OSError`."""
+    """A path of a socket that is short enough for the system, as long as the context lasts. If it is too long, the system
+    itself keeps the folder open under a short name; a system that does not raises `OSError`."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path
         return
@@ -88,7 +88,8 @@ def _short(path: str) -> Iterator[str]:
 
 
 class ControlDoor:
-    """Serves requests in a loop. `handle(request, reply)` may reply later, from the loop's thread, and replies once."""
+    """The door of one job, which serves requests in a loop. `handle(request, reply)` may reply later, from the loop's
+    thread, and replies once."""
 
     def __init__(self, loop: EventLoop, handle: Handler, job: str) -> None:
         self._loop = loop
@@ -101,7 +102,7 @@ class ControlDoor:
             path = os.path.join(folder, name)
             try:
                 self._doors[path] = _listening(path)
-            except (ConfigError, OSError) as error:  # it is somebody else's, or cannot be written
+            except (ConfigError, OSError) as error:  # the folder belongs to another user, or cannot be written
                 refused.append(str(error))
         for door in self._doors.values():
             loop.register(door, selectors.EVENT_READ, functools.partial(self._enter, door))
@@ -111,7 +112,8 @@ class ControlDoor:
 
     @staticmethod
     def _folders(refused: list[str]) -> list[str]:
-        """Where it may be; nowhere, with the reason, where a wrong folder is set: the job goes on without."""
+        """The folders for its sockets; none if a wrong folder is set, with the reason in `refused`: the job goes on
+        without."""
         try:
             return folders()
         except ConfigError as error:
@@ -120,7 +122,7 @@ class ControlDoor:
 
     @property
     def paths(self) -> list[str]:
-        """Where it is."""
+        """The paths of its sockets."""
         return list(self._doors)
 
     def _enter(self, door: socket.socket, mask: int) -> None:
@@ -165,7 +167,7 @@ class ControlDoor:
             guest.close()
 
     def close(self) -> None:
-        """Shuts the door."""
+        """Closes the door, and removes its sockets."""
         for guest in list(self._guests):
             self._leave(guest)
         for path, door in self._doors.items():
@@ -179,7 +181,7 @@ class ControlDoor:
 
 
 def _listening(path: str) -> socket.socket:
-    """A socket that listens there. Leaves nothing behind where that does not go. Raises `ConfigError` and `OSError`."""
+    """A socket that listens at a path. Leaves nothing behind if that fails. Raises `ConfigError` and `OSError`."""
     folder = os.path.dirname(path)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -192,14 +194,14 @@ def _listening(path: str) -> socket.socket:
     except BaseException as error:
         door.close()
         if isinstance(error, OSError):
-            with contextlib.suppress(OSError):  # other jobs may have theirs in it
+            with contextlib.suppress(OSError):  # other jobs may have their doors in it
                 os.rmdir(folder)
         raise
     return door
 
 
 def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any] | None:
-    """The answer of the job behind a socket; None where nobody is there."""
+    """The answer of the job behind a socket; None if no process listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(timeout)
         try:
@@ -221,9 +223,9 @@ def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dic
 
 
 def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The jobs of this user that run on this machine: (socket, what they say of themselves), each once. Removes the sockets
-    of processes that are gone, and nothing else. Raises `ConfigError` where there is none, and a folder is not this user's
-    own: a job that would have its only socket there has none."""
+    """The jobs of this user that run on this machine: (socket, their answers to `who`), each once. Removes the sockets of
+    processes that are gone, and nothing else. Raises `ConfigError` if no job is found and a folder is not this user's
+    own: a job whose only socket would be there has none."""
     found: set[str] = set()
     wrong: ConfigError | None = None
     for folder in folders():
@@ -246,7 +248,7 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _who(path: str, name: str) -> dict[str, Any] | None:
-    """What the job behind a socket says of itself; None where none answers. Removes the socket where its process is gone."""
+    """The answer of the job behind a socket to `who`; None if none answers. Removes the socket if its process is gone."""
     try:
         found = ask(path, {"verb": "who"}, timeout=5.0)
     except (OSError, ValueError):

@@ -67,20 +67,20 @@ from tailrace.storage.store import Store
 
 PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
-"""How long the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
+"""Seconds that the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
 ANNOUNCE_SECONDS = 60.0
-"""How long the end of a job that has finished waits for the `published` of its sinks: its readers
-find all of its output then. After another end nobody waits for it."""
+"""Seconds that the end of a job that has finished waits for the `published` of its sinks: readers find all of its output
+then. Another end does not wait for it."""
 STOPPED_SECONDS = 2.0
-"""A turn that came so much later than it was due tells that this process was stopped, or had no time. Those who are waited
-for then get as much time to be heard before anybody is taken for late: some of them were stopped with it."""
+"""Delay in seconds of a turn, from which on this process counts as suspended. All whom the coordinator waits for then get
+as much time again before any timeout: some of them were suspended with it."""
 RECENT = 100
 REPORTED = (JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.RESTARTING, JobStatus.FINISHING)
-"""In these states there are progress reports."""
+"""States in which there are progress reports."""
 
 
 class JobRunner(threading.Thread):
-    """Runs one job to its end. The interpreter's exit waits for it."""
+    """The runner of one job, to its end. The interpreter's exit waits for it."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class JobRunner(threading.Thread):
         on_published: Iterable[tuple[str, Callable[[], object]]] = (),
         clock: JobClock | None = None,
     ) -> None:
-        """`plan` is for reports: without it nobody is told any, but `on_progress` is called for each. `clock`: that of the
-        job, where it has one."""
+        """`plan` is for reports: without it there are none, but `on_progress` is called for each. `clock`: the clock of
+        the job, if it has one."""
         super().__init__(name=f"tailrace-coordinator-{name}")
         self.job_name = name
         self.job_id = job_id
@@ -110,7 +110,7 @@ class JobRunner(threading.Thread):
         self.ended = threading.Event()
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.crash: str | None = None
-        """The traceback of this thread, where it broke; the job has failed then."""
+        """The traceback of this thread, if it broke; the job has failed then."""
         self._on_progress = on_progress
         self._on_end = on_end
         self._announcer = Announcer(name, on_published)
@@ -121,7 +121,7 @@ class JobRunner(threading.Thread):
         self._at = at
         self._workers = WorkerDoor(self._token, at, self._loop, machine, self._placed)
         self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
-        """Where checkpoints are, or None for a job that takes none."""
+        """The storage of checkpoints; None for a job that takes none."""
         self._desk = Desk(self, plan, self._asked_for)
         self._door = ControlDoor(self._loop, self._desk.answer, name)
         self._moving = Moving(machine, self._carry_out)
@@ -129,9 +129,9 @@ class JobRunner(threading.Thread):
         self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, self._clock.now())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._looked: float | None = None
-        """When it last looked for messages."""
+        """The time at which the thread last looked for messages, in seconds of the monotonic clock."""
         self._patient_until = 0.0
-        """Nobody is late before; 0 for as long as this process is not stopped."""
+        """Time before which no timeout fires; 0 unless this process was suspended a moment ago."""
 
     # From other threads.
 
@@ -140,7 +140,7 @@ class JobRunner(threading.Thread):
         self._loop.call_soon_threadsafe(lambda: self.machine.cancel(monotonic_micros()))
 
     def wish(self, wish: Wish) -> WishFuture:
-        """Somebody wants this of the job, now."""
+        """Passes a user's wish to the coordinator. Returns the future of its result."""
         future: WishFuture = WishFuture()
         if self.ended.is_set() or not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
             future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
@@ -155,30 +155,30 @@ class JobRunner(threading.Thread):
         self._carry_out()
 
     def _asked_for(self, wish: Wish, reply: Reply) -> None:
-        """Another process of this user wants something."""
+        """Passes a wish of another process of this user to the coordinator."""
         future: WishFuture = WishFuture()
         future.add_done_callback(lambda done: reply(told(done)))
         self._waiting.add(future)
         self._put(wish, future)
 
     def _leaving(self, launches: Collection[tuple[int, int]]) -> None:
-        """The machines of these starts of slots are about to go."""
+        """Passes on that the machines of these starts of slots are about to go."""
         self._loop.call_soon_threadsafe(lambda: self._moving.leaving(launches))
 
     def _disappoint(self) -> None:
-        """Fails the callers that still wait for something: nobody else will answer them."""
+        """Fails the futures of wishes that are not answered: nothing else will answer them."""
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
 
     @property
     def cause(self) -> Cause | None:
-        """Why the job failed, where it did."""
+        """The cause of the job's failure, if it has failed."""
         return self.machine.cause
 
     @property
     def restarts(self) -> int:
-        """How many times the job was restarted after a failure."""
+        """Number of restarts after failures."""
         return self.machine.attempts.restarts
 
     @property
@@ -188,18 +188,18 @@ class JobRunner(threading.Thread):
 
     @property
     def reports(self) -> list[SubtaskReport]:
-        """What the workers have reported of their subtasks last."""
+        """The newest reports of the workers on their subtasks."""
         now = monotonic_micros()
         return [report for slot in self.machine.roster.slots for report in slot.figures(now)]
 
     @property
     def books(self) -> Books | None:
-        """How the checkpoints go; None for a job that takes none."""
+        """The figures of the checkpoints; None for a job that takes none."""
         return books_of(self.machine, monotonic_micros())
 
     @property
     def slices(self) -> Slices:
-        """Where each slice runs, who holds its state, and how it was replaced."""
+        """The state of each slice: where it runs, which processes hold its state, and how it was replaced."""
         machine = self.machine
         offset = 0 if machine.checkpoints is None else machine.checkpoints.clock_offset
         return slices_of(machine.roster, machine.takeovers, offset)
@@ -233,7 +233,7 @@ class JobRunner(threading.Thread):
             self.crash = traceback.format_exc()
             self.status = JobStatus.FAILED
         finally:
-            self.ended.set()  # whatever happened: somebody waits for it
+            self.ended.set()  # whatever happened: users wait for it
             self._disappoint()
 
     def _start_machine(self) -> None:
@@ -252,7 +252,7 @@ class JobRunner(threading.Thread):
         self._carry_out()
 
     def _placed(self, slot: int, message: AnyMessage) -> AnyMessage:
-        """A worker that cannot import something is told with its executor: there it is to be installed."""
+        """A worker's message, with its executor if the worker cannot import something: it has to be installed there."""
         if not isinstance(message, deployment.Failed) or message.kind is not deployment.FailureKind.IMPORT:
             return message
         start = self.machine.roster.at(slot).start
@@ -262,7 +262,8 @@ class JobRunner(threading.Thread):
         return msgspec.structs.replace(message, message=f"{message.message}, in executor {executor}")
 
     def _was_stopped(self, timeout: float) -> bool:
-        """Whether this process was stopped a moment ago, by when it last looked for messages, and how long it waited now."""
+        """True if this process was suspended a moment ago, by when it last looked for messages, and how long it waited
+        now."""
         now = time.monotonic()
         before, self._looked = self._looked, now
         if self._patient_until:
@@ -273,8 +274,8 @@ class JobRunner(threading.Thread):
         return now < self._patient_until
 
     def _outlive_workers(self) -> None:
-        """A Spark job that was cancelled ends at once, its Python process up to four seconds later, and until then it may
-        still write. It is gone when its link is."""
+        """Waits for the processes of workers. A Spark job that was cancelled ends at once, its Python process up to four
+        seconds later, and until then it may still write. It is gone when its link is."""
         deadline = time.monotonic() + OUTLIVE_SECONDS
         while self._workers.links and (left := deadline - time.monotonic()) > 0:
             self._loop.poll(left)
@@ -331,7 +332,7 @@ class JobRunner(threading.Thread):
                 self._on_progress(self.progress[-1], self.status)
 
     def _end_storage(self) -> Awaited | None:
-        """Perhaps unpublished output of checkpoints that stay; None where that is not known."""
+        """Ends the storage. Returns perhaps unpublished output of checkpoints that stay; None if it is unknown."""
         if self.store is None:
             return {}
         crashed = self.crash is not None
@@ -372,7 +373,7 @@ class JobRunner(threading.Thread):
                 self.store.act(action)
 
     def _status(self, status: JobStatus) -> None:
-        if not status.final:  # a final status is told once everything is cleaned up
+        if not status.final:  # a final status is set once everything is cleaned up
             self.status = status
 
     def _launch(self, action: Launch) -> None:
@@ -391,7 +392,7 @@ class JobRunner(threading.Thread):
         self._provider.launch(config, ended)
 
     def _ended(self, action: Ended) -> None:
-        """Something has become of what somebody waits for."""
+        """Sets the result of wishes that an action has answered."""
         result: Any = action.stats
         match action:
             case CheckpointEnded():

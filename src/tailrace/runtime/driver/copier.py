@@ -1,4 +1,4 @@
-"""Copies savepoints of one job, in a thread of its own: the commits of its checkpoints do not wait for a copy."""
+"""The copier of one job's savepoints, with a thread of its own: the commits of its checkpoints do not wait for a copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOSE_SECONDS = 30.0
 
 
 class Copier:
-    """The savepoints that are to be copied out of a job's folder. Nothing is started before the first one."""
+    """The savepoints that are to be copied out of a job's folder. The thread starts with the first one."""
 
     def __init__(
         self, store: Store, loop: EventLoop, name: str, machine: Coordinator, carry_out: Callable[[], None]
@@ -29,16 +29,17 @@ class Copier:
         self._thread: StorageThread | None = None
         self._over = False
         self._unheard: dict[str, Manifest] = {}
-        """Copies that are there, by where they are, until the coordinator has heard of them."""
+        """Complete copies by URL, until the coordinator has taken note of them."""
 
     def copy(self, action: CopySavepoint) -> None:
-        """Copies a savepoint; the coordinator hears how it went."""
+        """Copies a savepoint, and reports the result to the coordinator."""
         if self._thread is None:
             self._thread = StorageThread(self._loop, f"tailrace-savepoints-{self._name}")
         self._thread.do(lambda: self._copy(action))
 
     def close(self) -> None:
-        """The job is over: what is not copied by now is given up, and what the coordinator has not heard of is removed."""
+        """Ends the thread with the job: copies in progress are given up, and copies that the coordinator has not noted
+        are removed."""
         self._over = True
         if self._thread is not None:
             self._thread.close(CLOSE_SECONDS)

@@ -1,13 +1,13 @@
-"""What becomes of the jobs of a process when its main program ends.
+"""The end of a process's jobs when its main program ends.
 
 - By its last line or `sys.exit`: the exit waits for them. A failure then is printed on stderr, since the program can no
-  longer ask, and the exit code is 1.
-- By an exception that nobody caught: they are cancelled, since nobody is left to look after them; but for jobs of
-  which their user said that they go on (`execute(..., if_program_fails="wait")`).
+  longer read it, and the exit code is 1.
+- By an uncaught exception: they are cancelled, since the program no longer looks after them; except jobs whose user
+  requested that they go on (`execute(..., if_program_fails="wait")`).
 - By SIGTERM: they are cancelled, and the process ends of the signal. Programs that handle SIGTERM themselves do so.
-- By Ctrl-C while the exit waits: the same.
-- By either, where the user wants jobs stopped (`tailrace run --on-signal stop`): they are stopped, with a checkpoint at
-  their end, and the program goes on as it does when they have finished. A second signal kills it.
+- By Ctrl-C while the exit waits: as by SIGTERM.
+- By either signal, with `tailrace run --on-signal stop`: they are stopped, with a checkpoint at their end, and the
+  program goes on as it does when they have finished. A second signal kills it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.runtime.driver.requests import Stop, Wish, WishFuture
 
 PATIENCE = 25.0
-"""How long the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
+"""Seconds that the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
 CANCELLED_FROM_OUTSIDE = 130
-"""The exit code when somebody else has cancelled a job that the exit waited for, as that of `tailrace run`."""
+"""The exit code when a job that the exit waited for was cancelled, but not by this program; `tailrace run` has it, too."""
 
 
 class Runner(Protocol):
-    """Who runs a job. `JobRunner` is one."""
+    """A runner of a job, such as `JobRunner`."""
 
     ended: threading.Event
     status: JobStatus
@@ -54,14 +54,14 @@ class EndingJob:
     name: str
     runner: Runner
     why: Callable[[], Exception | None]
-    """Why it failed, once it has."""
+    """The reason why it failed, once it has."""
     if_program_fails: Literal["cancel", "wait"] = "cancel"
     on_signal: Literal["cancel", "stop"] = "cancel"
-    """What SIGTERM does to it, and with `stop` also Ctrl-C."""
+    """The effect of SIGTERM on it, and with `stop` also of Ctrl-C."""
     seen: bool = False
-    """Whether the program has asked how it ended."""
+    """True once the program has read how it ended."""
     cancelled: bool = False
-    """Whether the program has cancelled it."""
+    """True once the program has cancelled it."""
 
     @property
     def is_active(self) -> bool:
@@ -84,14 +84,15 @@ _watched: list[EndingJob] = []
 _signal: list[int] = []
 """The signal that ends this process, once there was one."""
 _to_stop = threading.Event()
-"""Whether a signal has come that stops the jobs of this process."""
+"""Set once a signal has come that stops the jobs of this process."""
 _stopper: list[threading.Thread] = []
-"""Who stops them then: a signal comes in the middle of anything, where no lock may be taken, and no thread started."""
+"""The thread that stops jobs after a signal. A signal handler may run in the middle of anything, where no lock may be
+taken and no thread started."""
 
 
 def watch(job: EndingJob) -> None:
-    """From now on the end of this process minds the job."""
-    # The others have nothing left to tell.
+    """Adds a job to those that the end of this process takes care of."""
+    # The others have nothing left to report.
     _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]
     _watched.append(job)
     if _to_stop.is_set():
@@ -102,7 +103,7 @@ def watch(job: EndingJob) -> None:
 
 
 def _heed_signals(stops: bool) -> None:
-    """Programs that handle a signal themselves go on doing so."""
+    """Sets signal handlers, except where the program has set its own."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _stopped if stops else _terminated)
     if stops and not _interactive() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -113,7 +114,7 @@ def _heed_signals(stops: bool) -> None:
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:
-    """The jobs are to stop, and the program goes on. A second signal, of either kind, kills it."""
+    """Handles a signal that stops the jobs, while the program goes on. A second signal, of either kind, kills it."""
     running = _running()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL if running else signal.default_int_handler)
@@ -137,7 +138,7 @@ def _stop_when_told() -> None:
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """The process is to end. What it was doing is left by `SystemExit`, so that `finally` blocks run."""
+    """Handles a signal that ends the process. `SystemExit` ends what the program was doing, so that `finally` blocks run."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one is not waited for
     running = _running()
     if not running:  # also in a process that was forked from the one whose jobs these are
@@ -151,7 +152,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def _at_exit() -> None:
-    """The main program is over. The interpreter is whole, but from Python 3.12 on it starts no thread any more."""
+    """Runs when the main program is over. The interpreter is whole, but from Python 3.12 on it starts no thread any more."""
     try:
         if not _signal:
             _after_program(None if _interactive() else _uncaught())
@@ -168,7 +169,7 @@ def _at_exit() -> None:
 
 
 def _after_program(failed: BaseException | None) -> None:
-    """Waits for the jobs that go on without the program, and ends the others."""
+    """Waits for the jobs that go on without the program, and cancels the others."""
     if failed is not None:
         interrupted = isinstance(failed, KeyboardInterrupt)
         why = "was interrupted" if interrupted else f"failed ({type(failed).__name__})"
@@ -188,7 +189,7 @@ def _after_program(failed: BaseException | None) -> None:
 
 
 def _cancel_all(but: Sequence[EndingJob] = ()) -> None:
-    """Cancels jobs and sees them end. A process that hangs in a job that does not end is of no use to anybody."""
+    """Cancels jobs and waits for their end. A process does not hang because of a job that does not end."""
     deadline = time.monotonic() + PATIENCE
     ending = [job for job in _running() if job not in but]
     for job in ending:
@@ -225,8 +226,8 @@ def _tell_unseen() -> None:
 
 
 def _uncaught() -> BaseException | None:
-    """The exception that has ended the main program, as the interpreter noted it before it printed it. Others note theirs
-    in the same place, and those have left less than the whole stack."""
+    """The exception that has ended the main program, as the interpreter noted it before it printed it. Other code notes
+    its exceptions in this place, too, and these have left less than the whole stack."""
     found = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     trace = getattr(found, "__traceback__", None)
     if isinstance(found, BaseException) and trace is not None and trace.tb_frame.f_back is None:
@@ -235,12 +236,12 @@ def _uncaught() -> BaseException | None:
 
 
 def _interactive() -> bool:
-    """Whether a person types what is run: errors before the exit were seen, and nobody looks at the exit code."""
+    """True if a user types the program: errors before the exit were seen, and the exit code is not read."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def _last(end: Callable[[], object]) -> None:
-    """Ends the process by `end`, once all threads of the program have ended. From here on the interpreter has no way of
+    """Ends the process by `end`, once all threads of the program have ended. From then on the interpreter has no way of
     its own to change how it ends."""
     atexit.register(_leave, end)  # the last to be registered is the first to be called, and calls the others
 
@@ -250,13 +251,13 @@ def _leave(end: Callable[[], object]) -> None:
     atexit.unregister(_leave)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed, or None, or nobody reads it
+        with contextlib.suppress(Exception):  # closed, or None, or without a reader
             stream.flush()
     end()
 
 
 def _die_of(number: int) -> None:
-    """Ends as of the signal: the parent process expects to see that."""
+    """Ends the process by the signal, as its parent process expects."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -269,11 +270,11 @@ def _say(text: str) -> None:
 def _guarded() -> None:
     try:
         _at_exit()
-    except BaseException:  # the interpreter would tell it in a way that nobody understands
+    except BaseException:  # the interpreter would print it in a form that is hard to read
         traceback.print_exc()
 
 
 # Before the threads are joined, where an interrupt would be taken for a fault of the interpreter. `concurrent.futures`
-# does the same; where a Python has no such hook, the exit waits all the same, and less politely.
+# registers its exit here, too. A Python without this hook waits for the jobs all the same, and less politely.
 getattr(threading, "_register_atexit", atexit.register)(_guarded)
-os.register_at_fork(after_in_child=_watched.clear)  # jobs are those of the process that started them
+os.register_at_fork(after_in_child=_watched.clear)  # jobs belong to the process that started them

@@ -15,7 +15,7 @@ from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
 
 
 class FinishedRun:
-    """What a `Job` asks of who runs it, where nobody does."""
+    """The runner behind a `Job` that had finished before: it runs nothing."""
 
     status = JobStatus.FINISHED
     crash: str | None = None
@@ -33,14 +33,14 @@ class FinishedRun:
         self.books: Books | None = None
 
     def cancel(self) -> None:
-        """Ends the job, which has ended."""
+        """Does nothing: the job has ended."""
 
     def wish(self, wish: Wish) -> WishFuture:
-        """Refuses whatever somebody wants of the job."""
+        """Refuses a wish: the job has ended."""
         future: WishFuture = WishFuture()
         future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
         return future
 
     def refused(self) -> dict[str, int]:
-        """Connections refused, of which there were none."""
+        """Connections refused by reason; none."""
         return {}

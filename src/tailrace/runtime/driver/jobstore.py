@@ -1,4 +1,5 @@
-"""A job's work in its checkpoint folder. Each piece is one call in the storage thread, which reports to the coordinator."""
+"""The work of a job in its checkpoint folder. Each piece is one call in the storage thread, which reports to the
+coordinator."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
 
 REMOVED_WITHIN, READ_WITHIN = 30.0, 5.0
-"""Seconds that the end of a job waits for its storage: to remove checkpoints, and to say what output those have that stay.
-The next start does what was not done."""
+"""Seconds that the end of a job waits for its storage: to remove checkpoints, and to read which output the remaining ones
+have. The next start does what was not done."""
 
 
 class JobStore:
@@ -44,11 +45,11 @@ class JobStore:
         self._name = name
         self._machine = machine
         self._carry_out = carry_out
-        """Carries out what the coordinator wants done after an event."""
+        """Carries out the actions of the coordinator after an event."""
         self._thread = StorageThread(loop, f"tailrace-storage-{name}")
         self._copier = Copier(store, loop, name, machine, carry_out)
         self.origin_marked: Callable[[], bool] | None = None
-        """Whether the checkpoint that the job started from is marked as published, looked up in its folder."""
+        """True if the checkpoint that the job started from is marked as published, looked up in its folder."""
 
     def act(self, action: StoreAction) -> None:
         """Carries out an action of the coordinator."""
@@ -71,15 +72,15 @@ class JobStore:
                 assert_never(action)
 
     def end(self, surplus: list[str] | None, ending: Ending | None = None) -> Awaited | None:
-        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. `ending`: the mark
-        that it leaves of its end. Gives the perhaps unpublished output of checkpoints that stay; None where that is not
-        known."""
+        """Ends the storage with the job. `surplus`: the files of its checkpoints, if these are not to outlive it.
+        `ending`: the mark that it leaves of its end. Returns the perhaps unpublished output of checkpoints that stay;
+        None if it is unknown."""
         kept: list[Awaited | None] = [None]
 
         def tidy() -> None:
             kept[0] = {} if self._leave(surplus, ending) else self._prepared()
 
-        self._copier.close()  # what it still copies is given up, and may be among what goes now
+        self._copier.close()  # copies in progress are given up, and may be among the files that go now
         self._thread.do(tidy)
         self._thread.do(self._release)
         self._thread.close(REMOVED_WITHIN if surplus is not None else READ_WITHIN)
@@ -146,8 +147,8 @@ class JobStore:
             self._store.mark_swept()
 
     def _leave(self, surplus: list[str] | None, ending: Ending | None) -> bool:
-        """Marks the end, and removes all of this run, where that is wanted: whether all is gone. Where the storage is out
-        of reach the last checkpoint stays, and the next start goes on from it."""
+        """Marks the end, and removes everything of this run, if requested. True if everything is gone. If the storage is
+        out of reach the last checkpoint stays, and the next start goes on from it."""
         if surplus is None and ending is None:
             return False
         with self._warning("its end could not be marked, or its checkpoints not be removed"):
@@ -155,7 +156,7 @@ class JobStore:
         return False
 
     def _prepared(self) -> Awaited | None:
-        """The prepared output of the checkpoints that stay. None where it is not known: then none of it is removed."""
+        """The prepared output of the checkpoints that stay. None if it is unknown: then none of it is removed."""
         checkpoints = self._machine.checkpoints
         assert checkpoints is not None
         try:
@@ -169,12 +170,12 @@ class JobStore:
             return None
 
     def _release(self) -> None:
-        with contextlib.suppress(Exception):  # the next start finds that our process is gone
+        with contextlib.suppress(Exception):  # the next start finds that this process is gone
             self._store.release(self._machine.incarnation)
 
     @contextlib.contextmanager
     def _warning(self, what: str) -> Iterator[None]:
-        """For work that the next start repeats if it fails here: a failure only goes into the log."""
+        """A context for work that the next start repeats if it fails here: a failure only goes into the log."""
         try:
             yield
         except Exception:

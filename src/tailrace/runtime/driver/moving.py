@@ -1,4 +1,4 @@
-"""Workers whose machine is about to go: a checkpoint is taken, and they move elsewhere."""
+"""Moves of workers whose machine is about to go: a checkpoint is taken, and they move elsewhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tailrace.coordinator.stats import CheckpointStats
 from tailrace.runtime.eventloop.clock import monotonic_micros
 
 CHECKPOINT_SECONDS = 10.0
-"""How long a move waits for a checkpoint. Machines that go leave little time: 30 s on Kubernetes."""
+"""Seconds that a move waits for a checkpoint. Machines that go leave little time: 30 s on Kubernetes."""
 
 
 class Moving:
-    """Those of one job, in the thread of its coordinator. `carry_out` carries out what the coordinator wants."""
+    """The moves of one job's workers, in the thread of its coordinator. `carry_out` carries out the coordinator's
+    actions."""
 
     def __init__(self, machine: Coordinator, carry_out: Callable[[], None]) -> None:
         self._machine = machine
@@ -24,10 +25,12 @@ class Moving:
         self._waiting: set[tuple[int, int]] = set()
         self._at = 0.0
         self._asked = 0
-        """How many checkpoints were asked for. One of an earlier move may come late, and says nothing of this one."""
+        """Number of checkpoints requested. A checkpoint of an earlier move may come late, and does not count for this
+        one."""
 
     def leaving(self, launches: Collection[tuple[int, int]]) -> None:
-        """The machines of these starts of slots will go. May be told again and again, as long as they are there."""
+        """Notes that the machines of these starts of slots will go. It may be called again and again, as long as they are
+        there."""
         machine = self._machine
         if not machine.movable or machine.status is not JobStatus.RUNNING or not launches:
             return
@@ -43,14 +46,14 @@ class Moving:
 
     def _go(self, asked: int) -> None:
         if asked == self._asked:
-            self._at = 0.0  # whatever became of it: nothing more is to be waited for
+            self._at = 0.0  # whatever the result: there is nothing more to wait for
 
     def wait(self) -> float | None:
         """Seconds until there is something to do; None for nothing."""
         return max(0.0, self._at - time.monotonic()) if self._waiting else None
 
     def turn(self) -> None:
-        """Moves them, if it is time."""
+        """Moves the workers, if it is time."""
         if self._waiting and self._at <= time.monotonic():
             launches, self._waiting = self._waiting, set()
             self._machine.move(launches, monotonic_micros())

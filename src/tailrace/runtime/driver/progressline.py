@@ -1,4 +1,4 @@
-"""One line that says how a job goes, rewritten in place on a terminal."""
+"""One line with the progress of a job, rewritten in place on a terminal."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import sys
 from typing import Any, TextIO
 
 SLOW_MS = 5_000
-"""A checkpoint that is under way for so long is shown."""
+"""Milliseconds after which a checkpoint that is under way is shown."""
 APART_MILLIS = 30_000
-"""Between two lines of a status, where they are not rewritten in place: logs that keep them are to stay short."""
+"""Milliseconds between two lines of one status, where they are not rewritten in place: logs that keep them are to stay
+short."""
 
 
 class _Sums:
-    """Sums over some reports, of which each is for a part of the time."""
+    """Sums over some reports, each of which is for a part of the time."""
 
     def __init__(self) -> None:
         self.millis = 0
         self._rows = self._busy = 0.0
 
     def add(self, rate: float, busy: float, millis: int) -> None:
-        """Another report."""
+        """Adds a report."""
         self.millis += millis
         self._rows += rate * millis
         self._busy += busy * millis
@@ -36,9 +37,9 @@ class _Sums:
 
 
 class ProgressLine:
-    """Writes progress reports to a stream, standard error by default: in place on a terminal, else a line each half minute
-    and wherever the status has changed. Rate and busy share are since the line before; in the last line they are those of
-    the whole job."""
+    """A writer of progress reports to a stream, standard error by default: in place on a terminal, else a line each half
+    minute and wherever the status has changed. Rate and busy share are since the line before; in the last line they are
+    those of the whole job."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self.name = name
@@ -47,7 +48,7 @@ class ProgressLine:
         self._told = ""
         """The status in the line before."""
         self._whole, self._since = _Sums(), _Sums()
-        """Of the whole job, and since the line before."""
+        """Sums over the whole job, and since the line before."""
 
     def __call__(self, progress: dict[str, Any], status: Any) -> None:
         figures = progress["tailrace"]
@@ -75,8 +76,8 @@ class ProgressLine:
 
 
 def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> list[str]:
-    """How a job goes, by the part of a progress report that is ours: records, event time, the last checkpoint, standbys,
-    restarts."""
+    """The progress of a job, from the Tailrace part of a progress report: records, event time, the last checkpoint,
+    standbys, restarts."""
     told = [
         f"{status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | {rate:,.0f}/s | "
         f"busy {busy:.0%} | watermark {_seconds(figures['watermark'])}",
@@ -88,7 +89,7 @@ def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> l
 
 
 def _stalled(figures: dict[str, Any]) -> list[str]:
-    """The step that has been under way for longest, where it is worth a word."""
+    """The step that has been under way for longest, if there is a stalled one."""
     return [
         f"{one['vertex']}[{one['subtask']}] stuck for {one['seconds']:.0f} s" for one in figures.get("stalled", ())[:1]
     ]
@@ -109,7 +110,7 @@ def _checkpoints(figures: dict[str, Any] | None) -> list[str]:
 
 
 def _troubles(figures: dict[str, Any] | None) -> list[str]:
-    """A checkpoint that takes long, those that have failed since the last complete one, and what the job waits for."""
+    """A checkpoint that takes long, checkpoints that have failed since the last complete one, and what the job waits for."""
     if figures is None:
         return []
     told = []
@@ -126,8 +127,7 @@ def _troubles(figures: dict[str, Any] | None) -> list[str]:
 
 
 def _standbys(figures: dict[str, Any] | None) -> list[str]:
-    """Processes that stand by, how many checkpoints they are behind, what would have to be done again, and the last
-    replacement."""
+    """Standbys, how many checkpoints they are behind, what a replacement would have to replay, and the last replacement."""
     if figures is None:
         return []
     told = []
@@ -141,7 +141,7 @@ def _standbys(figures: dict[str, Any] | None) -> list[str]:
 
 
 def size_of(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as text for people."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -155,7 +155,7 @@ def _seconds(watermark: str | None) -> str:
 
 
 def _columns(stream: TextIO) -> int:
-    """How wide the terminal is."""
+    """The width of the terminal in columns."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What somebody wants of a running job, and waits for: values, because the coordinator may be in another process."""
+"""Wishes of users to a running job, for which they wait: values, because the coordinator may be in another process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import CheckpointError
 
 WishFuture = Future[Any]
-"""What becomes of a wish: `CheckpointStats`, `SavepointStats` (or, of a stop that leaves neither, None), or a
-`CheckpointError` that says why not."""
+"""The result of a wish: `CheckpointStats`, `SavepointStats` (or None, for a stop that leaves neither), or a
+`CheckpointError` with the reason why there is none."""
 
 
 class Unheard(CheckpointError):
-    """The job had ended before its coordinator heard of the wish, or answered it."""
+    """The error of a wish to a job that had ended before its coordinator received or answered it."""
 
 
 @dataclass(frozen=True)
 class TakeCheckpoint:
-    """A checkpoint, now."""
+    """A wish for a checkpoint, now."""
 
 
 @dataclass(frozen=True)
 class TakeSavepoint:
-    """A savepoint, now."""
+    """A wish for a savepoint, now."""
 
     target: str = ""
     """The path or URL of its folder; empty for the usual one."""
@@ -34,7 +34,7 @@ class TakeSavepoint:
 
 @dataclass(frozen=True)
 class Stop:
-    """The end of the job, in order."""
+    """A wish for the end of the job, in order."""
 
     aim: Aim
 
@@ -43,7 +43,7 @@ Wish = TakeCheckpoint | TakeSavepoint | Stop
 
 
 def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
-    """Has a coordinator see to a wish. What becomes of it is an action that carries the future."""
+    """Hands a wish to a coordinator. The result is an action that carries the future."""
     match wish:
         case TakeCheckpoint():
             machine.checkpoint(future, now)
@@ -56,7 +56,7 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
 
 
 def wish_of(request: dict[str, Any]) -> Wish | None:
-    """The wish of another process of this user; None where it is none that is known."""
+    """The wish in a request of another process of this user; None if it is no known one."""
     match request.get("verb"):
         case "checkpoint":
             return TakeCheckpoint()
@@ -69,7 +69,7 @@ def wish_of(request: dict[str, Any]) -> Wish | None:
 
 
 def told(future: WishFuture) -> dict[str, Any]:
-    """What has become of a wish, for another process."""
+    """The result of a wish, in a form for another process."""
     error = future.exception()
     if error is not None:
         return {"error": str(error)}

@@ -1,4 +1,4 @@
-"""What a user sets, in the units of the machines."""
+"""Settings of users, in the units of the machines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settings_of(config: CheckpointConfig, folder: str = "", dataflow: Dataflow =
 
 
 def limits_of(config: CheckpointConfig | None, slot_timeout: float, notice: float) -> Limits:
-    """How long a coordinator waits. `slot_timeout`: for its slots, and `notice` more at a restart, both in seconds."""
+    """Time limits of a coordinator. `slot_timeout`: for its slots, and `notice` more at a restart, both in seconds."""
     limits = Limits(slots=int(slot_timeout * 1_000_000), notice=int(notice * 1_000_000))
     return limits if config is None else replace(limits, patience=span_micros(config.storage_patience))
 
@@ -75,7 +75,7 @@ def strategy_of(restart: Restart) -> Strategy:
 
 
 def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
-    """What the coordinator knows of the loop nests of a plan."""
+    """The loop nests of a plan, as the coordinator needs them."""
     return tuple(
         NestSpec(nest.slots, None if nest.rounds is None else nest.rounds.max, nest.rounds is not None)
         for nest in plan.nests
@@ -83,7 +83,7 @@ def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
 
 
 def no_savepoints(plan: Plan) -> str:
-    """Why no savepoint of a dataflow would hold all that a start from it needs; empty where one does."""
+    """The reason why no savepoint of a dataflow would hold all that a start from it needs; empty if a savepoint does."""
     for node in plan.graph.nodes:
         if isinstance(node.operator, Source) and getattr(node.operator.source, "kept_by_job", False):
             return (

@@ -1,4 +1,4 @@
-"""The contract between a job's coordinator and whatever gives it worker processes."""
+"""The contract between a job's coordinator and its provider of worker processes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from tailrace.runtime.network.config import WorkerConfig
 
 
 class SlotEnded(Protocol):
-    """Called, from any thread, when the job of a slot has ended."""
+    """A callback for the end of a slot's Spark job. It is called from any thread."""
 
     def __call__(self, slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
-        """`cancelled`: somebody cancelled it. `unfit`: it was where something is missing that any worker needs."""
+        """`error`: why it ended, if it failed. `cancelled`: a user cancelled it. `unfit`: it ran where something is
+        missing that any worker needs."""
         ...
 
 
 Leaving = Callable[[Collection[tuple[int, int]]], None]
-"""Called, from any thread, with the starts of slots (slot, launch) whose machines are about to go."""
+"""A callback for starts of slots (slot, launch) whose machines are about to go. It is called from any thread."""
 
 
 class SlotProvider(Protocol):
-    """Runs workers. `tailrace.spark.slots.provider` does it as Spark jobs."""
+    """A provider of worker processes. `tailrace.spark.slots.provider` runs them as Spark jobs."""
 
     def listen_at(self) -> Binding:
-        """Where workers reach the coordinator. Raises `ConfigError` for settings that say no place."""
+        """The binding at which workers reach the coordinator. Raises `ConfigError` for settings that give no place."""
         ...
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
@@ -33,20 +34,19 @@ class SlotProvider(Protocol):
         ...
 
     def watch(self, leaving: Leaving) -> None:
-        """From now on until `close`: tells of workers whose machines are about to go, again and again while they are
-        there."""
+        """Begins to report workers whose machines are about to go, again and again while they are there, until `close`."""
         ...
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
-        """Ends one start of a slot's worker that did not leave by itself. `pid` is its process, where it is known."""
+        """Ends one start of a slot's worker that did not leave by itself. `pid` is its process, if it is known."""
         ...
 
     def executor(self, slot: int, launch: int) -> str | None:
-        """The id of the executor that runs one start of a slot; None where nobody says."""
+        """The id of the executor that runs one start of a slot; None if it is unknown."""
         ...
 
     def lives(self) -> bool:
-        """Whether workers can be started at all."""
+        """True while workers can be started at all."""
         ...
 
     def close(self, timeout: float) -> None:

@@ -18,7 +18,7 @@ from tailrace.log import PACED, log
 
 
 def warn(job: str, action: Told) -> None:
-    """Tells the user what goes wrong in a job, and what becomes of it."""
+    """Logs what goes wrong in a job, and what follows."""
     match action:
         case Restarting():
             cause = action.cause
@@ -42,7 +42,7 @@ def warn(job: str, action: Told) -> None:
 
 
 def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:
-    """Of what fails again and again: the 1st, the 2nd, the 4th, the 8th time, and so on."""
+    """Logs events that repeat: the 1st, the 2nd, the 4th, the 8th of them, and so on."""
     match action:
         case CheckpointFailed():
             if _is_told(action.in_a_row):
@@ -61,7 +61,7 @@ def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:
 
 
 def _is_told(count: int) -> bool:
-    """Whether it is a power of two."""
+    """True for a power of two."""
     return count & (count - 1) == 0
 
 

@@ -1,4 +1,5 @@
-"""The clocks of this machine, in int64 microseconds. They are read above the waterline only, and told to the machines."""
+"""The clocks of this machine, in int64 microseconds. Only code above the waterline reads them, and passes times to the
+machines."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import time
 from collections.abc import Callable
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on also while a machine is suspended, where there is such a clock."""
+"""The boot clock, which goes on while a machine is suspended, if the system has one."""
 
 
 def monotonic_micros() -> int:
@@ -15,19 +16,19 @@ def monotonic_micros() -> int:
 
 
 def unix_micros() -> int:
-    """The wall clock, which people set: it may jump. Nobody waits by it."""
+    """The wall clock, which users and services set: it may jump. No wait depends on it."""
     return time.time_ns() // 1000
 
 
 def boot_micros() -> int:
-    """Microseconds since the machine was started: a clock that nobody sets."""
+    """Microseconds since the machine was started, by a clock that is never set."""
     return time.clock_gettime_ns(_BOOT) // 1000
 
 
 class JobClock:
-    """The clock of a job: what its tasks, their timers and sources go by, and what `ctx.now()` gives. It begins as the wall
-    clock of the driver at the start of the job, and goes on steadily, whatever becomes of the wall clock of any machine.
-    The simulator makes one of the clocks of each of its processes.
+    """The clock of a job, which its tasks, their timers and sources use, and `ctx.now()` returns. It begins as the wall
+    clock of the driver at the start of the job, and goes on steadily, whatever happens to the wall clock of any machine.
+    The simulator makes one from the clocks of each of its processes.
 
     Invariant K6: each step of a worker goes by the clock of its driver's job, which goes on steadily."""
 
@@ -36,11 +37,11 @@ class JobClock:
         self._offset = wall() - steady()
 
     def now(self) -> int:
-        """Microseconds since 1970, as far as the wall clock was right when the job began."""
+        """The time of the job: microseconds since 1970, as far as the wall clock was right when the job began."""
         return self._steady() + self._offset
 
     def follow(self, now: int, late: int = 0) -> None:
-        """It was this time for the job, by the clock of its driver, at most `late` microseconds ago.
+        """Sets the time of the job: its driver's clock had `now` at most `late` microseconds ago.
 
         A wall clock that fits in between is that of the driver's machine, or is kept right by servers: it knows better than
         half of the delay. One that somebody has set does not fit.

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 Callback = Callable[[int], object]
 FD_SETSIZE = 1024
-"""Of `select`: it knows the files whose numbers are below."""
+"""Limit of `select` for the numbers of files."""
 
 
 class Registry(Protocol):
-    """What a part of a worker needs to be served by its loop; a `EventLoop` and any `selectors` selector have it.
+    """The part of a loop by which a part of a worker is served; an `EventLoop` and any `selectors` selector have it.
 
     The third argument is always a `Callback`.
     """
@@ -34,12 +34,12 @@ class Registry(Protocol):
 class EventLoop:
     """The one loop of a process. Only `wake` and `call_soon_threadsafe` may be called from other threads.
 
-    File objects belong to those who registered them; closing the loop closes none of them. Unregister before closing.
+    File objects belong to the code that registered them; closing the loop closes none of them. Unregister before closing.
     """
 
     def __init__(self) -> None:
         self.looked_at = time.monotonic()
-        """When `poll` last saw what was ready. Since then nobody has been served but those."""
+        """Time at which `poll` last saw which files were ready. No others have been served since."""
         self._selector = selectors.DefaultSelector()
         self._coarse = _counts_milliseconds(self._selector)
         self._calls: deque[Callable[[], object]] = deque()
@@ -61,7 +61,8 @@ class EventLoop:
         self._selector.unregister(fileobj)
 
     def poll(self, timeout: float | None) -> int:
-        """Wait at most `timeout` seconds (None: as long as it takes) and serve what is ready. How much was served.
+        """Waits at most `timeout` seconds (None: as long as it takes) and serves what is ready. Returns how much was
+        served.
 
         Returns early, possibly with 0, after `wake`. An exception of a callback comes out here; nothing is lost by it,
         because what it kept from being served is still ready at the next poll.
@@ -92,7 +93,7 @@ class EventLoop:
         return self._selector.select(timeout)
 
     def wake(self) -> None:
-        """Let the running or the next `poll` return at once. Any thread; no effect on a closed loop."""
+        """Lets the running or the next `poll` return at once. Any thread; no effect on a closed loop."""
         with self._lock:
             if self._closed or self._woken:
                 return
@@ -100,7 +101,7 @@ class EventLoop:
             self._wake_in.send(b"\0")
 
     def call_soon_threadsafe(self, f: Callable[[], object]) -> bool:
-        """Run `f()` in `poll`, in order of the calls. Any thread. False if the loop is closed: it will never run."""
+        """Runs `f()` in `poll`, in order of the calls. Any thread. False if the loop is closed: it will never run."""
         with self._lock:
             if self._closed:
                 return False
@@ -109,7 +110,7 @@ class EventLoop:
         return True
 
     def close(self) -> None:
-        """Forget all registrations and calls. May be called again."""
+        """Forgets all registrations and calls. May be called again."""
         with self._lock:
             if self._closed:
                 return
@@ -126,7 +127,7 @@ class EventLoop:
 
 
 def _counts_milliseconds(selector: selectors.BaseSelector) -> bool:
-    """Whether a selector waits for whole milliseconds, rounded up: a source would be woken that much too late. `select` does
-    not, and can wait for the selector, which is a file."""
+    """True if a selector waits for whole milliseconds, rounded up, so that a source would be woken that much too late.
+    `select` does not, and can wait for the selector, which is a file."""
     epoll = getattr(selectors, "EpollSelector", None)
     return epoll is not None and isinstance(selector, epoll) and selector.fileno() < FD_SETSIZE

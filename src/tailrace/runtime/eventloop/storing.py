@@ -28,17 +28,17 @@ from tailrace.task.contract.events import (
 from tailrace.task.worker.machine import Worker
 
 _READ_AHEAD = 32
-"""Parts of a checkpoint that may wait to be restored, so that state larger than memory can be."""
+"""Parts of a checkpoint that may wait to be restored, so that state may be larger than memory."""
 _BEHIND = 64 << 20
-"""Bytes of snapshots that may wait to be written, for the same reason."""
+"""Bytes of snapshots that may wait to be written, so that state may be larger than memory."""
 
 
 STUCK_SECONDS = 3.0
-"""Something that has been asked of the storage before the end, and takes so much longer, is not waited for."""
+"""Seconds that the end waits for a request of before that the storage does not answer."""
 
 
 class StorageThread:
-    """Runs one thing after the other."""
+    """A thread that runs one piece of work after the other."""
 
     def __init__(self, loop: EventLoop, name: str) -> None:
         self._loop = loop
@@ -49,16 +49,16 @@ class StorageThread:
         self._thread.start()
 
     def do(self, work: Callable[[], object]) -> None:
-        """Runs `work` after everything asked before. It tells the loop itself how it went."""
+        """Runs `work` after everything requested before. The work reports its result to the loop itself."""
         self._todo.put(work)
 
     def tell(self, event: Callable[[], object]) -> None:
-        """From the thread: has the loop call `event`."""
+        """Lets the loop call `event`; to be called from the thread."""
         self._loop.call_soon_threadsafe(event)
 
     def close(self, timeout: float) -> None:
-        """Ends the thread after what was asked, waiting at most `timeout` seconds; where the storage does not answer what it
-        was asked before, only `STUCK_SECONDS`."""
+        """Ends the thread after what was requested, waiting at most `timeout` seconds; if the storage does not answer an
+        earlier request, only `STUCK_SECONDS`."""
         self.closed = True
         under_way = self._begun if self._begun > self._done else None
         self._todo.put(None)
@@ -86,21 +86,22 @@ class WorkerStorage:
         self._thread = StorageThread(loop, "tailrace-storage")
         self._stores: dict[str | None, Store] = {}
         self._writers: dict[int, Writer | None] = {}
-        """By checkpoint; None where writing its file has failed."""
+        """Writers by checkpoint; None where writing its file has failed."""
         self._reading = 0
         self._ahead = threading.Semaphore(_READ_AHEAD)
         self._asked = self._written = 0
-        """Bytes that were to be written, counted by the loop, and those that were or never will be, by the thread."""
+        """Bytes to be written, counted by the loop, and bytes that were written or never will be, counted by the thread."""
         self._given_up: set[int] = set()
-        """Checkpoints that are to be dropped: bytes that still wait for their files are not written any more."""
+        """Checkpoints that are dropped: bytes that still wait for their files are not written any more."""
 
     @property
     def behind(self) -> bool:
-        """Whether so much waits to be written that nothing more is to be encoded. The loop is woken when it is less."""
+        """True while so much waits to be written that nothing more is to be encoded. The loop is woken when it becomes
+        less."""
         return self._asked - self._written >= _BEHIND
 
     def _store(self, folder: str | None = None) -> Store:
-        """The job's own folder, or another one."""
+        """The store of the job's own folder, or of another one."""
         if folder not in self._stores:
             self._stores[folder] = self._open_store(folder)
         return self._stores[folder]
@@ -120,7 +121,7 @@ class WorkerStorage:
         self._thread.do(work)
 
     def drop(self, action: DropState) -> None:
-        """Nothing of a file is to stay."""
+        """Removes the file of a checkpoint, or what was written of it."""
         self._given_up.add(action.checkpoint)
         self._thread.do(lambda: self._drop(action))
 
@@ -132,7 +133,7 @@ class WorkerStorage:
         self._thread.do(lambda: self._read(action, ahead))
 
     def read_placed_parts(self, action: ReadPlaced) -> None:
-        """Reads what is in state files."""
+        """Reads parts of state files."""
         self._thread.do(lambda: self._read_placed_parts(action))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a process listens: the address that it binds, the one that others dial, and the ports it may take."""
+"""The place where a process listens: the address that it binds, the one that peers dial, and the ports it may take."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ REMEDY = (
     "set TAILRACE_DRIVER_HOST to an address of the driver's machine that executors can dial, and keep the ports of "
     "TAILRACE_PORTS open to them"
 )
-"""Where executors cannot reach the driver."""
+"""Advice for executors that cannot reach the driver."""
 _MOST = 65535
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Where to listen. `listen` raises `ValueError` where this is no single place, and `OSError` where it cannot be had."""
+    """A place to listen at. `listen` raises `ValueError` if this is no single place, and `OSError` if it cannot be had."""
 
     bound: str
-    """An address of this machine. All of them (`0.0.0.0`, `::`) only where others dial one that is none of them."""
+    """An address of this machine. It is all of them (`0.0.0.0`, `::`) only if peers dial an address that is none of them."""
     dialed: str = ""
-    """The address that others dial, where it is another one, such as in front of a container."""
+    """The address that peers dial, if it is another one, such as in front of a container."""
     ports: range = ANY_PORT
     tls: Tls | None = None
-    """What both ends of a connection show; None: nothing is encrypted."""
+    """The certificates of both ends of a connection; None: nothing is encrypted."""
 
     def __str__(self) -> str:
         there = self.bound if self.dialed in ("", self.bound) else f"{self.bound}, dialed as {self.dialed}"
@@ -38,7 +38,7 @@ class Binding:
 
     @property
     def host(self) -> str:
-        """The address that others dial."""
+        """The address that peers dial."""
         return self.dialed or self.bound
 
     def listen(self) -> socket.socket:
@@ -67,7 +67,7 @@ class Binding:
         raise OSError(errno.EADDRINUSE, f"{told(self.ports)} of {self.bound} taken")
 
     def refused(self, who: str, error: Exception) -> ConfigError:
-        """What to tell where nobody can listen here. `who` was to reach it."""
+        """The error of a process that cannot listen here. `who` was to reach it."""
         return ConfigError(
             f"{who} cannot reach this process at {self}: {error}. The address is that of TAILRACE_DRIVER_HOST, or else of "
             f"Spark's spark.driver.host (with Spark Connect: the one that leads to its server), and must be one of this "
@@ -76,12 +76,12 @@ class Binding:
 
 
 def told(ports: range) -> str:
-    """These ports, as a person writes them."""
+    """A range of ports, as a user writes it."""
     return f"port {ports[0]}" if len(ports) == 1 else f"ports {ports[0]}-{ports[-1]}"
 
 
 def ports_of(text: str | None) -> range:
-    """The ports that a setting allows: one (`40000`), or a range with both ends (`40000-40100`); any where it is empty.
+    """The ports that a setting allows: one (`40000`), or a range with both ends (`40000-40100`); any if it is empty.
     Raises `ValueError`."""
     if not text:
         return ANY_PORT
@@ -95,7 +95,7 @@ def ports_of(text: str | None) -> range:
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether this stands for all addresses of a machine."""
+    """True for a host that stands for all addresses of a machine."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_unspecified
     except ValueError:  # a name
@@ -103,7 +103,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an address that a machine has for itself alone."""
+    """True for an address at which a machine reaches only itself."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:  # a name
@@ -111,7 +111,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_ours(host: str) -> bool:
-    """Whether a process of this machine can listen at this address."""
+    """True if a process of this machine can listen at this address."""
     try:
         Binding(host).listen().close()
     except OSError:

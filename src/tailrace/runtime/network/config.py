@@ -1,4 +1,4 @@
-"""What a worker knows before its first message."""
+"""The knowledge of a worker before its first message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.runtime.network.tls import Tls
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What travels in the closure of a worker's Spark task."""
+    """The configuration of a worker, in the closure of its Spark task."""
 
     slot: int
     job: str
@@ -18,14 +18,15 @@ class WorkerConfig:
     address: tuple[str, int]
     token: bytes = field(repr=False)
     launch: int = 1
-    """Which start of the slot this is."""
+    """Number of this start of the slot."""
     ports: range = ANY_PORT
-    """Those at which it may listen."""
+    """Ports at which the worker may listen."""
     tls: Tls | None = None
-    """What it shows, and whom it trusts, on every connection of the job; None: nothing is encrypted."""
+    """The certificate that it shows, and the authority that it trusts, on every connection of the job; None: nothing is
+    encrypted."""
 
     executor: str = ""
-    """The executor that runs it, as its own process knows; empty where that does not."""
+    """The executor that runs it, as its own process knows; empty if it does not."""
 
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

@@ -15,7 +15,8 @@ DIAL_PAUSE = 0.05
 
 
 def reach(config: WorkerConfig, address: tuple[str, int], peer: str, patience: float | None = None) -> Link:
-    """A link to somebody, also where strangers in great numbers are at the door. Raises `DialFailed`."""
+    """A link to a process of the job, with several tries: strangers in great numbers may crowd a worker out. Raises
+    `DialFailed`."""
     for attempt in range(1, DIAL_TRIES):
         with contextlib.suppress(HungUp):
             return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience, tls=config.tls)

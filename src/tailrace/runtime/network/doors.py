@@ -1,4 +1,4 @@
-"""The coordinator's door for workers: checks them, and keeps their links and their signs of life."""
+"""The door of the coordinator for workers: it checks them, and keeps their links and their signs of life."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.runtime.network.listener import Listener
 
 
 class WorkerDoor:
-    """Links of one job's workers. Their messages go to the coordinator's machine."""
+    """The links of one job's workers. Their messages go to the coordinator's machine."""
 
     def __init__(
         self,
@@ -33,23 +33,23 @@ class WorkerDoor:
         self._loop = loop
         self._machine = machine
         self._placed = placed
-        """What a worker says, maybe with where it is."""
+        """Completes the message of a worker, with its executor if that helps the user."""
         try:
             self.listener = Listener(token, at, loop, self._incoming)
         except (OSError, ValueError) as error:
             raise at.refused("workers", error) from error
         self.links: dict[tuple[int, int], Link] = {}
-        """By slot and epoch."""
+        """Links by slot and epoch."""
         self.pids: dict[tuple[int, int], int] = {}
         """The process of each start of a slot or standby."""
         self.no_workers = 0
-        """Connections that knew the token and were of no worker that is wanted."""
+        """Number of connections that knew the token and were of no expected worker."""
         self._hearts: dict[Link, int] = {}
         self._strangers: set[Link] = set()
         self._speech = wire.Speech()
 
     def send(self, slot: int, epoch: int, message: AnyMessage) -> None:
-        """A message to a worker, where it is still there. Raises `TooLarge`."""
+        """Sends a message to a worker, if it is still there. Raises `TooLarge`."""
         link = self.links.get((slot, epoch))
         if link is None:
             return
@@ -61,25 +61,25 @@ class WorkerDoor:
             self._lost(slot, epoch, error.reason)
 
     def close_link(self, slot: int, epoch: int) -> None:
-        """A worker was replaced, or the coordinator no longer hears it."""
+        """Closes the link of a worker that was replaced, or that the coordinator no longer receives messages from."""
         link = self.links.pop((slot, epoch), None)
         if link is not None:
             self._close(link)
 
     def stop_hearts(self, place: int) -> None:
-        """The other thread of the worker that was started for a place learns that the job is over, even while user code
-        blocks."""
+        """Closes the heartbeat links of the worker that was started for a place: its other thread learns that the job is
+        over, even while user code blocks."""
         for heart in [heart for heart, known in self._hearts.items() if known == place]:
             self._close(heart)
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Closes all links, and the listener."""
         for link in [*self.links.values(), *self._hearts, *self._strangers]:
             self._close(link)
         self.listener.close()
 
     def _incoming(self, link: Link) -> None:
-        """Somebody knows the token; the first message says who it is."""
+        """Takes a caller that knows the token; its first message identifies it."""
         self._strangers.add(link)
         self._loop.register(link, selectors.EVENT_READ, functools.partial(self._first_message, link))
 
@@ -92,7 +92,7 @@ class WorkerDoor:
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return
-        if isinstance(first, Hello) and not rest:  # until it is welcome a worker says nothing else
+        if isinstance(first, Hello) and not rest:  # until it is welcome a worker sends nothing else
             self._hello(link, first)
         elif isinstance(first, Heartbeat):
             self._strangers.discard(link)
@@ -129,7 +129,7 @@ class WorkerDoor:
                     message = self._placed(slot, wire.decode(payload))
                     if isinstance(
                         message, Hello
-                    ):  # a standby has taken a slot, and says nothing else until it is welcome
+                    ):  # a standby has taken a slot, and sends nothing else until it is welcome
                         self.links.pop((slot, epoch), None)
                         self._hello(link, message)
                         return
@@ -149,7 +149,7 @@ class WorkerDoor:
             self._close(link)
 
     def _watch(self, link: Link) -> None:
-        """Asks for writability exactly while something is queued."""
+        """Watches for writability exactly while something is queued."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
         if link.watched != wanted:
             assert link.ready is not None

@@ -1,17 +1,17 @@
 """A link: an authenticated TCP connection that carries whole messages, for an event loop.
 
-On the wire a message is `[u32 length][u8 kind][payload]`, little-endian, where the length is that of the payload. There
-are two kinds, each with a limit: CONTROL (the conversations) and FRAME (records). They share one FIFO per peer, so
-nothing said in one can overtake the other.
+On the wire a message is `[u32 length][u8 kind][payload]`, little-endian; `length` is the size of the payload. There are
+two kinds, each with a limit: CONTROL (the conversations) and FRAME (records). They share one FIFO per peer, so no message
+of one kind can overtake one of the other.
 
-*Sending* never copies a payload above a kilobyte: buffers are queued as views and handed to the kernel together. A
-buffer must not change until it has been sent. *Receiving* copies a payload once, out of a scratch buffer that all links
-of a thread share; the memory for a large payload grows with what really arrived, not with what its header promised.
-Both do a bounded amount per call, so one fast peer cannot hold the loop.
+*Sending* never copies a payload above a kilobyte: buffers are queued as views and handed to the kernel together. A buffer
+must not change until it has been sent. *Receiving* copies a payload once, out of a scratch buffer that all links of a
+thread share; the memory for a large payload grows with what really arrived, not with what its header promised. Both do a
+bounded amount per call, so one fast peer cannot hold the loop.
 
-*Ends.* `LinkClosed`: the other side closed. `LinkBroken`: it violated the protocol, or the socket failed. Everything
-that arrived complete before either is handed out first. Sending and receiving fail apart: after `flush` has raised, the
-last messages of the peer can still be read.
+*Ends.* `LinkClosed`: the other side closed. `LinkBroken`: it violated the protocol, or the socket failed. Everything that
+arrived complete before either is handed out first. Sending and receiving fail apart: after `flush` has raised, the last
+messages of the peer can still be read.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LIMITS: Final = {CONTROL: 64 << 20, FRAME: 1 << 30}  # largest payload per kind
 
 READ_BYTES: Final = 1 << 20  # about this much per call of readable()
 WRITE_BYTES: Final = 4 << 20  # about this much per call of flush()
-SOCKET_BYTES: Final = 4 << 20  # wanted size of the kernel's buffers
+SOCKET_BYTES: Final = 4 << 20  # requested size of the kernel's buffers
 
 _HEADER: Final = struct.Struct("<IB")
 _SCRATCH_BYTES: Final = 128 << 10
@@ -47,7 +47,7 @@ _threads = threading.local()
 
 
 class LinkError(TailraceError):
-    """A link is of no more use. `peer` names the other side."""
+    """An error of a link that is of no more use. `peer` names the other side."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(peer, reason)
@@ -59,22 +59,23 @@ class LinkError(TailraceError):
 
 
 class TooLarge(TailraceError, ValueError):
-    """A message that is too large to send: the other side would take it for a violation. The link is still of use."""
+    """An error of a message that is too large to send: the other side would take it for a violation. The link is still of
+    use."""
 
 
 class LinkClosed(LinkError):
-    """The other side closed the connection (or, if it says so, this side did)."""
+    """The end of a link: the other side closed it (or this side did, if `reason` says so)."""
 
 
 class LinkBroken(LinkError):
-    """The other side violated the protocol, or the socket failed."""
+    """The end of a link whose other side violated the protocol, or whose socket failed."""
 
 
 class Link:
-    """One connection, after its handshake. Takes over `sock` and makes it non-blocking."""
+    """A connection, after its handshake. Takes over `sock` and makes it non-blocking."""
 
     _in_parts = False
-    """Whether the socket hands out less at a time than has arrived."""
+    """True if the socket hands out less at a time than has arrived."""
 
     def __init__(self, sock: socket.socket, peer: str | None = None) -> None:
         self.peer = endpoint(sock.getpeername()) if peer is None else peer  # may be renamed by the owner
@@ -98,7 +99,7 @@ class Link:
         return f"<Link to {self.peer}, in {self.bytes_in}, out {self.bytes_out}, queued {self.queued_bytes}>"
 
     def fileno(self) -> int:
-        """-1 once closed."""
+        """The file descriptor of the socket; -1 once closed."""
         return self._sock.fileno()
 
     @property
@@ -108,7 +109,7 @@ class Link:
     # sending
 
     def send(self, kind: int, *buffers: Any) -> None:
-        """Queue one message whose payload is these buffers in a row. Nothing is sent before `flush`."""
+        """Queues one message whose payload is these buffers in a row. Nothing is sent before `flush`."""
         if self._write_error is not None:
             raise self._write_error.with_traceback(None)
         if kind not in LIMITS:
@@ -127,7 +128,7 @@ class Link:
         self.queued_bytes += len(header) + size
 
     def flush(self) -> bool:
-        """Send what the kernel takes, within bounds. True when nothing is left; else call again when writable."""
+        """Sends what the kernel takes, within bounds. True when nothing is left; else call again when writable."""
         if self._write_error is not None:
             raise self._write_error.with_traceback(None)
         out = self._out
@@ -154,7 +155,7 @@ class Link:
         return not out
 
     def _give(self) -> tuple[int, int]:
-        """Gives the kernel some of what is queued: how much it has taken, and how much it was given."""
+        """Gives the kernel some of what is queued. Returns how much it has taken, and how much it was given."""
         batch = []
         size = 0
         for buffer in self._out:
@@ -167,7 +168,7 @@ class Link:
     # receiving
 
     def readable(self) -> list[tuple[int, bytes]]:
-        """Read what is there, within bounds, and return the messages (kind, payload) that are now complete."""
+        """Reads what is there, within bounds, and returns the messages (kind, payload) that are now complete."""
         if self._read_error is not None:
             raise self._read_error.with_traceback(None)
         messages: list[tuple[int, bytes]] = []
@@ -183,7 +184,7 @@ class Link:
                 budget -= count
                 self._parse(scratch[:count], messages)
                 if count < len(scratch) and not self._in_parts:
-                    break  # most likely that was all; if not, the loop will say so
+                    break  # most likely that was all; if not, the loop reports it
         except BlockingIOError:
             pass
         except LinkError as error:
@@ -193,15 +194,15 @@ class Link:
         return messages
 
     def _take(self, scratch: memoryview) -> int:
-        """Reads some of what has arrived. Raises `BlockingIOError` where nothing has."""
+        """Reads some of what has arrived. Raises `BlockingIOError` if nothing has."""
         return self._sock.recv_into(scratch)
 
     def _held_back(self) -> bool:
-        """Whether something has arrived that the loop will not tell of."""
+        """True if something has arrived that the loop will not announce."""
         return False
 
     def _parse(self, data: memoryview, messages: list[tuple[int, bytes]]) -> None:
-        """Append the messages that `data` completes; keep what it leaves open."""
+        """Appends the messages that `data` completes; keeps what it leaves open."""
         at, end = 0, len(data)
         if self._body is not None:
             at = min(self._missing, end)
@@ -226,7 +227,7 @@ class Link:
     def _payload(
         self, header: bytes | memoryview, offset: int, data: memoryview, at: int, messages: list[tuple[int, bytes]]
     ) -> int:
-        """Take the payload that `header[offset:]` announces from `data[at:]`. Returns where it ends."""
+        """Takes the payload that `header[offset:]` announces from `data[at:]`. Returns where it ends."""
         size: int
         kind: int
         size, kind = _HEADER.unpack_from(header, offset)
@@ -248,7 +249,7 @@ class Link:
     # the end
 
     def close(self) -> None:
-        """Close at once; what is queued is lost. May be called again. Unregister from the loop first."""
+        """Closes the link at once; what is queued is lost. May be called again. Unregister from the loop first."""
         if self._sock.fileno() < 0:
             return
         with contextlib.suppress(OSError):
@@ -268,7 +269,7 @@ class Link:
         return str(self._sock.getsockname()[0])
 
     def detach(self) -> socket.socket:
-        """The socket itself, for an owner that goes on with it in its own way. The link is closed then."""
+        """The socket itself, for an owner that goes on with it in its own way. The link is closed by this."""
         sock = self._sock.dup()
         self._let_go()
         return sock
@@ -328,7 +329,8 @@ def _tune(sock: socket.socket) -> None:
 
 @functools.cache
 def _grants(option: int) -> bool:
-    """Does the kernel grant the buffer we want? If not, asking would pin it below what it grows to on its own."""
+    """True if the kernel grants `SOCKET_BYTES`. If it does not, a request would pin the buffer below what it grows to on
+    its own."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
         return probe.getsockopt(socket.SOL_SOCKET, option) >= SOCKET_BYTES

@@ -11,7 +11,7 @@ from tailrace.runtime.network.link import Link, LinkError
 
 
 class Links:
-    """Spark uses a worker's process again, so at the end every one of them is closed."""
+    """The open links of a worker. Spark uses a worker's process again, so at the end all of them are closed."""
 
     def __init__(self, loop: EventLoop, lost: Callable[[Link, LinkError], None]) -> None:
         self._loop = loop
@@ -26,7 +26,7 @@ class Links:
         return iter(list(self._ready))
 
     def read_by(self, link: Link, ready: Callable[[], None]) -> None:
-        """From now on `ready` reads the link, which may be a new one."""
+        """Lets `ready` read the link from now on; the link may be a new one."""
         known = link in self._ready
         self._ready[link] = ready
         if not known:

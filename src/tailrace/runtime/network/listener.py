@@ -1,9 +1,9 @@
-"""How links come to be: a `Listener` lets peers in, `dial` gets in at a peer.
+"""The making of links: a `Listener` lets peers in, `dial` gets in at a peer.
 
-A listener is bound to one address, as a rule the one that peers dial (`Binding`). A peer must finish the handshake before a
-deadline, and only so many may be at it at a time; the oldest has to go first, and not before it has had a moment, however
-many wait behind it: a peer among thousands of strangers gets in. Nothing a stranger sends is stored beyond
-one message of the handshake or interpreted in any other way, and refusals are counted by reason.
+A listener is bound to one address, as a rule the one that peers dial (`Binding`). A peer must finish the handshake before
+a deadline, and the number of peers at their handshake is limited. The oldest has to go first, and not before it has had a
+moment, however many wait behind it: a peer among thousands of strangers gets in. Nothing a stranger sends is stored
+beyond one message of the handshake or interpreted in any other way, and refusals are counted by reason.
 """
 
 import errno
@@ -27,7 +27,7 @@ _ACCEPTS_PER_CALL = 64
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _PAUSE_SECONDS = 0.1
 _LEAST_SECONDS = 0.25
-"""What everybody has for the handshake. A peer of this job takes milliseconds, on a busy machine some more."""
+"""Least time in seconds for a handshake. A peer of this job takes milliseconds, on a busy machine some more."""
 
 
 @dataclass(slots=True)
@@ -39,15 +39,15 @@ class _Pending:
     deadline: float
     peer: str
     secured: bool = True
-    """Whether TLS is agreed upon, or there is none."""
+    """True if TLS is agreed upon, or there is none."""
 
 
 class Listener:
     """A listening socket, served by a loop.
 
     The loop calls `accept_ready` and `socket_ready` through what is registered in `registry`. Its owner calls
-    `expire(now)` not much later than `next_deadline`, with a reading of the same `clock`. A peer that has proved itself
-    is handed to `on_link` as a `Link`; it is not registered any more then.
+    `expire(now)` not much later than `next_deadline`, with a reading of `clock`. A peer that has proved itself is handed
+    to `on_link` as a `Link`; it is not registered any more then.
     """
 
     def __init__(
@@ -79,29 +79,29 @@ class Listener:
         self._sock = at.listen()
         bound = self._sock.getsockname()
         self.address: tuple[str, int] = (at.dialed or bound[0], bound[1])
-        """What peers dial."""
+        """The address that peers dial."""
         self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
 
     @property
     def pending(self) -> int:
-        """How many connections are at their handshake."""
+        """Number of connections at their handshake."""
         return len(self._pending)
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` will next have something to do, on the listener's clock."""
+        """The time at which `expire` will next have something to do, on the listener's clock."""
         deadlines = [pending.deadline for pending in self._pending.values()][:1]
         if self._paused_until is not None:
             deadlines.append(self._paused_until)
         return min(deadlines, default=None)
 
     def accept_ready(self) -> None:
-        """Accept who is waiting, within bounds."""
+        """Accepts waiting connections, within bounds."""
         for turn in range(_ACCEPTS_PER_CALL):
             if self._sock.fileno() < 0 or self._paused_until is not None:
                 return
             if (room_at := self._room_at()) is not None:
-                if turn == 0:  # somebody does wait
+                if turn == 0:  # a connection does wait
                     self._crowded = True
                     self._pause(room_at)
                 return
@@ -112,14 +112,14 @@ class Listener:
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
                     self._pause(self._clock() + _PAUSE_SECONDS)
-                continue  # any other error is that of one connection, which is gone
+                continue  # any other error belongs to one connection, which is gone
             while len(self._pending) >= self._max_pending:
                 self._refuse(next(iter(self._pending)), Refusal.TOO_MANY)
             sock.setblocking(False)
             if self._tls is not None:
                 try:
                     sock = accepting(self._tls).wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-                except OSError:  # it has left already
+                except OSError:  # the caller has left already
                     sock.close()
                     self.refused[Refusal.HUNG_UP] += 1
                     continue
@@ -130,7 +130,7 @@ class Listener:
             self._registry.register(sock, selectors.EVENT_READ, functools.partial(self._socket_event, fd))
 
     def socket_ready(self, fd: int) -> None:
-        """Go on with one handshake."""
+        """Goes on with one handshake."""
         pending = self._pending.get(fd)
         if pending is None:
             return  # refused since the event was reported
@@ -147,7 +147,7 @@ class Listener:
                 self._on_link(link)
 
     def expire(self, now: float) -> None:
-        """Close the connections whose deadline has come."""
+        """Closes the connections whose deadline has come."""
         for fd, pending in list(self._pending.items()):
             if pending.deadline > now:
                 break
@@ -156,12 +156,12 @@ class Listener:
             self._go_on()
 
     def excuse(self, seconds: float) -> None:
-        """The loop was held up this long, which is not the peers' fault: they get as much more time."""
+        """Extends all deadlines by the time that the loop was held up, which is not the peers' fault."""
         for pending in self._pending.values():
             pending.deadline += seconds
 
     def close(self) -> None:
-        """Stop listening and close who has not finished; links made are not touched. May be called again."""
+        """Stops listening, and closes connections at their handshake; links made are not touched. May be called again."""
         if self._sock.fileno() < 0:
             return
         if self._paused_until is None:
@@ -181,11 +181,11 @@ class Listener:
 
     def _refuse(self, fd: int, reason: Refusal) -> None:
         pending = self._forget(fd)
-        self.refused[reason] += 1  # before it learns so: it may ask for the count
+        self.refused[reason] += 1  # before the caller knows: it may request the count
         pending.sock.close()
 
     def _forget(self, fd: int) -> _Pending:
-        """It has finished its handshake, one way or the other: there is room for somebody else."""
+        """Removes a connection that has finished its handshake, one way or the other: there is room for another one."""
         pending = self._pending.pop(fd)
         self._registry.unregister(pending.sock)
         if self._crowded:
@@ -193,7 +193,8 @@ class Listener:
         return pending
 
     def _room_at(self) -> float | None:
-        """When the oldest may go for somebody else, where nobody may go now and there is no room."""
+        """The time at which the oldest connection may be closed for another one; None if there is room now, or it may be
+        closed now."""
         if len(self._pending) < self._max_pending:
             return None
         oldest = next(iter(self._pending.values()))
@@ -201,7 +202,7 @@ class Listener:
         return room_at if room_at > self._clock() else None
 
     def _pause(self, until: float) -> None:
-        """Stop asking for connections that cannot be accepted, or the loop would do nothing else."""
+        """Stops watching for connections that cannot be accepted, or the loop would do nothing else."""
         self._registry.unregister(self._sock)
         self._paused_until = until
 
@@ -211,14 +212,15 @@ class Listener:
 
 
 def _advance(pending: _Pending) -> Link | None:
-    """One step of a handshake; the link, if that was the last."""
+    """Does one step of a handshake. Returns the link, if that was the last."""
     sock, acceptor = pending.sock, pending.acceptor
     try:
         if not pending.secured:
             assert isinstance(sock, ssl.SSLSocket)
-            sock.do_handshake()  # of what it has to say itself, a fresh socket takes all
+            sock.do_handshake()  # a fresh socket takes everything that TLS sends here
             pending.secured = True
-        # One byte more than is due: it shows who talks out of turn, and what follows the handshake stays unread.
+        # One byte more than is due: it shows a caller that sends out of turn, and what follows the handshake stays
+        # unread.
         data = sock.recv(acceptor.wants + 1)
     except (BlockingIOError, ssl.SSLWantReadError):
         return None
@@ -227,21 +229,21 @@ def _advance(pending: _Pending) -> Link | None:
     acceptor.receive(data)
     out = acceptor.outgoing()
     if out and sock.send(out) < len(out):
-        raise HandshakeRefused(Refusal.HUNG_UP)  # a fresh socket has room for this; one that has not is no peer of ours
+        raise HandshakeRefused(Refusal.HUNG_UP)  # a fresh socket has room for this; another one is no peer of this job
     return link_of(sock, pending.peer) if acceptor.done else None
 
 
 class DialFailed(LinkError):
-    """No link could be made. `peer` is the address, `reason` says what happened and what to check."""
+    """The failure to make a link. `peer` is the address, `reason` is what happened and what to check."""
 
 
 class Unreachable(DialFailed):
-    """Nobody is there, or no network leads there."""
+    """The failure to reach a process: none listens there, or no network leads there."""
 
 
 class HungUp(DialFailed):
-    """The peer hung up in the middle of the handshake. Strangers in great numbers may have crowded us out, so it may be
-    worth another try."""
+    """The failure of a handshake in which the peer hung up. Strangers in great numbers may have crowded this process out,
+    so another try may help."""
 
 
 def dial(
@@ -253,7 +255,7 @@ def dial(
     patience: float | None = None,
     tls: Tls | None = None,
 ) -> Link:
-    """Connect to a listener.
+    """Connects to a listener.
 
     For deployment only: it blocks, up to `timeout` seconds and for as long as the look-up of a host name takes. With
     `patience` a peer that is there but busy has that many seconds for its handshake.
@@ -279,7 +281,7 @@ def dial(
 
 
 def _diagnosis(error: Exception, timeout: float) -> str:
-    """Why a handshake failed, and what to check."""
+    """The reason why a handshake failed, and what to check."""
     if isinstance(error, HandshakeRefused):
         what = f"the process that answers there does not belong to this job ({error})"
         check = "host and port, and that both sides were given the same token"
@@ -333,7 +335,7 @@ def _connect(address: tuple[str, int], deadline: float, timeout: float) -> socke
 
 
 def _greet(sock: socket.socket, dialer: Dialer, deadline: float) -> None:
-    """The dialer's side of the handshake."""
+    """Does the dialer's side of the handshake."""
     while True:
         sock.settimeout(_left(deadline))
         sock.sendall(dialer.outgoing())

@@ -1,4 +1,4 @@
-"""A worker's links to the other workers of its job."""
+"""The links of a worker to the other workers of its job."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tailrace.task.worker.machine import Worker
 from tailrace.task.worker.rendezvous import Acceptance, Meeting
 
 OPEN_SECONDS = 3600.0
-"""How much longer than this worker another one may take to open the user's functions."""
+"""Seconds that another worker may take longer than this one to open the user's functions."""
 
 
 class Peers:
-    """The workers that are reached, that have called, and that are still awaited."""
+    """The workers that this one has reached, that have called it, and that it still awaits."""
 
     def __init__(
         self, config: WorkerConfig, machine: Worker, links: Links, lost: Callable[[Link, LinkError], None]
@@ -32,19 +32,19 @@ class Peers:
         self._meeting = Meeting(config.slot, config.job)
         self.by_slot: dict[int, Link] = {}
         self._early: list[tuple[PeerHello, Link]] = []
-        """Callers that are asked again once the peers that this attempt needs are known."""
+        """Callers that wait until the peers that this attempt needs are known."""
 
     @property
     def refused(self) -> int:
-        """Connections that knew the token and were of no peer of this job."""
+        """Number of connections that knew the token and were of no peer of this job."""
         return self._meeting.refused
 
     def hold(self, slot: int) -> None:
-        """This worker, a standby so far, holds a slot now."""
+        """Notes that this worker, a standby so far, holds a slot now."""
         self._meeting = Meeting(slot, self._config.job)
 
     def connect(self, wanted: ConnectPeers) -> None:
-        """An attempt needs these."""
+        """Connects to the peers that an attempt needs."""
         machine, meeting = self._machine, self._meeting
         epoch, incarnation = machine.epoch, machine.incarnation
         for peer in meeting.begin(wanted.peers, epoch, incarnation, wanted.late, wanted.changing, wanted.together):
@@ -65,7 +65,7 @@ class Peers:
         self._maybe_connected()
 
     def replace(self, peer: Peer) -> None:
-        """Another worker has taken the place of a peer that was lost."""
+        """Expects another worker in the place of a lost peer."""
         old = self.by_slot.pop(peer.slot, None)
         if old is not None:
             self._links.forget(old)
@@ -80,22 +80,22 @@ class Peers:
             self._machine.handle(PeerBack(slot))
 
     def close(self) -> None:
-        """The attempt is over, and with it its links."""
+        """Ends the attempt, and with it its links."""
         for link in [*self.by_slot.values(), *[link for _, link in self._early]]:
             self._links.forget(link)
         self.by_slot, self._early = {}, []
         self._meeting.over()
 
     def slot_of(self, link: Link) -> int | None:
-        """Which worker a link leads to; None where it is of nobody yet."""
+        """The slot of the worker that a link leads to; None if it is not known yet."""
         return next((slot for slot, known in self.by_slot.items() if known is link), None)
 
     def incoming(self, link: Link) -> None:
-        """Somebody knows the token; the first message must say which worker it is."""
+        """Takes a caller that knows the token; its first message must give its slot."""
         self._links.read_by(link, functools.partial(self._first_message, link))
 
     def _dial(self, peer: Peer) -> Link:
-        """A link to another worker, which may still be busy with opening the user's functions. This worker serves nobody
+        """A link to another worker, which may still be busy with opening the user's functions. This worker serves no link
         meanwhile; its other thread notices when the job is over."""
         return reach(self._config, (peer.host, peer.port), f"worker {peer.slot}", OPEN_SECONDS)
 
@@ -116,7 +116,7 @@ class Peers:
         self._greeted(hello, link)
 
     def _early_frames(self, link: Link, kept: list[tuple[int, bytes]]) -> None:
-        """Before the peer is known nobody may send frames; it waits for `Start` as we do."""
+        """Refuses a caller that sends frames before it is let in; it has to wait for `Start`, as this worker does."""
         try:
             kept.extend(link.readable())
         except LinkError:
@@ -138,7 +138,7 @@ class Peers:
                 self._maybe_connected()
 
     def _refuse(self, link: Link) -> None:
-        """It said something else than a hello, or more."""
+        """Refuses a caller that sent something else than a hello, or more."""
         self._meeting.out_of_turn()
         self._links.forget(link)
 

@@ -1,4 +1,4 @@
-"""A link over TLS. What is sent and received is the same; a socket of TLS has other ways of its own."""
+"""A link over TLS. It sends and receives as a link does; only the handling of the socket differs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SecureLink(Link):
     _in_parts = True  # record by record
 
     def _give(self) -> tuple[int, int]:
-        """Small buffers go together, large ones as they are: TLS copies what it encrypts anyway. What it could not send it
-        wants again, and gets: the queue still begins with it."""
+        """Gives the socket small buffers together, large ones as they are: TLS copies what it encrypts anyway. The socket
+        requires data that it could not send once more, and gets them: the queue still begins with them."""
         first = self._out[0]
         data = first
         if len(first) < RECORD_BYTES and len(self._out) > 1:
@@ -47,7 +47,7 @@ class SecureLink(Link):
         return self._sock.pending() > 0
 
     def detach(self) -> socket.socket:
-        """The socket itself: it cannot be doubled, so this link lets go of it without closing it."""
+        """The socket itself: it cannot be duplicated, so this link lets go of it without closing it."""
         sock = self._sock
         nothing = socket.socket()
         nothing.close()
@@ -62,5 +62,5 @@ def link_of(sock: socket.socket, peer: str | None) -> Link:
 
 
 def hung_up(error: OSError) -> bool:
-    """Whether the peer has left, and not refused what it was told or shown."""
+    """True if the peer has left, rather than refused a message or a certificate."""
     return not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)

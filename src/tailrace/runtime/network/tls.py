@@ -1,7 +1,7 @@
 """TLS under the connections of a job: both ends show a certificate, and each trusts those of the job's authority only.
 
-What the two ends say first inside is the handshake with the job's token, as without TLS (`protocol.handshake`).
-Certificates are made for the job, by the driver, or given, as files that every machine has.
+The first messages of the two ends inside it are the handshake with the job's token, as without TLS
+(`protocol.handshake`). Certificates are made for the job, by the driver, or given, as files that every machine has.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from tailrace.log import log
 
 SETTING = "TAILRACE_TLS"
 CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
-"""What the files of a folder of given certificates are called."""
+"""The names of the files in a folder of given certificates."""
 NAME = "tailrace"
 LIFE = datetime.timedelta(days=3650)
-"""A certificate that is made lives longer than any job."""
+"""The life of a certificate that is made: longer than any job."""
 SOON = datetime.timedelta(days=1)
-"""How long before its end the certificate of a folder is warned of."""
+"""Time before the end of a folder's certificate in which it causes a warning."""
 _ROUNDS = 4
-"""More than a handshake of TLS 1.3 has."""
+"""Rounds of a handshake in memory, at most; TLS 1.3 has fewer."""
 SKEW = datetime.timedelta(days=1)
-"""By how much clocks of machines may differ."""
+"""Difference that the clocks of machines may have, at most."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """What one end shows, and whom it trusts: PEM texts of this job's, or the folder that has the files."""
+    """The certificate and key of one end, and the authority that it trusts: PEM texts made for this job, or the folder
+    that has the files."""
 
     certificate: str = ""
     key: str = field(default="", repr=False)  # it stays out of every log and error
     authority: str = ""
     folder: str = ""
-    """Where the three files are on each machine; empty where they were made for the job, and travel with its workers."""
+    """The folder of the three files on each machine; empty if they were made for the job, and travel with its workers."""
 
     @property
     def source(self) -> str:
-        """Where it comes from, as part of a file's name."""
+        """The origin of the certificates, as part of a file's name."""
         return hashlib.sha256(self.folder.encode()).hexdigest()[:16] if self.folder else "made"
 
     def texts(self) -> tuple[str, str, str]:
-        """Certificate, key and authority, as they are now. Raises `ConfigError` where this machine does not have them."""
+        """Certificate, key and authority, as they are now. Raises `ConfigError` if this machine does not have them."""
         if not self.folder:
             return self.certificate, self.key, self.authority
         try:
@@ -69,8 +70,8 @@ class Tls:
 
 
 def chosen(said: str | None) -> Tls | None:
-    """What `TAILRACE_TLS` asks for: nothing, `1` for certificates that are made for the job, or a folder that has some.
-    Raises `ConfigError`."""
+    """The TLS of a job by the value of `TAILRACE_TLS`: none, `1` for certificates that are made for the job, or a folder
+    that has some. Raises `ConfigError`."""
     if said in (None, "", "0"):
         return None
     if said == "1":
@@ -80,7 +81,7 @@ def chosen(said: str | None) -> Tls | None:
             f"{SETTING}={said}: expected 1, or the absolute path of a folder with {CERTIFICATE}, {KEY} and {AUTHORITY}"
         )
     given = Tls(folder=said)
-    until = _valid_until(given)  # what is wrong with them is told here, and not by the first worker
+    until = _valid_until(given)  # what is wrong with them is reported here, and not by the first worker
     left = until - time.time()
     if left < SOON.total_seconds():
         log.warning(
@@ -95,8 +96,8 @@ def chosen(said: str | None) -> Tls | None:
 
 
 def _valid_until(tls: Tls) -> float:
-    """Until when both ends of a connection trust each other, in seconds since 1970: they say so in a handshake in memory.
-    Raises `ConfigError` where they do not."""
+    """The time at which the certificate expires, in seconds since 1970. A handshake in memory shows that both ends trust
+    each other. Raises `ConfigError` if they do not."""
     texts, to_server, to_client = tls.texts(), ssl.MemoryBIO(), ssl.MemoryBIO()
     server = _context(*texts, tls.folder, True).wrap_bio(to_server, to_client, server_side=True)
     client = _context(*texts, tls.folder, False).wrap_bio(to_client, to_server)
@@ -118,7 +119,7 @@ def _valid_until(tls: Tls) -> float:
 
 
 def made() -> Tls:
-    """A new key, and a certificate that is its own authority. Raises `ConfigError` where they cannot be made."""
+    """A new key, and a certificate that is its own authority. Raises `ConfigError` if they cannot be made."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -151,17 +152,18 @@ def made() -> Tls:
 
 
 def accepting(tls: Tls) -> ssl.SSLContext:
-    """For the end that listens, with the files as they are now. Raises `ConfigError` where they were never of use."""
+    """The context of the end that listens, with the files as they are now. Raises `ConfigError` if they were never of
+    use."""
     return _newest(tls, True)
 
 
 def dialing(tls: Tls) -> ssl.SSLContext:
-    """For the end that dials, likewise."""
+    """The context of the end that dials, with the files as they are now. Raises `ConfigError` if they were never of use."""
     return _newest(tls, False)
 
 
 _last: dict[tuple[str, bool], ssl.SSLContext] = {}
-"""For each folder and end what its files gave last: they are replaced one after the other."""
+"""The last usable context for each folder and end: its files are replaced one after the other."""
 
 
 def _newest(tls: Tls, server: bool) -> ssl.SSLContext:
@@ -185,7 +187,7 @@ def _context(certificate: str, key: str, authority: str, folder: str, server: bo
     context.check_hostname = False  # machines have many names: the authority vouches for the job, not for a host
     context.verify_mode = ssl.CERT_REQUIRED
     if server:
-        context.num_tickets = 0  # nobody comes back to a connection
+        context.num_tickets = 0  # no peer resumes a connection
     try:
         context.load_verify_locations(cadata=authority)
         with tempfile.TemporaryDirectory(
@@ -203,5 +205,5 @@ def _context(certificate: str, key: str, authority: str, folder: str, server: bo
 
 
 def _no_password() -> str:
-    """Nobody is at the keyboard of a worker, and OpenSSL would ask there."""
+    """Raises `ValueError` for an encrypted key: OpenSSL would request a password at the keyboard, and a worker has none."""
     raise ValueError("the key is encrypted, and has to be without a password")

@@ -1,5 +1,5 @@
-"""The thread that follows a job whose coordinator runs on an executor (`outpost`): it carries letters, starts and ends the
-Spark jobs of workers as the coordinator wants it, and is to the program what a `JobRunner` is."""
+"""The thread that follows a job whose coordinator runs on an executor (`outpost`): it carries letters, starts and ends
+the Spark jobs of workers as the coordinator requests, and is to the program what a `JobRunner` is."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ from tailrace.runtime.outpost.mailbox import (
 
 CLOSE_SECONDS = 5.0
 PREPARING_SECONDS = 60.0
-"""Between signs of life before the job is known."""
+"""Seconds between signs of life before the job is known."""
 
 
 class CoordinatorLost(TailraceError):
-    """The process with the coordinator is gone, or nobody reaches it. The text says why."""
+    """The loss of the process with the coordinator: it is gone, or cannot be reached. The text gives the reason."""
 
     def __init__(self, why: str, cancelled: bool = False) -> None:
         super().__init__(why)
         self.cancelled = cancelled
-        """Whether somebody has cancelled its Spark job, who wants the job to end."""
+        """True if a user has cancelled its Spark job, and requires the job to end."""
 
 
 class CoordinatorChannel(Protocol):
@@ -71,15 +71,16 @@ class CoordinatorChannel(Protocol):
         ...
 
     def close(self) -> None:
-        """The coordinator's process is not needed any more. Nothing of it is left when this returns, or soon after."""
+        """Ends the coordinator's process, which is not needed any more. Nothing of it is left when this returns, or soon
+        after."""
         ...
 
 
 class Follower(threading.Thread):
-    """Follows one job to its end. The interpreter's exit waits for it.
+    """The follower of one job, to its end. The interpreter's exit waits for it.
 
-    It starts before the job does: a coordinator's process wants to hear of its program. Then `begin` says what the job is,
-    or `abandon` that there is none. `again` gives a new way when the coordinator was lost, and what it is to begin with;
+    It starts before the job does: a coordinator's process requires signs of life from its program. Then `begin` gives the
+    job, or `abandon` ends the thread without one. `again` gives a new way when the coordinator was lost, and its `Begin`;
     None for a job that has no checkpoints to go on from.
     """
 
@@ -105,13 +106,13 @@ class Follower(threading.Thread):
         self.cause: Cause | None = None
         self.again: Callable[[str, int], tuple[CoordinatorChannel, Begin]] | None = None
         self.strategy: Strategy | None = None
-        """Whether, and when, a job goes on whose coordinator was lost."""
+        """The rule for whether, and when, a job goes on whose coordinator was lost."""
         self._view, self._viewed_at = View(JobStatus.CREATED), monotonic_micros()
         self._post, self._provider, self._box = post, provider, Mailbox()
         self._on_progress, self._on_end, self._bring = on_progress, on_end, bring
         self._announcer = Announcer(name, on_published)
         self._door: Answering | None = None
-        """Where other processes of this user ask, while there is a job."""
+        """The door for requests of other processes of this user, while there is a job."""
         self._plan = plan
         self._clock = JobClock()
         self._maker = ProgressMaker(run_id, run_id, name, plan, self._clock.now())
@@ -123,27 +124,28 @@ class Follower(threading.Thread):
         self._end: Ended | None = None
         self._outcome: JobOutcome | None = None
         self._gone = False
-        """Whether nobody is there any more to be told anything."""
+        """True once the coordinator's process is gone."""
         self._abandoned = False
         self._known = threading.Event()
-        """Whether there is a job, or will be none."""
+        """Set once the job is known, or it is known that there will be none."""
         self._cancelled = threading.Event()
 
     # From other threads.
 
     def begin(self, begin: Begin) -> None:
-        """The job is this one."""
+        """Begins the job."""
         self._say(begin)
         self._door = Answering(self, self._plan, self.wish)
         self._door.start()
         self._known.set()
 
     def _say(self, begin: Begin) -> None:
-        """One clock for all coordinators of a job, whatever those of their machines say."""
+        """Sends a `Begin` with the time of the job: one clock for all its coordinators, whatever the clocks of their
+        machines are."""
         self._box.say(replace(begin, clock=self._clock.now()))
 
     def abandon(self) -> None:
-        """There will be no job: it could not be prepared."""
+        """Ends the thread without a job, which could not be prepared."""
         self._abandoned = True
         self._known.set()
         self.join()
@@ -154,7 +156,7 @@ class Follower(threading.Thread):
         self._box.say(Cancel())
 
     def wish(self, wish: Wish) -> WishFuture:
-        """Somebody wants this of the job."""
+        """Passes a user's wish to the coordinator. Returns the future of its result."""
         future: WishFuture = WishFuture()
         with self._lock:
             over = self.ended.is_set()
@@ -168,7 +170,7 @@ class Follower(threading.Thread):
 
     @property
     def restarts(self) -> int:
-        """How many times the job was restarted after a failure."""
+        """Number of restarts after failures."""
         return self._view.restarts
 
     @property
@@ -178,19 +180,19 @@ class Follower(threading.Thread):
 
     @property
     def reports(self) -> list[SubtaskReport]:
-        """What the workers have reported of their subtasks last."""
+        """The newest reports of the workers on their subtasks."""
         since = monotonic_micros() - self._viewed_at
         reports = (report for slot in self._view.slots for report in slot.reports)
         return [msgspec.structs.replace(one, age_micros=one.age_micros + since) for one in reports]
 
     @property
     def slices(self) -> Slices:
-        """Where each slice runs, who holds its state, and how it was replaced."""
+        """The state of each slice: where it runs, which processes hold its state, and how it was replaced."""
         return self._view.slices
 
     @property
     def books(self) -> Books | None:
-        """How the checkpoints go; None for a job that takes none."""
+        """The figures of the checkpoints; None for a job that takes none."""
         return self._view.books
 
     def refused(self) -> dict[str, int]:
@@ -215,7 +217,7 @@ class Follower(threading.Thread):
             if self.crash is not None or not self.status.final:
                 self.status = JobStatus.FAILED
             with self._lock:
-                self.ended.set()  # whatever happened: somebody waits for it
+                self.ended.set()  # whatever happened: users wait for it
                 left, self._waiting = list(self._waiting.values()), {}
             for _, future in left:
                 future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
@@ -239,7 +241,8 @@ class Follower(threading.Thread):
                     self._hear(saying)
 
     def _go_on(self, why: str) -> None:
-        """The coordinator was lost: the job goes on with another one from its newest checkpoint, or has failed."""
+        """Handles the loss of the coordinator: the job goes on with another one from its newest checkpoint, or has
+        failed."""
         if self._outcome is not None:
             self._end_by_itself(self._outcome.status, self._outcome.cause)
             return
@@ -255,7 +258,7 @@ class Follower(threading.Thread):
             self._replace(why)
 
     def _replace(self, why: str) -> None:
-        """Another coordinator is started, and told all that is still to be said."""
+        """Starts another coordinator, and sends it everything that is still to be sent."""
         assert self.again is not None
         self.status = JobStatus.RESTARTING
         self._post.close()
@@ -277,7 +280,7 @@ class Follower(threading.Thread):
         self._end_by_itself(JobStatus.FAILED, Cause(what, FailureKind.WORKER))
 
     def _end_by_itself(self, status: JobStatus, cause: Cause | None) -> None:
-        """The job ends without its coordinator."""
+        """Ends the job without its coordinator."""
         kept: dict[str, list[bytes]] | None = None if self.again is not None else {}
         self._end, self._gone = Ended(replace(self._view, status=status), cause, None, kept), True
 
@@ -335,7 +338,7 @@ class Follower(threading.Thread):
             future.set_result(granted.result)
 
     def _kill_all(self) -> None:
-        """Ends the Spark jobs of all workers. Those that hear that their coordinator is gone have left already."""
+        """Ends the Spark jobs of all workers. Workers that noticed the loss of their coordinator have left already."""
         for slot, launch in list(self._starts):
             self._provider.kill(slot, launch, None)
 
@@ -362,9 +365,9 @@ class Follower(threading.Thread):
             self._report(status)
 
     def _part(self) -> None:
-        """The coordinator's process may end."""
+        """Lets the coordinator's process end."""
         self._box.say(Farewell())
-        with contextlib.suppress(Exception):  # it is gone already, or ends when it hears nothing more
+        with contextlib.suppress(Exception):  # it is gone already, or ends when no letter comes any more
             if not self._gone:
                 self._post.exchange(self._box.letter())
         with contextlib.suppress(Exception):

@@ -1,16 +1,16 @@
 """A folder of the driver that executors reach: for a cluster on which they share no other.
 
-`FolderHost` is the driver's half: it serves one folder of its machine on a port of its own. `HostedFolder` is the same
-folder in another process, behind the contract of `storage.filesystem`. Nobody is heard before the handshake, which proves
-that both ends know the host's token (`protocol.handshake`). The token travels in the closures of Spark tasks, as that of a
-job does, and is in no URL, file or message.
+`FolderHost` is the driver's half: it serves one folder of its machine on a port of its own. `HostedFolder` is this folder
+in another process, behind the contract of `storage.filesystem`. A peer must first pass the handshake, which proves that
+both ends know the host's token (`protocol.handshake`). The token travels in the closures of Spark tasks, as a job's token
+does, and is in no URL, file or message.
 
-A connection carries one request and its answer. Each is a FRAME of a link: the length of the head, the head, and bytes of a
-file. A request can be repeated without harm: bytes are written at an offset, and a name is created by one only. So a client
-whose connection breaks asks again.
+A connection carries one request and its answer. Each is a FRAME of a link: the length of the head, the head, and bytes of
+a file. A request can be repeated without harm: bytes are written at an offset, and a name is created by one only. So a
+client whose connection breaks repeats the request.
 
-All that peers write is counted. Beyond the limit they are refused, with what to do instead: the driver's disk is never full
-because of them, and nothing of this is held in the driver's memory but the request at hand.
+All that peers write is counted. Beyond the limit they are refused, with what to do instead: the driver's disk is never
+full because of them, and nothing of this is held in the driver's memory but the request at hand.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from tailrace.storage.filesystem import Entry, Folder, LocalFolder, Writer
 
 SCHEME = "tailrace"
 PIECE_BYTES = 4 << 20
-"""A request carries so many bytes of a file at most, and so does an answer."""
+"""Limit for the bytes of a file in a request or an answer."""
 FETCH_BYTES = 16 << 20
-"""An answer to who fetches whole folders carries so many bytes at most."""
+"""Limit for the bytes in an answer to a client that fetches whole folders."""
 TRIES = 5
 DIAL_SECONDS = 20.0
 ANSWER_SECONDS = 60.0
 FOLDER_SECONDS = 600.0
-"""How long a driver that is there may take to answer for its folder: its process may be stopped for a while."""
+"""Seconds that a driver that is there may take to answer for its folder: its process may be suspended for a while."""
 _HELD_UP_SECONDS = 0.1
 _LENGTH = struct.Struct("<I")
 
 
 class FileRequest(msgspec.Struct, array_like=True):
-    """What a client wants. Which fields count depends on the verb."""
+    """A request of a client. Which fields count depends on the verb."""
 
     verb: str
     name: str = ""
@@ -65,7 +65,7 @@ class FileRequest(msgspec.Struct, array_like=True):
 
 
 class FileResponse(msgspec.Struct, array_like=True):
-    """What the host says. `error` is one of `_ERRORS`, or empty."""
+    """The answer of a host. `error` is one of `_ERRORS`, or empty."""
 
     error: str = ""
     text: str = ""
@@ -85,7 +85,7 @@ Ask = Callable[[FileRequest, bytes], tuple[FileResponse, bytes]]
 
 @dataclass(frozen=True)
 class Host:
-    """How a host is reached: what travels in the closures of Spark tasks."""
+    """The way to a host, in the closures of Spark tasks."""
 
     address: tuple[str, int]
     token: bytes = field(repr=False)  # it stays out of every log and error
@@ -93,31 +93,31 @@ class Host:
 
     @property
     def url(self) -> str:
-        """Of the folder that it serves."""
+        """The URL of the folder that it serves."""
         return f"{SCHEME}://{endpoint(self.address)}"
 
 
 _known: dict[str, Ask] = {}
-"""How this process reaches hosts, by their URL."""
+"""Functions by which this process reaches hosts, by URL."""
 _forgotten: dict[str, deque[str]] = {}
-"""Folders of the hosts of this process that are to go."""
+"""Folders of this process's hosts that are to be removed, by URL of the host."""
 _own: dict[str, Host] = {}
-"""The hosts of this process, by their URL."""
+"""The hosts of this process, by URL."""
 
 
 def know(host: Host) -> None:
-    """From now on this process reaches this host by its URL."""
+    """Makes a host known, so that this process reaches it by its URL."""
     _known.setdefault(host.url, functools.partial(_ask, host))
 
 
 def host_of(url: str) -> Host | None:
-    """How others reach a URL that this process serves; None for any other one."""
+    """The way for other processes to a URL that this process serves; None for any other URL."""
     return _own.get(_root(url))
 
 
 def forget(url: str) -> None:
-    """Nobody needs the files in a folder any more that this process serves: they go with the next request. Safe in a
-    finalizer, which may run in the middle of anything."""
+    """Removes, with the next request, a folder that this process serves and whose files are not needed any more. Safe in
+    a finalizer, which may run in the middle of anything."""
     serves = _forgotten.get(_root(url))
     if serves is not None:
         serves.append(url.partition("://")[2].partition("/")[2])
@@ -128,7 +128,7 @@ def _root(url: str) -> str:
 
 
 def open_hosted(url: str) -> Folder:
-    """The folder at a URL of a host. Raises `ConfigError` in a process that was not told how to reach it."""
+    """The folder at a URL of a host. Raises `ConfigError` in a process that does not know the host."""
     ask = _known.get(_root(url))
     if ask is None:
         raise ConfigError(
@@ -149,7 +149,7 @@ class HostedFolder(Folder):
         return f"{self._path}/{name}".strip("/")
 
     def make(self) -> None:
-        """A host makes folders as they are needed."""
+        """Does nothing: a host makes folders as they are needed."""
 
     def create(self, name: str, data: bytes) -> None:
         self._ask(FileRequest("create", self._full(name)), data)
@@ -201,7 +201,7 @@ class _HostedWriter:
         self._at += len(data)
 
     def close(self) -> None:
-        """The host has all of it. It lives no longer than the host, so it is not synced."""
+        """Does nothing: the host has all of the file. The file lives no longer than the host, so it is not synced."""
 
     def discard(self) -> None:
         self._folder.delete([self._name])
@@ -214,16 +214,16 @@ class Served:
         self.path = path
         self.limit = limit
         self.used = 0
-        """Bytes of files that peers have written and nobody has deleted."""
+        """Bytes of files that peers have written and not deleted."""
         self._sizes: dict[str, int] = {}
         self._folder = LocalFolder(path)
         self._lock = threading.Lock()
-        """Around one request: this process has some of its own."""
+        """Held during one request: this process makes requests, too."""
         self._going = deque[str]()
-        """Folders that are to go."""
+        """Folders that are to be removed."""
 
     def answer(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
-        """Does what a request wants. Raises as the contract of folders says."""
+        """Carries out a request. Raises the errors of the contract of folders."""
         _check_names((request.name, request.to, *request.names))
         with self._lock:
             while self._going:
@@ -260,7 +260,8 @@ class Served:
         raise ConfigError(f"a folder of the driver has no verb {request.verb!r}")
 
     def _fetched(self, request: FileRequest) -> tuple[FileResponse, bytes]:
-        """Which files are in some folders, and a piece of them, as if they were one file, one behind the other."""
+        """The list of the files in some folders, and a piece of their bytes, as if they were one file, one behind the
+        other."""
         files = sorted(entry for name in request.names for entry in self._folder.walk(name))
         begin, end, at, parts = request.offset, request.offset + min(request.length, FETCH_BYTES), 0, []
         for file in files:
@@ -282,7 +283,7 @@ class Served:
             )
         path = self._folder.path_of(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        # Nothing is ever cut off: a request that was asked again may come once more when the file is long complete.
+        # Nothing is ever cut off: a repeated request may come once more when the file is long complete.
         with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.seek(offset)
             file.write(data)
@@ -291,8 +292,8 @@ class Served:
 
 
 class FolderHost(Served):
-    """Serves a folder of this machine, from a thread of its own, until `close`. Raises `OSError` or `ValueError` where
-    nobody can listen at this address."""
+    """A host of a folder of this machine, in a thread of its own, until `close`. Raises `OSError` or `ValueError` if it
+    cannot listen at this address."""
 
     def __init__(self, path: str, at: Binding, limit: int, token: bytes | None = None) -> None:
         super().__init__(path, limit)
@@ -312,7 +313,7 @@ class FolderHost(Served):
         self._thread.start()
 
     def close(self) -> None:
-        """Nobody is served any more. May be called again."""
+        """Stops serving. May be called again."""
         self._closing = True
         self._loop.wake()
         self._thread.join(10.0)
@@ -357,7 +358,7 @@ class FolderHost(Served):
         request = _requests.decode(head)
         try:
             answer, found = self.answer(request, data)
-        except Exception as error:  # the client's to raise
+        except Exception as error:  # the client is to raise it
             kind = next((name for name, one in _ERRORS.items() if isinstance(error, one)), "OSError")
             answer, found = FileResponse(kind, str(error)), b""
         link.send(FRAME, *_framed(answer, found))
@@ -380,7 +381,8 @@ def _parts(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def _ask(host: Host, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
-    """A request over a connection of its own. Raises what the host says; `OSError` where it cannot be reached."""
+    """Makes a request over a connection of its own. Raises the error that the host answers; `OSError` if it cannot be
+    reached."""
     answer, found = asked(host, request, data, patience=FOLDER_SECONDS)
     check_answer(answer)
     return answer, found
@@ -389,7 +391,8 @@ def _ask(host: Host, request: FileRequest, data: bytes) -> tuple[FileResponse, b
 def asked(
     host: Host, request: FileRequest, data: bytes, tries: int = TRIES, patience: float | None = None
 ) -> tuple[FileResponse, bytes]:
-    """The same for who passes the answer on, whatever it is. With `patience` a host that is there has that many seconds."""
+    """Makes a request, and returns the answer of the host even if it is an error. With `patience` a host that is there
+    has that many seconds. Raises `OSError` if it cannot be reached."""
     until = time.monotonic() + (patience or float("inf"))
     for attempt in range(1, tries + 1):
         try:
@@ -404,13 +407,13 @@ def asked(
 
 
 def check_answer(answer: FileResponse) -> None:
-    """Raises what a host has said, if it was an error."""
+    """Raises the error that a host has answered, if any."""
     if answer.error:
         raise _ERRORS.get(answer.error, OSError)(answer.text)
 
 
 def fetch(ask: Ask, folders: list[str], path: str) -> None:
-    """Copies folders of a host, in few requests, into a folder of this machine. Nobody writes them any more."""
+    """Copies folders of a host, in few requests, into a folder of this machine. No process may still write them."""
     offset = 0
     while True:
         answer, data = ask(FileRequest("fetch", offset=offset, length=FETCH_BYTES, names=folders), b"")
@@ -445,8 +448,8 @@ def _keep(path: str, entries: list[tuple[str, bool, int]], offset: int, data: by
 
 
 def represent(host: Host, ask: Ask | None) -> None:
-    """This process cannot reach a host, but others can: `ask` asks it by way of them. For the host's users it is one of this
-    process. None: it is gone."""
+    """Represents a host that this process cannot reach, and others can: `ask` makes requests by way of them. For the
+    host's users it is one of this process. None: the host is gone."""
     if ask is not None:
         _known[host.url], _own[host.url] = ask, host
     else:
@@ -455,12 +458,12 @@ def represent(host: Host, ask: Ask | None) -> None:
 
 
 def meet(host: Host) -> None:
-    """Raises `Unreachable` where no way leads to a host: what asks it for something tries that several times."""
+    """Raises `Unreachable` if no way leads to a host. A request would try that several times."""
     try:
         dial(host.address, host.token, DIAL_SECONDS, tls=host.tls).close()
     except Unreachable:
         raise
-    except LinkError:  # it is there, and busy
+    except LinkError:  # the host is there, and busy
         pass
 
 

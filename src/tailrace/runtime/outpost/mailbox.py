@@ -1,8 +1,8 @@
-"""What a program and the coordinator of its job say to each other where the coordinator is on an executor: letters, which
-are carried by short Spark tasks, since no executor can reach the program (decision 22).
+"""The letters between a program and the coordinator of its job, if the coordinator is on an executor. Short Spark tasks
+carry them, since no executor can reach the program (decision 22).
 
-A carrier may be lost, or come twice, or late. So each end keeps what it has said until the other one has heard it, and says
-it again in each letter; who hears something twice takes it once.
+A carrier may be lost, or come twice, or late. So each end keeps a saying until the other one has received it, and repeats
+it in each letter; an end takes a repeated saying only once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tailrace.runtime.network.config import WorkerConfig
 
 @dataclass(frozen=True)
 class Letter:
-    """One letter."""
+    """A letter from one end to the other."""
 
     heard: int
-    """How many sayings of the other end have been heard."""
+    """Number of sayings of the other end that this end has received."""
     first: int
     """The number of the first of `said`; they count from one."""
     said: tuple[Any, ...]
 
 
 class Mailbox:
-    """One end. Its methods may be called from any thread.
+    """One end of the exchange. Its methods may be called from any thread.
 
     Invariant J5: each saying is taken once, and in the order in which it was said: `heard` grows by one with each.
     """
@@ -44,28 +44,28 @@ class Mailbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._unheard: deque[Any] = deque()
-        """Sayings of this end that the other one may not have heard."""
+        """Sayings of this end that the other one may not have received."""
         self._first = 1
-        """The number of the first of them."""
+        """The number of the first of these sayings."""
         self._heard = 0
 
     def say(self, saying: Any) -> None:
-        """It goes with the next letter."""
+        """Adds a saying to the next letter."""
         with self._lock:
             self._unheard.append(saying)
 
     @property
     def all_heard(self) -> bool:
-        """Whether the other end has heard all that was said."""
+        """True once the other end has received every saying."""
         return not self._unheard
 
     def letter(self) -> Letter:
-        """What to send now."""
+        """The letter to send now."""
         with self._lock:
             return Letter(self._heard, self._first, tuple(self._unheard))
 
     def receive(self, letter: Letter) -> Sequence[Any]:
-        """What a letter says that is new."""
+        """The sayings in a letter that are new."""
         with self._lock:
             while self._unheard and self._first <= letter.heard:
                 self._unheard.popleft()
@@ -76,38 +76,38 @@ class Mailbox:
             return new
 
 
-# The program says:
+# Sayings of the program:
 
 
 @dataclass(frozen=True)
 class StoreAt:
-    """The checkpoint folder of a job, and the checkpoint that it starts from, where it has one."""
+    """The checkpoint folder of a job, and the checkpoint that it starts from, if it has one."""
 
     folder: str
     job: str
     options: dict[str, Any] | None = field(repr=False)
     origin: tuple[str, str] | None = None
-    """The job's folder that it lies in, and its name there."""
+    """The folder of the origin's job, and the origin's name there."""
     term: int = 0
-    """How many coordinators of the run were lost before."""
+    """Number of coordinators of the run that were lost before."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The job begins. The coordinator has done nothing yet; its plan is bytes to it."""
+    """The beginning of a job. The coordinator has done nothing yet; its plan is bytes to it."""
 
     machine: Coordinator
     store: StoreAt | None
     lost: str = ""
-    """Why the process that has held the coordinator until now is gone, where there was one: the job goes on from its newest
-    checkpoint."""
+    """The reason why the process that held the coordinator until now is gone, if there was one: the job goes on from its
+    newest checkpoint."""
     clock: int = 0
-    """What time it is for the job (int64 microseconds since 1970), by its program."""
+    """The time of the job (int64 microseconds since 1970), by the clock of its program."""
 
 
 @dataclass(frozen=True)
 class SlotOver:
-    """The Spark job of a slot has ended: see `SlotEnded`. `over`: no Spark job can be started any more."""
+    """The end of a slot's Spark job: see `SlotEnded`. `over`: no Spark job can be started any more."""
 
     slot: int
     launch: int
@@ -119,12 +119,12 @@ class SlotOver:
 
 @dataclass(frozen=True)
 class Cancel:
-    """The job is to end at once."""
+    """A request to end the job at once."""
 
 
 @dataclass(frozen=True)
 class UserRequest:
-    """Somebody wants something, and waits for it; the number is theirs."""
+    """A wish of a user, who waits for the result; the program has given it the number."""
 
     number: int
     wish: Wish
@@ -132,22 +132,22 @@ class UserRequest:
 
 @dataclass(frozen=True)
 class Farewell:
-    """The program needs nothing more: the coordinator's process ends."""
+    """The end of the exchange: the program needs nothing more, and the coordinator's process ends."""
 
 
-# The coordinator says:
+# Sayings of the coordinator:
 
 
 @dataclass(frozen=True)
 class StartSlot:
-    """A worker is to be started."""
+    """A request to start a worker."""
 
     config: WorkerConfig
 
 
 @dataclass(frozen=True)
 class KillSlot:
-    """A start of a slot is to be ended."""
+    """A request to end a start of a slot."""
 
     slot: int
     launch: int
@@ -156,7 +156,7 @@ class KillSlot:
 
 @dataclass(frozen=True)
 class SlotFigures:
-    """What a slot's worker has reported last."""
+    """The newest reports of a slot's worker."""
 
     reports: Sequence[SubtaskReport]
 
@@ -172,24 +172,24 @@ class View:
     books: Books | None = None
     slices: Slices = field(default_factory=Slices)
     due: bool = False
-    """Whether it is time for a progress report."""
+    """True if a progress report is due."""
 
 
 @dataclass(frozen=True)
 class Warned:
-    """Something goes wrong in the job: the program's log is to have it, too."""
+    """A warning about the job, for the program's log."""
 
     what: Told
 
 
 @dataclass(frozen=True)
 class Made:
-    """Sinks have published something."""
+    """A publication of output by sinks."""
 
 
 @dataclass(frozen=True)
 class Granted:
-    """What has become of a wish: its result, or, where that text is not empty, why there is none."""
+    """The result of a wish, or, in `refused`, the reason why there is none."""
 
     number: int
     result: Any
@@ -198,7 +198,7 @@ class Granted:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How the job ends, once that is decided: no other coordinator is to go on with it."""
+    """The end of the job, once it is decided: no other coordinator is to go on with it."""
 
     status: JobStatus
     cause: Cause | None
@@ -206,8 +206,8 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class Ended:
-    """The job has ended. `kept` is prepared output that stays, as for the `on_end` of a `JobRunner`; None where that is
-    not known."""
+    """The end of the job. `kept` is prepared output that stays, as for the `on_end` of a `JobRunner`; None if it is
+    unknown."""
 
     view: View
     cause: Cause | None

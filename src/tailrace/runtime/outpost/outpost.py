@@ -1,10 +1,10 @@
 """A coordinator on an executor: the process that hosts it for a program which executors cannot reach.
 
-It serves a folder, as a driver does (`hosting`), and takes letters (`letters`) at the same port. Both are brought by short
-Spark tasks. The coordinator listens at a port of its own, and its workers reach it there as they would reach a driver; the
-program starts and ends their Spark jobs, since nobody else can.
+It serves a folder, as a driver does (`hosting`), and takes letters (`mailbox`) at the same port. Short Spark tasks bring
+both. The coordinator listens at a port of its own, and its workers reach it there as they would reach a driver. The
+program starts and ends their Spark jobs, since no other process can.
 
-Nobody can tell a program that has died from one that is silent. So the job is cancelled, and the process ends, when no
+A program that has died cannot be told from one that is silent. So the job is cancelled, and the process ends, when no
 letter has come for `SILENCE_SECONDS`.
 """
 
@@ -53,15 +53,16 @@ from tailrace.storage.endings import Awaited
 from tailrace.storage.store import Store
 
 LETTER = "letter"
-"""The verb of a request that brings one. The answer is another one; its number is zero where that is not worth the way."""
+"""The verb of a request that brings a letter. Its answer is another letter, with the number zero if it is not worth the
+way."""
 SILENCE_SECONDS = 60.0
 PREPARING_SECONDS = 600.0
-"""The same before the job begins: a DataFrame's query may keep all of Spark busy."""
+"""Seconds of silence after which the process ends before the job begins: a DataFrame's query may keep all of Spark busy."""
 _LOOK_SECONDS = 0.2
 
 
 class Outpost(FolderHost):
-    """The process's own folder and letter box, until `stay` returns."""
+    """The folder and letter box of the process, until `stay` returns."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Outpost(FolderHost):
         self._heard_at = time.monotonic()
         self._over = threading.Event()
         self._forsaken = False
-        """Whether the program is taken for dead."""
+        """True once the program counts as dead."""
         self._scratch = tempfile.mkdtemp(prefix="tailrace-outpost-")
         try:
             super().__init__(self._scratch, at, limit, token)
@@ -101,7 +102,7 @@ class Outpost(FolderHost):
         return FileResponse(number=len(answer.said) or int(self._over.is_set())), pickle.dumps(answer, 5)
 
     def stay(self) -> str:
-        """Serves until the program says farewell, or is silent for too long. Returns which of both it was."""
+        """Serves until the program sends its farewell, or is silent for too long. Returns the reason of its end."""
         try:
             while not self._over.wait(_LOOK_SECONDS):
                 silent = time.monotonic() - self._heard_at
@@ -149,7 +150,7 @@ class Outpost(FolderHost):
 
 
 class FarSlots:
-    """The slots of a job whose Spark jobs somebody else starts: what is wanted is said in letters. A `SlotProvider`."""
+    """The slots of a job whose Spark jobs the program starts: it is requested to in letters. A `SlotProvider`."""
 
     def __init__(self, at: Binding, box: Mailbox) -> None:
         self._at, self._box = at, box
@@ -164,43 +165,43 @@ class FarSlots:
         self._box.say(StartSlot(config))
 
     def over(self, said: SlotOver) -> None:
-        """The program says that a start of a slot has ended."""
+        """Takes the program's report that a start of a slot has ended."""
         self._lives = self._lives and not said.over
         ended = self._ended.pop((said.slot, said.launch), None)
         if ended is not None:
             ended(said.slot, said.error, said.cancelled, said.unfit)
 
     def forsaken(self) -> None:
-        """The program is gone, and nobody will say any more that a start of a slot has ended."""
+        """Ends all slots: the program is gone, and will report no end of a start of a slot any more."""
         for slot, launch in list(self._ended):
             self.over(SlotOver(slot, launch, None, False, False, True))
 
     def watch(self, leaving: Leaving) -> None:
-        """Nobody sees here which executors are decommissioned."""
+        """Does nothing: decommissioned executors are not seen here."""
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         self._box.say(KillSlot(slot, launch, pid))
 
     def executor(self, slot: int, launch: int) -> str | None:
-        """Spark Connect does not say."""
+        """Returns None: Spark Connect does not give the id."""
         return None
 
     def lives(self) -> bool:
         return self._lives
 
     def close(self, timeout: float) -> None:
-        """The program waits for its threads."""
+        """Does nothing: the program waits for its threads."""
 
 
 class FarRunner(JobRunner):
-    """Runs a job for a program that reads of it in letters."""
+    """The runner of a job for a program that reads of it in letters."""
 
     def __init__(self, begin: Begin, at: Binding, box: Mailbox) -> None:
         machine = begin.machine
         self.slots, self._box, self._lost = FarSlots(at, box), box, begin.lost
         self._kept: Awaited | None = None
         self.abandoned = threading.Event()
-        """Whether the program will hear nothing more."""
+        """Set once the program will receive nothing more."""
         clock = JobClock()
         clock.follow(begin.clock)
         super().__init__(
@@ -216,7 +217,7 @@ class FarRunner(JobRunner):
             on_published=[("the program's sinks", lambda: box.say(Made()))],
             clock=clock,
         )
-        self._door.close()  # the program has one: on one machine there would be two of one job
+        self._door.close()  # the program has a door: on one machine there would be two of one job
         if self.store is not None and begin.store is not None and begin.store.origin is not None:
             folder, name = begin.store.origin
             options = begin.store.options
@@ -233,8 +234,8 @@ class FarRunner(JobRunner):
             super()._start_machine()
 
     def _end_storage(self) -> Awaited | None:
-        """Once the program knows how the job has ended. Else it would go on after the loss of this process, and where the
-        checkpoints are gone by then, from the beginning."""
+        """Ends the storage once the program knows how the job has ended. Otherwise the program would go on after the loss
+        of this process, and from the beginning if the checkpoints are gone by then."""
         self._box.say(JobOutcome(JobStatus.FAILED if self.crash is not None else self.machine.status, self.cause))
         while not self._box.all_heard and not self.abandoned.wait(_LOOK_SECONDS / 4):
             pass

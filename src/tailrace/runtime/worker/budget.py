@@ -1,35 +1,37 @@
-"""How much a worker does at once, so that no piece of work takes long."""
+"""The amount of work that a worker does at once, so that no piece of work takes long."""
 
 from __future__ import annotations
 
 TARGET_NANOS = 1_000_000
-"""How long the records of a step should take."""
+"""Nanoseconds that the records of a step should take."""
 CEILING_NANOS = 10_000_000
-"""Records never get more than half of this."""
+"""Limit for a step in nanoseconds; records never get more than half of it."""
 FIRST_BUDGET = 64
 FIRST_READ = 1
-"""Of a source: nobody knows yet how large its records are, and it would make many at once. Others are given what came."""
+"""First budget of a source: the size of its records is unknown, and it would make many at once. Other tasks process what
+came."""
 MAX_BUDGET = 32_768
 AMORTIZED = 4
-"""The records of a step should take so many times as long as what the step costs without them."""
+"""Factor by which the records of a step should take longer than the step without them."""
 OFTEN, RARELY = 8, 32
-"""After so many steps of like size one is twice as large, to see what that costs; rarely where steps take long already."""
+"""Number of steps of like size after which one step is twice as large, to measure the costs; the second number holds
+where steps take long already."""
 SURPRISE = 4
-"""A step above the ceiling that took so many times as long as was expected says that costs have changed: what was learned
-before does not count any more."""
+"""Factor by which a step above the ceiling has to exceed its expected time for costs to count as changed: what was
+learned before is dropped."""
 _MEMORY = 0.9
-"""What a step counts, against the one behind it."""
+"""Weight of a step, relative to the next one."""
 _SPREAD = 0.1
-"""Steps tell what they cost without their records where their sizes differ by this part of their mean."""
+"""Spread of the sizes of steps, as a part of their mean, from which on the fixed costs can be told apart."""
 _LEAST = 0.1
-"""Records are taken to have at least this part in the time of a step."""
+"""Least part of the time of a step that counts for its records."""
 
 
 class Budget:
-    """How many records a step of one task may take, from how long steps took.
+    """The number of records that a step of one task may take, learned from the times of steps.
 
-    A step costs something whatever it takes (a call into Arrow, a look at the timers), and something for each record. The
-    two are told apart by a line through the steps of late, newer ones counting more. Without that a step with high fixed
+    A step costs something whatever it takes (a call into Arrow, a look at the timers), and something for each record. A
+    line through recent steps tells the two apart, with more weight on newer ones. Without that a step with high fixed
     costs would look like one with slow records and get fewer of them, which makes them slower still, down to one record
     each. Other work on the machine makes steps longer whatever they take, and counts as a fixed cost, too.
     """
@@ -47,16 +49,16 @@ class Budget:
         """Nanoseconds for a step without its records."""
         self._forget()
         self._cold = True
-        """Whether no step was seen: the first one also pays for what is done once."""
+        """True before the first step, which also pays for what is done once."""
 
     def _forget(self) -> None:
         self.each = self.fixed = 0.0
         self._steps = self._sum_n = self._sum_t = self._sum_nn = self._sum_nt = 0.0
         self._alike = 0
-        """How many steps went by since their sizes last differed enough to tell the costs apart."""
+        """Steps since their sizes last differed enough to tell the costs apart."""
 
     def learn(self, records: int, nanos: int) -> None:
-        """A step of this many records took this long."""
+        """Learns from a step of this many records that took this long."""
         if records <= 0:
             return
         expected = self.fixed + self.each * records
@@ -77,8 +79,8 @@ class Budget:
         self.records = max(1, min(MAX_BUDGET, wanted, 4 * self.records))
 
     def _see(self, records: int, nanos: int) -> None:
-        """The line of least squares through the steps; where their sizes are alike, the parts stay what they were found to
-        be, and grow or fall with the whole."""
+        """Fits the line of least squares through the steps. If their sizes are alike, the two costs keep their ratio, and
+        grow or fall with the whole."""
         self._steps = _MEMORY * self._steps + 1
         self._sum_n = _MEMORY * self._sum_n + records
         self._sum_t = _MEMORY * self._sum_t + nanos

@@ -18,12 +18,13 @@ from tailrace.runtime.network.listener import DialFailed
 
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 3.0
-"""How long user code may take to come back once the job is over."""
+"""Seconds that user code may take to come back once the job is over."""
 
 
 class Heart(threading.Thread):
-    """Beats until the coordinator closes the link, or the worker stops it: then the job is over, and user code that has
-    not come back after a grace period is ended with the process. Each beat says what `look` sees of the worker's thread."""
+    """The heartbeat of a worker. It beats until the coordinator closes the link, or the worker stops it. If the
+    coordinator closes it the job is over, and user code that has not come back after a grace period is ended with the
+    process. Each beat carries what `look` sees of the worker's thread."""
 
     def __init__(self, config: WorkerConfig, look: Callable[[], UnderWay | None] = lambda: None) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
@@ -47,10 +48,10 @@ class Heart(threading.Thread):
                     rest = rest[sock.send(rest) :]
                     if not sock.recv(1):
                         break
-                except TimeoutError:  # nothing to read, or no room: one that is stopped is not one that is gone
+                except TimeoutError:  # nothing to read, or no room: a coordinator that is suspended is not gone
                     continue
         except OSError:
-            pass  # the coordinator is gone: the same as if it had closed
+            pass  # the coordinator is gone: as if it had closed
         finally:
             sock.close()
         if not self._done.wait(GRACE_SECONDS):
@@ -61,7 +62,7 @@ class Heart(threading.Thread):
         return len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
 
     def spare(self) -> None:
-        """The worker's own thread has come to its end: its process is not to be ended."""
+        """Prevents the end of the process: the worker's own thread has come to its end."""
         self._done.set()
 
     def stop(self) -> None:

@@ -73,15 +73,17 @@ from tailrace.task.worker.machine import Worker
 
 REPORT_NANOS = 500_000_000
 UNREAD_BYTES = 1 << 20
-"""So much waits for a coordinator that does not read (its process is stopped, say): nothing more is reported then."""
+"""Bytes that may wait for a coordinator that does not read (its process is suspended, say); beyond it no reports are
+sent."""
 HELD_UP_SECONDS = 0.1
-"""From here on, time in which user code kept the sockets waiting is not counted against those who wait there."""
+"""Seconds from which on time in which user code kept the sockets waiting is not counted against the peers that wait
+there."""
 GC_OBJECTS = 50_000
-"""New objects between two looks for garbage cycles."""
+"""New objects between two searches for garbage cycles."""
 
 
 class WorkerProcess:
-    """Drives one `Worker` until it exits."""
+    """The driver of one `Worker`, until it exits."""
 
     def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> None:
         self.config = config
@@ -130,7 +132,8 @@ class WorkerProcess:
         return self.exit_reason
 
     def _say_hello(self, slot: int) -> None:
-        """For the place that this process was started for, or as a standby for the slot that it holds from now on."""
+        """Sends the hello: for the place that this process was started for, or as a standby for the slot that it holds
+        from now on."""
         config, (host, port) = self.config, self.listener.address
         place = None if slot == config.slot else config.slot
         own = (config.job, config.incarnation, config.launch, place, config.executor)
@@ -139,8 +142,8 @@ class WorkerProcess:
         self._send(self.control, CONTROL, wire.encode(hello))
 
     def _guarded_turn(self) -> None:
-        """A turn. Reports an unexpected error to the coordinator before it ends this process: else the coordinator
-        would only see that the worker is gone."""
+        """Takes a turn. Reports an unexpected error to the coordinator before it ends this process: otherwise the
+        coordinator would only see that the worker is gone."""
         try:
             self._turn()
         except Exception as error:
@@ -149,7 +152,7 @@ class WorkerProcess:
             self.machine.handle(DriverFailed(internal(error)))
 
     def _turn(self) -> None:
-        """One step of one task, what follows from it, and whatever the sockets have."""
+        """Does one step of one task, what follows from it, and whatever the sockets have."""
         wake: float | None = None
         if self.machine.working:
             wake = self._stepper.step()
@@ -174,7 +177,7 @@ class WorkerProcess:
         self.loop.poll(timeout)
 
     def _timeout(self, wake: float | None, now: int) -> float:
-        """How long to wait for sockets: until the tasks' wake-up, the next report, or a handshake's deadline."""
+        """The seconds to wait for sockets: until the tasks' wake-up, the next report, or a handshake's deadline."""
         timeout = max(0.0, (self._next_report - now) / 1e9)
         if wake is not None:
             timeout = min(timeout, wake)
@@ -182,7 +185,8 @@ class WorkerProcess:
         return timeout if deadline is None else max(0.0, min(timeout, deadline - time.monotonic()))
 
     def _report_if_read(self, now: int) -> None:
-        """Reports would be kept in memory for as long as the coordinator does not read them. The next one tells all."""
+        """Sends a progress report, unless the coordinator does not read them: they would be kept in memory until it does.
+        The next report has all figures."""
         if self.control.queued_bytes < UNREAD_BYTES:
             self._report(now)
         else:
@@ -248,7 +252,7 @@ class WorkerProcess:
             self.machine.handle(MessageTooLarge(type(message).__name__, str(error)))
 
     def _storing(self) -> WorkerStorage:
-        """The thread for the storage of checkpoints, started when it is first wanted."""
+        """The thread for the storage of checkpoints, started with the first request."""
         if self._storage is None:
             self._storage = WorkerStorage(self.machine, self.loop, self._open_store, self._clock.now)
         return self._storage
@@ -256,7 +260,7 @@ class WorkerProcess:
     def _open_store(self, folder: str | None) -> Store:
         spec = self.machine.spec
         assert spec is not None
-        if folder is not None:  # where it starts from; the job itself may take no checkpoints
+        if folder is not None:  # the folder of the checkpoint that the job starts from; the job itself may take none
             return Store.at(folder, spec.storage_options)
         assert spec.checkpoint_dir is not None
         return Store(spec.checkpoint_dir, spec.job, spec.storage_options)
@@ -275,7 +279,7 @@ class WorkerProcess:
         return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
 
     def _make_spill(self, place: SpillPlace) -> FrameSpill:
-        """A place for what has no room in memory."""
+        """A place for frames that have no room in memory."""
         if not place.stored:
             return SpillFiles(place.folder, place.what)
         machine = self.machine
@@ -288,7 +292,7 @@ class WorkerProcess:
         self._links.send(link, kind, data)
 
     def _say_goodbye(self) -> None:
-        """The last messages still go, for a short while."""
+        """Sends the last messages, for a short while."""
         deadline = time.monotonic() + 1.0
         while self.control.fileno() >= 0 and self.control.queued_bytes and time.monotonic() < deadline:
             try:
@@ -298,7 +302,7 @@ class WorkerProcess:
             self.loop.poll(0.01)
 
     def _tell_of_closing(self) -> None:
-        """Logs errors of user functions at their close: these fail no job."""
+        """Prints errors of user functions at their close: these fail no job."""
         for error in self.machine.close_errors:
             print(f"tailrace: a user function of worker {self.config.slot} raised in close", file=sys.stderr)
             print(whole_traceback(error), end="", file=sys.stderr)
@@ -321,7 +325,7 @@ class WorkerProcess:
                 self.machine.handle(CoordinatorLost(str(error)))
 
     def _lost(self, link: Link, error: LinkError) -> None:
-        """A link is of no more use."""
+        """Handles a link that is of no more use."""
         self._links.forget(link)
         slot = self._peers.slot_of(link)
         if link is self.control:
@@ -343,10 +347,11 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Python looks for garbage cycles each 700 new objects, and a stream makes millions that are in none: looking for
-    them costs a third of the throughput. The process is used again by others, so its settings come back. What it has from
-    the process that it was forked from is frozen (`spark.daemon`), and stays so: looking through all of that would keep it
-    from the next job for a tenth of a second, and so would PySpark's own look behind each task."""
+    """A context in which Python rarely looks for garbage cycles. By default it does so each 700 new objects, and a stream
+    makes millions that are in none: the search costs a third of the throughput. Spark uses the process again, so its
+    settings come back. Objects of the process that it was forked from are frozen (`spark.daemon`), and stay so: a search
+    through all of them would keep the process from the next job for a tenth of a second, and so would PySpark's own
+    search after each task."""
     before, ours = gc.get_threshold(), gc.get_freeze_count() == 0
     if ours:
         gc.freeze()
@@ -361,7 +366,8 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _allow_many_files() -> None:
-    """A source has all its splits open at once, which may be more than a shell allows its processes by default."""
+    """Raises the limit of open files: a source has all its splits open at once, which may be more than a shell allows its
+    processes by default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):
@@ -376,7 +382,7 @@ def _no_breakpoint(*args: object, **options: object) -> NoReturn:
 
 
 def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> str:
-    """The whole life of a worker in this process and thread. Returns why it left; raises unexpected errors."""
+    """Runs the whole life of a worker in this process and thread. Returns why it left; raises unexpected errors."""
     _allow_many_files()
     if os.environ.get("PYTHONBREAKPOINT") is None:  # the user who set it chose the consequences
         sys.breakpointhook = _no_breakpoint

@@ -1,4 +1,4 @@
-"""Python's own generators of random numbers, which user code shares with everything in its process."""
+"""The shared generators of random numbers in Python, which user code shares with everything in its process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 _Seen = tuple[int, int]
 _SIZE = 624
-"""Words of a Mersenne twister, of which both kinds are."""
+"""Words in the state of a Mersenne twister; both generators are of this kind."""
 _WORD = ctypes.sizeof(ctypes.c_uint32)
 _GENERATOR: Any = random._inst  # type: ignore[attr-defined]
 _SEED: Any = _GENERATOR.__class__.__base__.seed
 
 
 class SharedGenerators:
-    """Those of the modules `random` and `numpy.random`. Other generators are whoever's that has made them."""
+    """The process-wide generators of `random` and `numpy.random`. A user's own generators are not seeded."""
 
     def __init__(self) -> None:
         self._pythons = _python_state()
@@ -28,14 +28,14 @@ class SharedGenerators:
         self._seen: list[_Seen] = []
 
     def seed(self, seed: int) -> None:
-        """From here on they give what follows from this seed (an int64)."""
+        """Seeds both generators with an int64."""
         _GENERATOR.gauss_next = None
-        _SEED(_GENERATOR, seed)  # what random.seed comes to for a number, in half the time
+        _SEED(_GENERATOR, seed)  # the effect of random.seed for a number, in half the time
         np.random.seed((seed ^ seed >> 32) & 0xFFFFFFFF)
         self._seen = self._look()
 
     def used(self) -> bool:
-        """Whether any of them may have been used since then: True where that cannot be seen."""
+        """True if any of them may have been used since `seed`, or if that cannot be seen."""
         return not self._seen or self._look() != self._seen
 
     def _look(self) -> list[_Seen]:
@@ -49,9 +49,9 @@ def _numpys_own() -> Any:
 
 
 def _python_state() -> Callable[[], _Seen] | None:
-    """Reads where the generator of `random` stands: its index, and one of its words, which no other seed gives. To ask for
-    all of it takes longer than to seed it, and this is asked in every step; so it is read where CPython has it, in front of
-    its words, which have been there since 3.2. None where they are not: that is tried out."""
+    """A reader of the position of the generator of `random`: its index, and one of its words, which no other seed gives.
+    `getstate` takes longer than a seed, and this is read in every step. So the state is read where CPython has it, in
+    front of the words, which have been there since 3.2. None if it is not there, which is tried out."""
     if sys.implementation.name != "cpython":
         return None
     generator = _GENERATOR
@@ -72,7 +72,8 @@ def _python_state() -> Callable[[], _Seen] | None:
 
 
 def _numpy_state() -> Callable[[], _Seen] | None:
-    """The same of `numpy.random`, whose address numpy tells. None where it has another generator by now."""
+    """A reader of the position of the generator of `numpy.random`, whose address numpy gives. None if numpy has another
+    generator by now."""
     generator = _numpys_own()
     if type(generator).__name__ != "MT19937":
         return None
@@ -94,6 +95,6 @@ def _numpy_state() -> Callable[[], _Seen] | None:
 
 
 def _reader(address: int, index: int, word: int) -> Callable[[], _Seen]:
-    """Reads two numbers at these offsets."""
+    """A reader of two numbers at these offsets."""
     at, first = ctypes.c_int.from_address(address + index), ctypes.c_uint32.from_address(address + word)
     return lambda: (at.value, first.value)

@@ -1,4 +1,4 @@
-"""When a worker's tasks take their steps, and when it encodes their frozen state."""
+"""The order in which a worker's tasks take their steps, and in which it encodes their frozen state."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tailrace.task.worker.attempt import Urgency
 from tailrace.task.worker.machine import Worker
 
 ENCODE_SHARE = 0.2
-"""The part of a busy worker's time that encoding a snapshot may take."""
+"""Share of a busy worker's time that encoding a snapshot may take."""
 IN_FLIGHT_SHARE = 0.8
-"""The same while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
-they are what the checkpoint waits for."""
+"""Share while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
+the checkpoint waits for them."""
 _SHARES = {Urgency.USUAL: ENCODE_SHARE, Urgency.IN_FLIGHT: IN_FLIGHT_SHARE, Urgency.LAST: 1.0}
 PORTIONS = 4
-"""So many of them at most between two looks at the sockets."""
+"""Portions that are encoded, at most, between two looks at the sockets."""
 
 
 class Stepper:
-    """Steps the tasks of one worker, one at a time, and measures what that takes."""
+    """The stepper of one worker's tasks: it steps one at a time, and measures the time of each step."""
 
     def __init__(self, machine: Worker, clock: JobClock | None = None) -> None:
         self.machine = machine
         self.clock = JobClock() if clock is None else clock
         self._budgets: dict[int, Budget] = {}
-        """By vertex."""
+        """Budgets by vertex."""
         self._busy: dict[int, int] = {}
         """Nanoseconds in steps, by vertex."""
         self.under_way: tuple[Task, int] | None = None
@@ -39,17 +39,17 @@ class Stepper:
         """Nanoseconds of stepping and of encoding while something was to be encoded, since that began."""
 
     def anew(self) -> None:
-        """The attempt is over: the costs of its steps tell nothing of the next one."""
+        """Begins a new attempt: the costs of steps in the last one do not hold for it."""
         self._budgets, self._busy = {}, {}
         self._encoded = self._worked = 0
 
     def busy_micros(self) -> dict[int, int]:
-        """How long tasks have worked in this attempt, by vertex."""
+        """Microseconds that tasks have worked in this attempt, by vertex."""
         return {vertex: nanos // 1000 for vertex, nanos in self._busy.items()}
 
     def step(self) -> float | None:
-        """Steps the first task in turn that can be. How long the worker may sleep now, in seconds: 0 when something
-        was done, None when only a message can give work."""
+        """Steps the first task in turn that has something to do. Returns for how many seconds the worker may sleep now: 0
+        if something was done, None if only a message can give work."""
         for task in self.machine.awake(self.clock.now()):
             start = time.perf_counter_ns()
             made = task.cuts.made
@@ -74,9 +74,9 @@ class Stepper:
         return None if wake_at is None else max(0.0, (wake_at - self.clock.now()) / 1e6)
 
     def encode(self, wake: float | None) -> float:
-        """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. Several
-        where barriers have overtaken records, or the job ends behind the checkpoint: a step between any two of them would
-        take most of the time."""
+        """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. It
+        encodes several at once where barriers have overtaken records, or the job ends behind the checkpoint: a step
+        between any two of them would take most of the time."""
         for _ in range(PORTIONS if wake == 0.0 else 1):
             share = self._share()
             if wake == 0.0 and self._encoded * (1 - share) > self._worked * share:
@@ -87,7 +87,7 @@ class Stepper:
         return 0.0
 
     def _share(self) -> float:
-        """The part of a busy worker's time that encoding may take: all of it where the job ends behind the checkpoint."""
+        """The share of a busy worker's time that encoding may take: all of it if the job ends behind the checkpoint."""
         return _SHARES[self.machine.urgency]
 
     def _encode(self) -> None:

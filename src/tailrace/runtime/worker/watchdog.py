@@ -1,4 +1,4 @@
-"""Looks at what a worker's own thread does, from the thread of its heartbeat: user code may hold that thread up for ever."""
+"""The watchdog of a worker's own thread, in the thread of its heartbeat: user code may hold that thread up for ever."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ from tailrace.task.operators.stateless import FusedRows
 from tailrace.task.worker.attribution import sendable
 
 SHOWN_AFTER = 1_000_000_000
-"""Nanoseconds from which on a beat says what the thread is at."""
+"""Nanoseconds from which on a beat carries what the thread is doing."""
 TOLD_AFTER = 10_000_000_000
-"""Nanoseconds after which the user is told for the first time; then after twice as many, and so on."""
+"""Nanoseconds after which the user is warned for the first time; then after twice as many, and so on."""
 STOPPED = 3_000_000_000
-"""So many nanoseconds between two looks tell that the whole process was stopped: that is not the fault of what it does."""
+"""Nanoseconds between two looks from which on the whole process counts as suspended: its current work is not to blame for
+that."""
 
 
 class Watchdog:
-    """What the thread that made it is at, as another one sees it."""
+    """The view of another thread on the thread that made it."""
 
     def __init__(self, loop: EventLoop, stepper: Stepper, started: int) -> None:
         """`started`: when the worker was started, in nanoseconds of the monotonic clock."""
         self._loop, self._stepper, self._started = loop, stepper, started
         self._thread = threading.get_ident()
         self._began = 0
-        """When that began which was under way at the last look."""
+        """Beginning of what was under way at the last look."""
         self._tell_after = TOLD_AFTER
         self._looked = self._resumed = time.monotonic_ns()
 
     def look(self) -> UnderWay | None:
-        """What the thread has been at for a while; None where it is not. With a stack where the user is to be told."""
+        """The work that the thread has been doing for a while; None if it has done nothing for so long. It has a stack if
+        the user is to be warned."""
         now = time.monotonic_ns()
         if now - self._looked > STOPPED:
             self._resumed = now
@@ -62,8 +64,8 @@ class Watchdog:
 
 
 def where(thread: int) -> tuple[str | None, str]:
-    """The operator whose code a thread runs, where it runs one's, and its stack: the user's part of it, or all of it where
-    it is all ours."""
+    """The operator whose code a thread runs, if it runs one's, and the thread's stack: the user's part of it, or all of
+    it if no part is the user's."""
     frames: list[FrameType] = []
     frame = sys._current_frames().get(thread)
     while frame is not None and not _is_turn(frame):
@@ -94,5 +96,5 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _is_turn(frame: FrameType) -> bool:
-    """Whether what calls it is the frame of the worker itself, and of Spark."""
+    """True if the callers of a frame are the worker itself, and Spark."""
     return frame.f_code.co_name == "_turn" and frame.f_code.co_filename.startswith(OWN_FOLDER)

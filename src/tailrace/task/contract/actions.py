@@ -1,4 +1,4 @@
-"""What a worker wants done, as data. Its drivers carry it out: `runtime.worker.process`, and the simulator."""
+"""Actions of a worker, as data. Its drivers carry them out: `runtime.worker.process`, and the simulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.state.format import Placed
 
 @dataclass(frozen=True, slots=True)
 class ToCoordinator:
-    """An action: this message goes to the coordinator."""
+    """An action: send this message to the coordinator."""
 
     message: AnyMessage
 
@@ -22,75 +22,75 @@ class ConnectPeers:
 
     peers: tuple[Peer, ...]
     late: bool = False
-    """Whether they run, and are all to be called: the worker takes the place of one that was lost."""
+    """True if all of them run already and are to be called, because the worker takes the place of a lost one."""
     changing: bool = False
-    """Whether lost ones are replaced."""
+    """True if lost workers are replaced."""
     together: frozenset[int] = frozenset()
-    """Slots of those that take lost ones' places at the same time."""
+    """Slots of replacements that start at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacePeer:
-    """An action: this worker has taken the place of the one of its slot. The link to that one is closed, if there still is
-    one. `PeerBack`, when this one has called."""
+    """An action: replace the peer of this slot by this worker. The link to the old one is closed, if there still is one.
+    `PeerBack` answers it when the new one has called."""
 
     peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class ClosePeers:
-    """An action: close the links to other workers; whatever comes on them does not count any more."""
+    """An action: close the links to other workers, and drop whatever still comes on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldSlot:
-    """An action: this worker, a standby so far, holds a slot now: say hello to the coordinator for it."""
+    """An action: this standby holds a slot now; send a hello for it to the coordinator."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. `StatePartRead`
-    answers for each part, then `StateRead` for the end, or `StateUnreadable`, all with the same number."""
+    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. `StatePartRead` answers for each
+    part, then `StateRead` for the end, or `StateUnreadable`, all with the number of the request."""
 
     number: int
     manifest: bytes
     folder: str
-    """The job's folder that the checkpoint lies in, as a URL; empty for our own."""
+    """The folder of the job that the checkpoint lies in, as a URL; empty for the folder of this job."""
     wanted: dict[str, tuple[int, int]]
     held: dict[str, dict[int, tuple[str, ...]]] = field(default_factory=dict)
-    """By operator and key group, the files of which everything is there: not to be read again."""
+    """Files whose content is held already, by operator and key group: they are not to be read again."""
     logs: bool = True
-    """Whether records in flight are wanted."""
+    """True if records in flight are to be read."""
     worker: int | None = None
-    """Of records that barriers have overtaken: those alone that the channels of this worker had. None: those on their way to
-    the operators, whose ever they were."""
+    """The worker to whose channels the logs of overtaken records are limited. None: all records on their way to the
+    operators are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlaced:
-    """An action: read what is in state files: what sinks have prepared, or records in flight that are nearly due.
-    `PlacedRead` answers it, with the bytes in this order, or `PlacedUnreadable`, both with the same number."""
+    """An action: read output that sinks have prepared, or records in flight that are nearly due, from state files.
+    `PlacedRead` answers it, with the bytes in this order, or `PlacedUnreadable`, both with the number of the request."""
 
     number: int
     what: str
-    """In words, for errors."""
+    """The content in words, for errors."""
     folder: str
-    """The job's folder that the files lie in, as a URL; empty for our own."""
+    """The folder of the job that the files lie in, as a URL; empty for the folder of this job."""
     wanted: tuple[Placed, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """An action: the worker is done. `lost` when nobody told it so."""
+    """An action: end the process; the worker is done."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToPeer:
-    """An action: these bytes go to the worker of slot `slot`."""
+    """An action: send these bytes to the worker of a slot."""
 
     slot: int
     data: bytes
@@ -98,8 +98,8 @@ class ToPeer:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """An action: append these bytes to the file of a checkpoint, and make it durable when they are the last. `StateWritten`
-    answers the last one, or `StateNotWritten` any of them."""
+    """An action: append these bytes to the file of a checkpoint, and make it durable with the last ones. `StateWritten`
+    answers the last action, or `StateNotWritten` any of them."""
 
     checkpoint: int
     name: str
@@ -109,7 +109,7 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class DropState:
-    """An action: the file of a checkpoint is not wanted any more; nothing of it stays."""
+    """An action: drop the file of a checkpoint; nothing of it stays."""
 
     checkpoint: int
     name: str

@@ -1,6 +1,6 @@
-"""What drives a worker, as data: the events that its driver lets happen to it, one after the other. What a worker does is a
-function of them (K3). Its drivers are `runtime.worker.process`, where sockets and the clock decide, the simulator, where
-a seed does, and a replay, where a log of these values does.
+"""Events of a worker, as data: its driver hands them to it, one after the other. What a worker does is a function of them
+(K3). Its drivers are `runtime.worker.process`, where sockets and the clock decide, the simulator, where a seed does, and
+a replay, where a log of these values does.
 
 An event is made once for each frame, step or message, never for each record.
 """
@@ -18,11 +18,11 @@ class _Event(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The root of all events."""
 
 
-# Steps: when the tasks work, and with how much.
+# Steps: the times at which tasks work, and how much they do.
 
 
 class Step(_Event, frozen=True, gc=False):
-    """The task of a vertex takes one step of about `budget` records. `now` is the clock (int64 microseconds)."""
+    """A step of the task of a vertex, of about `budget` records. `now` is the clock (int64 microseconds)."""
 
     vertex: int
     now: int
@@ -30,26 +30,26 @@ class Step(_Event, frozen=True, gc=False):
 
 
 class Flush(_Event, frozen=True):
-    """No task has anything to do: what was gathered goes."""
+    """A flush of what was gathered, when no task has anything to do."""
 
 
 class Encode(_Event, frozen=True, gc=False):
-    """About `limit` more entries of a snapshot are encoded. The driver says when: between steps, and no longer than it can
-    let the records wait."""
+    """A portion of encoding: about `limit` more entries of a snapshot. The driver decides when: between steps, and no
+    longer than it can let the records wait."""
 
     now: int
     limit: int
 
 
 class FreezeTook(_Event, frozen=True, gc=False):
-    """The driver has measured how long the last cut of a vertex's task took."""
+    """The duration of the last cut of a vertex's task, which the driver has measured."""
 
     vertex: int
     micros: int
 
 
 class ReportDue(_Event, frozen=True):
-    """It is time to say how it goes."""
+    """A progress report is due."""
 
     busy: dict[int, int]
     """Microseconds of work, by vertex."""
@@ -62,7 +62,7 @@ class ReportDue(_Event, frozen=True):
 
 
 class FrameArrived(_Event, frozen=True, gc=False):
-    """The worker of slot `peer` sent this: records, a marker or a grant."""
+    """Bytes from the worker of slot `peer`: records, a marker or a grant."""
 
     data: bytes
     peer: int
@@ -73,13 +73,13 @@ class PeersConnected(_Event, frozen=True):
 
 
 class PeersUnreachable(_Event, frozen=True):
-    """Answers `ConnectPeers`: some worker cannot be reached."""
+    """Answers `ConnectPeers`: a worker cannot be reached."""
 
     reason: str
 
 
 class PeerLost(_Event, frozen=True):
-    """A link to another worker closed."""
+    """The loss of a link to another worker."""
 
     peer: int
     reason: str
@@ -101,7 +101,7 @@ class CoordinatorSaid(_Event, frozen=True):
 
 
 class CoordinatorLost(_Event, frozen=True):
-    """The coordinator's link closed: nobody will tell this worker anything any more."""
+    """The loss of the coordinator's link: no message will reach this worker any more."""
 
     reason: str
 
@@ -114,7 +114,7 @@ class MessageTooLarge(_Event, frozen=True):
 
 
 class DriverFailed(_Event, frozen=True):
-    """The driver caught what nobody should have raised."""
+    """An unexpected error, which the driver caught."""
 
     fault: Failed
 
@@ -123,20 +123,20 @@ class DriverFailed(_Event, frozen=True):
 
 
 class StatePartRead(_Event, frozen=True):
-    """Answers `ReadState` of the same number: a part of the state that is to be restored. Others follow."""
+    """Answers `ReadState` of this number: a part of the state that is to be restored. Others follow."""
 
     number: int
     part: Part
 
 
 class StateRead(_Event, frozen=True):
-    """Answers `ReadState` of the same number: that was all."""
+    """Answers `ReadState` of this number: all parts were read."""
 
     number: int
 
 
 class StateUnreadable(_Event, frozen=True):
-    """Answers `ReadState` of the same number: it cannot be read. `fatal` where trying again would not help."""
+    """Answers `ReadState` of this number: the state cannot be read. `fatal` if another try would not help."""
 
     number: int
     reason: str
@@ -144,14 +144,14 @@ class StateUnreadable(_Event, frozen=True):
 
 
 class PlacedRead(_Event, frozen=True):
-    """Answers `ReadPlaced` of the same number: the bytes, in the order in which they were asked for."""
+    """Answers `ReadPlaced` of this number: the bytes, in the order of the request."""
 
     number: int
     data: list[bytes]
 
 
 class PlacedUnreadable(_Event, frozen=True):
-    """Answers `ReadPlaced` of the same number: it cannot be read. `fatal` where trying again would not help."""
+    """Answers `ReadPlaced` of this number: the bytes cannot be read. `fatal` if another try would not help."""
 
     number: int
     reason: str

@@ -1,4 +1,4 @@
-"""Facts: what a step of a task finds out that does not follow from what came before it (`task.journal.history`)."""
+"""Facts: what a step of a task depends on besides what came before it (`task.journal.history`)."""
 
 from __future__ import annotations
 
@@ -7,43 +7,44 @@ from collections.abc import Iterable
 
 
 class Facts:
-    """What a step finds out that does not follow from what came before it: which channel is read and how far, whether
-    something has come back to a loop; and, apart from these, how many bytes it was that it sent. They are kept as numbers
-    while a slice lives, and given back when it is done again.
+    """Recorder of facts, on which a step depends besides what came before it: which channel is read and how far, and
+    whether something has come back to a loop; and, in a separate object, the bytes of the frames that it sent. Facts are
+    recorded as numbers while a slice lives, and given back during a replay.
 
-    Invariant Y1: who does a step again asks for exactly the facts that were kept for it, in that order.
+    Invariant Y1: a replayed step requests exactly the facts that were kept for it, in that order.
     """
 
     def __init__(self) -> None:
         self.kept: list[int] = []
         self.given: deque[int] | None = None
-        """While a step is done again: its facts that nobody has asked for yet."""
+        """During a replay: the facts of the step that were not requested yet; else None."""
 
     def taken(self) -> list[int]:
-        """What was kept since this was asked last."""
+        """The facts recorded since the last call."""
         kept, self.kept = self.kept, []
         return kept
 
     def give(self, facts: Iterable[int]) -> None:
-        """These are the facts of the step that is done again now."""
+        """Sets the facts of the step that is replayed next."""
         self.given = deque(facts)
 
     def over(self) -> None:
-        """From now on steps find out for themselves."""
+        """Ends the replay: later steps record facts."""
         self.given = None
 
     @property
     def again(self) -> bool:
-        """Whether a step is done again."""
+        """True while a step is replayed."""
         return self.given is not None
 
     def of(self, found: int) -> int:
-        """A fact: as it is, or as it was when the step was done first."""
+        """Live: records and returns `found`. In a replay: returns the recorded value."""
         if self.given is not None:
             return self.given.popleft()
         self.kept.append(int(found))
         return found
 
     def as_kept(self, found: int) -> int:
-        """The same where nothing depends on it but where frames end: without one it is as it is."""
+        """Like `of`, but falls back to `found` in a replay if nothing is left of the recorded facts. Only frame
+        boundaries may depend on it."""
         return self.of(found) if self.given is None or self.given else found

@@ -13,8 +13,8 @@ from tailrace.graph.plan import Plan
 
 
 def with_own_functions(plan: Plan, *, keep_first: bool) -> Plan:
-    """A plan in which no two operators share a function object, though the user may have given one to several. With
-    `keep_first` the first one keeps the object itself; else all get copies."""
+    """A plan in which no two operators share a function object, even if the user has given one object to several. With
+    `keep_first` the first operator keeps the object itself; the others get copies."""
     kept: set[int] = set()
 
     def own(fn: Any, node: Node) -> Any:

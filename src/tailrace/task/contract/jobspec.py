@@ -1,4 +1,4 @@
-"""What a worker needs to know of its job."""
+"""The description of a job for its workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.graph.plan import Plan
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a worker needs to know: the content of `Deploy.plan`, once unpickled."""
+    """The description of a job for its workers: the content of `Deploy.plan`, once unpickled."""
 
     job: str
     incarnation: int
@@ -21,24 +21,26 @@ class JobSpec:
     copy_records: bool = False
     debug: bool = False
     checkpointing: bool = False
-    """Whether checkpoints are taken: sinks then prepare at every cut."""
+    """True if checkpoints are taken: sinks then prepare at every cut."""
     overtaking: bool = False
-    """Whether their barriers may overtake records."""
+    """True if barriers may overtake records."""
     ahead: bool = False
-    """Whether records that wait are written before a checkpoint finds them."""
+    """True if records that wait are written before the next checkpoint's cut."""
     depth: int = 0
-    """How many workers may be lost at once, and are replaced while the others go on: what each does is kept. 0: none."""
+    """Number of workers that may be lost at once and are replaced while the others go on. 0: none, and workers keep no
+    histories."""
     history_bytes: int = 0
-    """So much memory that may take, of all workers together, in each of them; 0: any."""
+    """Bytes of memory in each worker for the histories of all workers together; 0: no limit."""
     reseeds: bool = False
-    """Whether Python's own generators of random numbers are seeded for each step, so that who does it again has the same."""
+    """True if Python's shared random generators are seeded for each step, so that a replay gets equal numbers."""
     kept_bytes: int = 0
-    """And what each sends to others: so much of it in memory, and the rest in files in `kept_dir` of its machine (None: the
-    folder for temporary files)."""
+    """Bytes of memory in each worker for what it sends to others and keeps. The rest is in files in `kept_dir` of its
+    machine (None: the folder for temporary files)."""
     kept_dir: str | None = None
     kept_stored: bool = False
-    """Whether the rest is in the storage of checkpoints instead, for which a worker waits so many seconds."""
+    """True if the rest is in the storage of checkpoints instead, for which a worker waits `storage_patience` seconds."""
     storage_patience: float = 600.0
+    """Seconds that a worker waits for the storage."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"
@@ -46,6 +48,6 @@ class JobSpec:
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
 
     def written(self, operator: str) -> str:
-        """Where an operator of this name is written; nothing where there are several."""
+        """The place where the user wrote an operator of this name; empty if there are several."""
         found = {node.written for node in self.plan.graph.nodes if node.name == operator}
         return found.pop() if len(found) == 1 else ""

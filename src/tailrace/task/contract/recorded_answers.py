@@ -1,9 +1,9 @@
-"""The door through which user code reaches the world outside of its worker: readers and enumerators of sources, sinks that
-publish, and whatever `ctx.call` calls.
+"""The access of user code to the world outside of its worker: readers and enumerators of sources, sinks that publish, and
+whatever `ctx.call` calls.
 
-What came through it is a part of the event during which it was asked, as its *answers*. In life the world is asked. A
-recorder asks the world as well, and keeps the answers. A replay has them from the log, and asks the world for records only:
-exactly as many as it gave the first time.
+The *answers* of the world are a part of the event during which user code requested them. `Outside` passes requests on. A
+recorder passes them on as well, and keeps the answers. A replay has the answers from the log, and requests only records
+from the world: exactly as many as the first time.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tailrace.errors import InternalError, message_of
 
 T = TypeVar("T")
 Taken = tuple[Batch | None, int]
-"""What a reader gave, None at the end of its split; and how many bytes it has lost."""
+"""The records that a reader gave, None at the end of its split; and the bytes that it has lost."""
 
 _ENDED = -1
 _LATER = (0.0, 1.0, 60.0, 3_600.0, 1e9)
-"""A reader that says in a replay that it has nothing is asked again as if it were so many seconds later: it may keep a pace,
-which begins anew where it is opened."""
+"""Seconds to be added to the time, by number of empty reads in a row, when a reader in a replay has nothing. A reader may
+keep a pace, which begins anew where it is opened."""
 _EMPTY = 10_000
-"""And so many times in a row: one that scans gives nothing for as long as it finds nothing, and the log has only what it
-gave."""
+"""Limit for empty reads in a row. A reader that scans gives nothing for as long as it finds nothing, and the log has only
+what it gave."""
 
 
 class Take(Protocol):
-    """Takes at most `limit` records of a reader, `later` seconds later than it is."""
+    """A read of at most `limit` records, as if it were `later` seconds later."""
 
     def __call__(self, limit: int, later: float = 0.0) -> Taken: ...
 
 
 class Gave(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """An answer: a reader gave so many records, or was at its end (-1), and had lost so many bytes."""
+    """An answer: a reader gave `count` records, or was at its end (-1), and had lost this many bytes."""
 
     count: int
     lost: int = 0
@@ -51,10 +51,10 @@ class Told(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Raised(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """An answer: this was raised."""
+    """An answer: a call raised an exception."""
 
     data: bytes
-    """The pickled exception; empty where nothing but its name and text is known."""
+    """The pickled exception; empty if only its name and text are known."""
     name: str
     text: str
 
@@ -63,14 +63,14 @@ Answer = Gave | Told | Raised
 
 
 class Outside:
-    """In life: the world is asked."""
+    """The world outside itself, in a worker that neither records nor replays."""
 
     def ask(self, call: Callable[[], T]) -> T:
-        """Asks for a value, which can be pickled."""
+        """Requests a value, which can be pickled."""
         return call()
 
     def tell(self, call: Callable[[], object]) -> None:
-        """Does something to the world. All that it answers is whether it raises."""
+        """Does something to the world. The only answer is whether it raises."""
         call()
 
     def read(self, take: Take, limit: int) -> Taken:
@@ -78,17 +78,17 @@ class Outside:
         return take(limit)
 
     def taken(self) -> list[Answer]:
-        """The answers since this was asked last, where they are kept."""
+        """The answers since the last call; empty where none are kept."""
         return []
 
 
 class Recorder(Outside):
-    """Asks the world, and keeps what it answered."""
+    """The world outside, with a record of its answers."""
 
     def __init__(self) -> None:
         self._answers: list[Answer] = []
         self.again: ReplayedAnswers | None = None
-        """While something is done again: what the world had answered is answered once more, and not kept."""
+        """The answers of a replay, while one goes on: they are used instead of the world, and not recorded again."""
 
     def taken(self) -> list[Answer]:
         answers, self._answers = self._answers, []
@@ -99,8 +99,8 @@ class Recorder(Outside):
             return self.again.ask(call)
         data = pickle.dumps(self._heard(call), 5)
         self._answers.append(Told(data))
-        # Whoever does this again has the answer from its bytes, where a set is gone through in another order, and nothing is
-        # shared with what the world may change later: so has the user now.
+        # User code gets the answer unpickled from its bytes, as in a replay: a set has another order then, and no object
+        # is shared with the world, which may change it later.
         found: T = pickle.loads(data)
         return found
 
@@ -127,19 +127,19 @@ class Recorder(Outside):
 
 
 class ReplayedAnswers(Outside):
-    """Has the answers from a log, event by event."""
+    """Answers from a log, event by event."""
 
     def __init__(self) -> None:
         self._answers: list[Answer] = []
         self._at = 0
 
     def give(self, answers: Sequence[Answer]) -> None:
-        """The answers of the event that follows."""
+        """Sets the answers of the event that follows."""
         self._answers, self._at = list(answers), 0
 
     @property
     def unasked(self) -> int:
-        """How many answers of the event nobody has asked for."""
+        """Number of the event's answers that were not requested yet."""
         return len(self._answers) - self._at
 
     def ask(self, call: Callable[[], T]) -> T:
@@ -171,8 +171,8 @@ class ReplayedAnswers(Outside):
 
 
 def _exactly(count: int, take: Take) -> Batch:
-    """So many records of a reader, in as many reads as that takes: it gave them at once the first time, and may give fewer
-    now, or say for a while that it has nothing at the moment."""
+    """Exactly `count` records of a reader, in as many reads as it takes. The first time the reader gave them at once; now
+    a read may give fewer records, or none for a while."""
     parts: list[Batch] = []
     missing, empty = count, 0
     while missing:
@@ -195,7 +195,7 @@ _NOTHING = Told(pickle.dumps(None, 5))
 def _raised(error: Exception) -> Raised:
     text = message_of(error)
     for pickled in (_as_it_says, _by_fields):
-        # Whatever a user's exception does when it is pickled, its name and text are kept.
+        # a user's exception may raise when it is pickled: its name and text are kept in any case
         with contextlib.suppress(Exception):
             data = pickled(error)
             found = pickle.loads(data)
@@ -205,20 +205,20 @@ def _raised(error: Exception) -> Raised:
 
 
 def _as_it_says(error: Exception) -> bytes:
-    """An exception as pickle takes it."""
+    """An exception pickled in the usual way."""
     return pickle.dumps(error, 5)
 
 
 def _by_fields(error: Exception) -> bytes:
-    """An exception whose class makes it of something else than pickle does, or that holds what cannot be pickled (a
-    connection, say): its class, by which it is caught, and the rest of it."""
+    """An exception pickled by its class, its arguments and its fields, without those that cannot be pickled (a
+    connection, say). User code catches it by its class. It serves classes that pickle cannot rebuild from `args`."""
     args = tuple(one if _travels(one) else None for one in error.args)
     fields = {name: one for name, one in vars(error).items() if _travels(one)}
     return pickle.dumps(_Remade(type(error), args, fields), 5)
 
 
 def _travels(value: Any) -> bool:
-    """Whether a value can be pickled, and read again."""
+    """True if a value can be pickled and unpickled."""
     try:
         pickle.loads(pickle.dumps(value, 5))
     except Exception:
@@ -239,7 +239,7 @@ class _Remade:
 def _remade(kind: type[Exception], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
     error = kind.__new__(kind, *args)
     builtin: Any = next(one for one in kind.__mro__ if one.__module__ == "builtins")
-    builtin.__init__(error, *args)  # that of an `OSError` keeps its number; a class of the user's wants other arguments
+    builtin.__init__(error, *args)  # the one of `OSError` keeps its number; users' classes may have other arguments
     vars(error).update(fields)
     return error
 

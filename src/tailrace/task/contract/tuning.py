@@ -1,4 +1,4 @@
-"""Sizes that a worker goes by, where they are not those of production."""
+"""Sizes for tests that replace those of production in a worker."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tuning:
-    """What tests and the searches choose, so that little input shows what takes much otherwise. None: as in production."""
+    """Sizes that tests and the searches choose, so that little input shows effects that need much otherwise. None: as in
+    production."""
 
     window: int | None = None
     """Bytes of each channel's window; else it follows from the worker's memory (`task.slice.machine`)."""
     chunk: int | None = None
-    """Bytes after which a part of a state file is handed to the storage; else `task.checkpoints.CHUNK`."""
+    """Bytes after which a part of a state file is handed to the storage; else `task.worker.checkpoints.CHUNK`."""
     inline: int | None = None
-    """Bytes of a transaction of a sink that go into the manifest, at most; else `task.checkpoints.INLINE_BYTES`."""
+    """Bytes of a transaction of a sink that go into the manifest, at most; else `task.worker.checkpoints.INLINE_BYTES`."""
     history: int | None = None
-    """Bytes that the histories of all workers may take; else what the user says."""
+    """Bytes that the histories of all workers may take; else the user's setting."""
     kept: int | None = None
-    """Bytes, in memory, of what each worker has sent and keeps; else what the user says."""
+    """Bytes, in memory, of what each worker has sent and keeps; else the user's setting."""

@@ -1,4 +1,5 @@
-"""Errors of user code, made for the user: the operator, the subtask, the record, and their own part of the traceback."""
+"""Errors of user code, made for the user: the operator, the subtask, the record, and the user's own part of the
+traceback."""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ def user_error(
     permanent: bool = False,
     written: str = "",
 ) -> UserCodeError:
-    """A `UserCodeError` for `error`; `record` is the record at hand, where there was one; `written` is where
-    the verb is that it is about, if it is not that of the operator. It is permanent where the caller
-    says so, and where we have refused something ourselves, say state that was used outside of a keyed call: we would refuse
-    it after every restart."""
+    """A `UserCodeError` for `error`. `record` is the record at hand, if there was one. `written` is the place of the verb
+    that the error is about, if it is another one than the operator's. It is permanent if the caller requests it, and if
+    Tailrace has refused something, such as state that was used outside of a keyed call: it would be refused after every
+    restart."""
     message = what if what is not None else raised_text(error)
     shown = None if record is _NOTHING else shortened(record)
     refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
@@ -44,7 +45,7 @@ def user_error(
 
 
 def raised_text(error: BaseException) -> str:
-    """The exception of user code in one line. An attribute that a row does not have is told with those that it has."""
+    """The exception of user code in one line. For an attribute that a row does not have, it lists those that the row has."""
     if type(error) is AttributeError and isinstance(error.obj, Row) and error.name is not None:
         return f"{type(error).__name__}: {missing_column(error.obj, error.name)}"
     return error_text(error)
@@ -71,7 +72,7 @@ def _with_causes(error: BaseException) -> str:
     at: traceback.TracebackException | None = summary
     while at is not None:
         at.stack = traceback.StackSummary.from_list(_own(at.stack))
-        at.__context__ = None  # it may be of ours: a function is called again to find its record
+        at.__context__ = None  # the context may be Tailrace's: a function is called again to find its record
         at = at.__cause__
     return "".join(summary.format())
 
@@ -88,7 +89,7 @@ def _own(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def innermost_fused_frame(trace: TracebackType | None) -> TracebackType | None:
-    """The last frame of generated code in a traceback: its line tells the function, its locals the record."""
+    """The last frame of generated code in a traceback: its line gives the function, its locals the record."""
     found = None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == FUSED:

@@ -1,10 +1,11 @@
-"""What was in flight at the cut of the restored checkpoint, put back where it was: into the channels of one worker, which
-takes the place of a lost one while the others go on (`task.failover.replay`).
+"""The contents of one worker's channels at the cut of the restored checkpoint, put back into its replacement while the
+other workers go on (`task.failover.replay`).
 
-Nothing is dealt out, and nobody's channels but this worker's own count. What its tasks had not read is in their channels,
-in front of what others send once more from their barriers on. What its own barriers had overtaken is what it sends first
-behind them: its neighbours have had that, or will get it. What the barriers of others had overtaken they have sent behind
-them and have kept, so their half of a log is not read.
+Nothing is dealt out, and only the channels of this worker count. Records that its tasks had not read are put back into
+their channels, in front of the records that the senders send once more, from their barriers on. Records that its own
+barriers had overtaken are the first that it sends behind them: their receivers have had them, or will get them. Records
+that other workers' barriers had overtaken were sent behind these barriers and are kept by their senders, so this half of
+a log is not read.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ if TYPE_CHECKING:
     from tailrace.task.slice.machine import Slice
 
 _Log = tuple[LogKind, ChannelName, int, int]
-"""(kind, channel, age, turn)."""
+"""(kind, channel, age, turn) of a log."""
 
 
 class AsItWas:
-    """It is gathered part by part, and put back when the history of the lost one says of each task where its channels were.
+    """The channel contents of a lost worker at the restored cut. They are gathered part by part, and put back when the
+    history gives the positions of each task's channels.
 
-    Invariant Y8: each channel has again what it had at the cut, in the same frames, with the same markers: its numbers go on
-    with the first record that its sender has kept, or that its reader has not got.
+    Invariant Y8: each channel has again what it had at the cut, in the same frames, with the same markers: its numbers go
+    on with the first record that its sender has kept, or that its reader has not got.
     """
 
     def __init__(self, plan: Plan, tasks: list[Task], places: Mapping[str, tuple[Task, int]]) -> None:
-        """`places`: by uid, the operators that receive, each with its place in the chain of its task."""
+        """`places`: the operators that receive, by uid, each with its place in the chain of its task."""
         self._plan = plan
         self._slot = tasks[0].id.subtask
         self._places = places
@@ -50,8 +52,8 @@ class AsItWas:
         self._returned: dict[str, Returned] = {}
 
     def part(self, part: LogOf | ShapeOf) -> None:
-        """A piece of a log of one of the worker's channels, or what the log was on its channel. Those of each log come in
-        order."""
+        """Takes a piece of a log of one of the worker's channels, or the shape that the log had on its channel. The
+        pieces of a log come in order."""
         channel = part.channel
         mine = channel.source_subtask if part.kind is LogKind.SENT else channel.target_subtask
         if mine != self._slot:
@@ -67,7 +69,8 @@ class AsItWas:
     # Putting it back.
 
     def put_back(self, task: Task, came: Came) -> None:
-        """What the task had got and not read. `came`: what had come back to it from an earlier checkpoint."""
+        """Puts back the records that a task had received and not read. `came`: its channels that brought back records
+        from an earlier checkpoint."""
         unread = {ident: self._elements(LogKind.RECEIVED, ident) for ident in task.gate.channels}
         front = list[list[InputChannel]]()
         for age, channels in zip(range(len(came), 0, -1), came, strict=True):
@@ -78,7 +81,7 @@ class AsItWas:
         task.gate.as_it_was(unread, front)
 
     def send(self, slice: Slice) -> None:
-        """All tasks have got what is theirs: what barriers had overtaken goes behind them."""
+        """Sends the records that barriers had overtaken, behind these barriers, once every task has its own records."""
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 overtaken = self._elements(LogKind.SENT, ident)
@@ -92,7 +95,7 @@ class AsItWas:
         return in_shape(shape, [element_of(piece, log[1]) for piece in pieces], f"channel {log[1]}")
 
     def _came_back(self, age: int, turn: int, number: int, returning: Returning) -> InputChannel:
-        """A channel that brings back what was in flight at an earlier checkpoint, as far as it was unread."""
+        """A channel that brings back records in flight at an earlier checkpoint, as far as they were unread."""
         shape = self._shapes.get((LogKind.RETURNED, returning.name, age, turn), [])
         channel = self._of(returning.name.target).as_it_was(age, turn, returning, shape)
         channel.number = number
@@ -105,7 +108,7 @@ class AsItWas:
 
 
 def _queued(outbox: Outbox, channel: OutputChannel, elements: list[Element]) -> list[Queued]:
-    """Elements as they wait on a channel, of which they are the last ones so far."""
+    """The last elements of a channel so far, in the form in which they wait there."""
     seq, found = channel.seq - sum(map(count_of, elements)), list[Queued]()
     for element in elements:
         found.append((seq, *_payload(outbox, channel, seq, element)))
@@ -114,7 +117,7 @@ def _queued(outbox: Outbox, channel: OutputChannel, elements: list[Element]) -> 
 
 
 def _payload(outbox: Outbox, channel: OutputChannel, seq: int, element: Element) -> tuple[bytes | Batch | Marker, int]:
-    """An element as it goes on a channel, and what it is charged with."""
+    """An element in the form in which a channel carries it, and the bytes that it is charged with."""
     if isinstance(element, Marker):
         return element, 0
     if channel.local:

@@ -1,8 +1,8 @@
-"""What a standby holds of a slice that it may have to take: its keyed state, as a complete checkpoint has it. When the slice
-is lost, only what checkpoints have written since is to be read.
+"""Mirrors: the keyed state of slices that a standby may have to take, as a complete checkpoint has it. When a slice is
+lost, only what checkpoints have written since is to be read.
 
-The state is in backends like those of the slice, with the tables that its operators declare: they are made by a slice that
-is never opened, and thrown away. Whoever takes the slice gets the backends.
+The state is in backends like those of the slice, with the tables that its operators declare. The tables are made by a
+slice that is never opened, and thrown away. A worker that takes the slice gets the backends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Chains = dict[int, tuple[str, ...]]
 """The files that hold the state of each key group, the oldest first."""
 UNKNOWN = ("",)
-"""The chain of a key group of which a part was read, and nobody knows which: no chain goes on from it."""
+"""The chain of a key group that was read in part: its content matches no file, so no chain goes on from it."""
 
 
 class Mirror:
@@ -39,14 +39,14 @@ class Mirror:
         """`services` are for the slice that is thrown away. Raises `GraphError` where functions cannot be copied for it."""
         self.slot = slot
         self.checkpoint = 0
-        """The newest checkpoint of which all was read."""
+        """The newest checkpoint that was read completely."""
         self.chains: dict[str, Chains] = {}
-        """By the uid of the operator."""
+        """The chains of each operator, by uid."""
         self.groups: dict[str, tuple[int, int]] = {}
-        """The key groups [first, last) of each operator."""
+        """The key groups [first, last) of each operator, by uid."""
         self._backends: dict[str, Backend] = {}
         self._coming: dict[str, Chains] = {}
-        """What the chains are when all is read."""
+        """The chains of each operator after the current reading."""
 
         def kept(uid: str, subtask: int) -> Backend:
             made = self._backends[uid] = make(spec, uid, subtask)
@@ -64,7 +64,7 @@ class Mirror:
             backend.detach()
 
     def part(self, part: Part) -> None:
-        """A part of what has changed was read."""
+        """Takes a part of what has changed."""
         if isinstance(part, ChainsOf):
             self._coming.setdefault(part.uid, {}).update(part.chains)
         elif isinstance(part, AnewOf):
@@ -78,19 +78,19 @@ class Mirror:
         self.chains.setdefault(uid, {})[group] = UNKNOWN
 
     def read(self, checkpoint: int) -> None:
-        """All of it was read."""
+        """Notes that a checkpoint was read completely."""
         self.checkpoint, self.chains, self._coming = checkpoint, self._coming, {}
 
     def given_up(self) -> None:
-        """The rest of it is not read."""
+        """Ends a reading before its end."""
         self._coming = {}
 
     def take(self, uid: str) -> Backend | None:
-        """The backend of an operator, for good."""
+        """The backend of an operator, which the caller owns from now on; None if the mirror has none."""
         return self._backends.pop(uid, None)
 
     def close(self) -> None:
-        """Nobody takes what is left."""
+        """Closes the backends that were not taken."""
         for backend in self._backends.values():
             backend.close()
         self._backends = {}

@@ -1,18 +1,18 @@
-"""Doing again what the tasks of a slice did, each for itself, where they meet in their channels only.
+"""The replay of a slice task by task, for tasks that meet in their channels only.
 
-A history is one order of all that a slice did. Most of it need not be kept to: what a task makes of what it reads depends on
-nothing that another one does. So each task goes through its own part of the history, as far as what it reads is there, and
-steps that read one after the other are done as one: a worker with little latency takes small steps, and what a step costs
-without its records is most of what they cost. The records of each channel are the same ones in the same order; the frames
-that they lie in are not, so what has come of a channel is counted in records (`elements.digests`).
+A history is one order of all that a slice did. Most of this order need not be kept, since what a task makes of its input
+does not depend on other tasks. So each task replays its own part of the history, as far as its input has arrived.
+Consecutive steps that read channels are replayed as one: a worker with little latency takes small steps, and most of
+their cost does not depend on the number of records. The records of each channel are equal to the first ones and in their
+order; the frames may differ, so channels are compared by counts of records (`elements.digests`).
 
-That is not done where it would show:
+Steps are replayed in one order, or one by one, where a difference would show:
 
 - in a job with loops, whose waves count frames, and share queues and commands among tasks;
 - where event time is assigned, or was when the restored checkpoint was taken: a watermark goes where frames end;
 - with records in flight at the restored cut, for as long as they are read;
 - for an operator that may see which records it is given together;
-- for steps in which user code has asked for the clock, for the shared random generators, or for an answer of the world.
+- for steps in which user code has requested the clock, the shared random generators, or an answer of the world.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ RECORD_BY_RECORD = (
     operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess, operators.CoProcess,
     operators.Aggregate, operators.Reduce, operators.Sink,
 )  # fmt: skip
-"""What makes the same of records, in whatever portions they come."""
+"""Operators whose output does not depend on how their input is divided into portions."""
 PORTION = 2048
-"""About so many records are done again by one task before it is the next one's turn."""
+"""Records that one task replays, about, before the next task has its turn."""
 _LEAST = 16
-"""A step that is done by itself counts for so many records at least."""
+"""Least number of records that a step counts for in a turn, if it is replayed by itself."""
 
 
 def meets_in_channels(plan: Plan) -> bool:
-    """Whether the tasks of a job have nothing in common but what is on their channels, wherever frames end there."""
+    """True for a job whose tasks have nothing in common but the contents of their channels, wherever frames end there."""
     return not plan.nests and not any(
         isinstance(node.operator, operators.AssignTimestamps) for node in plan.graph.nodes
     )
 
 
 class Lanes:
-    """The parts of a history that are left, by task, the most upstream one first.
+    """The parts of a history that are left to replay, by task, the most upstream one first.
 
-    Invariant Y10: each task does its own part in order, and reads the same records of the same channels, behind each other,
-    as when it was done first.
+    Invariant Y10: each task does its own part in order, and reads the same records of the same channels, behind each
+    other, as when it was done first.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Lanes:
         has_come: Callable[[Entry], bool],
         do: Callable[[Entry, Task], None],
     ) -> None:
-        """`before`: vertices of which nothing counts before their next cut. `has_come`: whether what an entry has read is
-        there. `do`: does again what an entry says of a task."""
+        """`before`: vertices whose entries are skipped up to their next cut. `has_come`: whether the input of an entry
+        has arrived. `do`: replays an entry for a task."""
         self._lanes = {task.vertex.id: Lane(slice, task, before, has_come, do) for task in reversed(slice.tasks)}
         for entry in history:
             if isinstance(entry, Heard):
                 for lane in self:
                     lane.entries.append(entry)
-            elif not isinstance(entry, Flushed):  # what is gathered goes at the end of each turn
+            elif not isinstance(entry, Flushed):  # each turn ends with a flush of what was gathered
                 self._lanes[entry.vertex].entries.append(entry)
 
     def __iter__(self) -> Iterator[Lane]:
@@ -81,22 +81,22 @@ class Lanes:
         return any(lane.entries for lane in self)
 
     def is_left(self, task: Task) -> bool:
-        """Whether a task has more to do."""
+        """True while a task has entries left."""
         return bool(self._lanes[task.vertex.id].entries)
 
     @property
     def left(self) -> list[Entry]:
-        """What is still to be done."""
+        """Entries that are still to be replayed."""
         return [entry for lane in self for entry in lane.entries]
 
     def go_on(self) -> bool:
-        """Each task has a turn. Whether any has done something."""
+        """Gives each task a turn. True if any has replayed something."""
         moved = [lane.turn() for lane in self]
         return any(moved)
 
 
 class Lane:
-    """What is left to one task."""
+    """The part of a history that is left to one task."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class Lane:
         behind = [one for one in task.chain.operators if one is not source]
         larger = all(isinstance(one.node.operator, RECORD_BY_RECORD) for one in behind)
         self._larger = larger and source is None
-        """Whether steps that read channels may be done as one."""
+        """True if several steps that read channels may be replayed as one."""
         self._source = source if larger and source is not None and source.source.form == "rows" else None
-        """Where there is one whose records may go on together."""
+        """The source of the task, if the records of its reads may go on together."""
 
     def turn(self) -> bool:
-        """Does about a portion of it. Whether it has done anything."""
+        """Replays about a portion. True if it has replayed anything."""
         task, left = self._task, PORTION
         while self.entries and left > 0:
             with as_before(task, self.entries[0]):
@@ -134,7 +134,8 @@ class Lane:
         return left < PORTION
 
     def _several(self, most: int) -> int:
-        """Does several steps as one. About how many records that was; 0: the next one is no such step, or has not come."""
+        """Replays several steps as one. Returns for about how many records they count; 0 if the next entry is no such
+        step, or its input has not arrived."""
         task = self._task
         if not self._larger or not task.work.may_take_together or task.vertex.id in self._before:
             return 0
@@ -159,8 +160,8 @@ class Lane:
         return records
 
     def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
-        """Whether what a step has read has come. `here`: by the number of a channel, how many records are unread there
-        behind the steps before."""
+        """True if the input of a step has arrived. `here`: for each channel number, the records that are unread behind
+        the steps before."""
         for at in range(0, len(read), 2):
             number, count = read[at], read[at + 1]
             if number not in here:
@@ -171,8 +172,8 @@ class Lane:
         return True
 
     def _reads(self, most: int) -> int:
-        """Does several steps of a source. Each is given its own clock, by which a reader may make its records; from there on
-        they go together. For how many records they count; 0: the next one is no such step."""
+        """Replays several steps of a source. Each has its own clock, by which a reader may make its records; behind the
+        source the records go on together. Returns for how many records they count; 0 if the next entry is no such step."""
         source = self._source
         if source is None or self._task.vertex.id in self._before:
             return 0
@@ -188,7 +189,7 @@ class Lane:
         return records
 
     def _one(self) -> int:
-        """Does what is next, by itself. For how many records it counts; 0: what it reads has not come."""
+        """Replays the next entry by itself. Returns for how many records it counts; 0 if its input has not arrived."""
         entry = self.entries[0]
         if not self._has_come(entry):
             return 0
@@ -202,7 +203,8 @@ class Lane:
 
 
 def _is_a_read(entry: Entry) -> bool:
-    """Whether all that the world has answered in a step is what a reader gave, or that it had nothing, and until when."""
+    """True if the only answers of the world in a step are of a reader: that it gave records, or that it had none and
+    until when."""
     if not isinstance(entry, Did) or entry.by_itself or not entry.answers:
         return False
     first = entry.answers[0]
@@ -210,8 +212,8 @@ def _is_a_read(entry: Entry) -> bool:
 
 
 def _records_read(facts: Sequence[int]) -> Sequence[int] | None:
-    """What a step has read, by what the history has of that, barriers aside: the number of a channel, how many records, and
-    again. None where it has read a marker."""
+    """The channel numbers and record counts that a step has read, by the facts of its history entry, without barriers:
+    number, count, number, count, and so on. None if it has read a marker."""
     if len(facts) == 2 and facts[1] > 0:
         return facts
     read: list[int] = []

@@ -1,9 +1,9 @@
-"""Doing again what a slice has done: the standby of a worker that was lost has restored the newest complete checkpoint, and
-does what the lost one did behind its cuts (`task.journal.history`), with what its channels brought, until it is where that
-one was.
+"""The replay of a lost worker's steps. Its replacement has restored the newest complete checkpoint. From the cuts on it
+does the steps of the lost worker's history again (`task.journal.history`), with the records that its channels bring,
+until it has the lost worker's state.
 
-Nothing here asks a clock or the world: what they said is in the history. Credit counts for nothing meanwhile, since the lost
-one had it; whatever is sent is kept, and who goes on decides what of it is new to anybody.
+A replay uses no clock and no world outside: their answers are in the history. Credit is ignored meanwhile, since the lost
+worker had it. All output is kept; `Resumed` decides at the end which of it is new to its receivers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tailrace.task.subtask.looping import Command
 from tailrace.task.subtask.machine import READS, Task
 
 PORTION = 256
-"""So many entries are done again at a time, where they are done one by one."""
+"""Entries of the history that are replayed at a time, in a replay in one order."""
 ANY = 1 << 60
-"""More bytes than any channel carries."""
+"""A number of bytes that no channel ever carries."""
 
 
 class Again:
-    """One slice on its way to where another one was.
+    """The replay of one slice.
 
     Invariant Y2: a task does nothing of what the history has before its own cut for the restored checkpoint.
     """
@@ -43,8 +43,8 @@ class Again:
     def __init__(
         self, slice: Slice, history: Iterable[Entry], checkpoint: int, channels: AsItWas | None = None
     ) -> None:
-        """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened. `channels`: what
-        those of that one had at its cuts."""
+        """`slice` was restored from `checkpoint`, or has begun as the lost one did (0), and was opened. `channels`: the
+        contents of the lost one's channels at its cuts."""
         slice.again = True
         services = slice.services
         assert services.facts is not None and services.sizes is not None and isinstance(services.outside, Recorder)
@@ -61,9 +61,9 @@ class Again:
         for task in slice.tasks:
             _let_all_go(task, slice.together)
         self.heard = 0
-        """How many words of the coordinator are done."""
+        """The number of the coordinator's messages that are replayed."""
         self.lacks: list[tuple[Task, InputChannel]] = []
-        """What the next steps wait for."""
+        """Tasks whose next step is blocked, each with the channel that lacks records."""
         begun = False
         for entry in self._entries:
             if isinstance(entry, Cut) and entry.request.number == checkpoint:
@@ -75,22 +75,24 @@ class Again:
                     begun, self.heard = True, entry.heard
                     slice.nests.go_on_from(entry.followed, entry.waves)
         self._channels = channels
-        """Until what was overtaken is sent: some of it is for others that can only be reached when this one goes on."""
+        """The restored channels, until the records are sent that barriers had overtaken. Some of these are for workers
+        that can only be reached when the replay begins."""
         self._lanes: Lanes | None = None
-        """Where each task goes through its own part of the history; else all is done in one order."""
+        """The parts of the history by task, if each task can replay its own; else None, and the entries are replayed in
+        one order."""
         if meets_in_channels(slice.plan) and not _has_event_time(slice.tasks):
             self._lanes = Lanes(slice, self._entries, self._before, self._has_come, self._do)
             self._entries.clear()
         self.moved = False
-        """Whether anything was done when it was told to go on last."""
+        """True if the last `go_on` has replayed anything."""
 
     @property
     def left(self) -> Sequence[Entry]:
-        """What is still to be done."""
+        """Entries that are still to be replayed."""
         return self._entries if self._lanes is None else self._lanes.left
 
     def go_on(self) -> bool:
-        """Does again a portion of what can be, with what the channels have brought so far. True when all is done."""
+        """Replays a portion of what can be replayed with the records that have arrived. True when all is done."""
         if self._channels is not None:
             channels, self._channels = self._channels, None
             channels.send(self.slice)
@@ -105,7 +107,7 @@ class Again:
         return over
 
     def _in_order(self) -> bool:
-        """Some of the entries, one after the other. Whether there was any that could be done."""
+        """Replays a portion of the entries, one after the other. True if any could be replayed."""
         for done in range(PORTION):
             if not self._entries or not self._has_come(self._entries[0]):
                 return done > 0
@@ -113,7 +115,8 @@ class Again:
         return True
 
     def _has_come(self, entry: Entry) -> bool:
-        """Whether what a step has read is there. Raises `UserCodeError` where it never will be: it was to be made here."""
+        """True when the records that a step has read have arrived. Raises `UserCodeError` if they never will, because a
+        task of this slice was to make them."""
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
         task = self.slice.by_vertex[entry.vertex]
@@ -128,8 +131,8 @@ class Again:
             if self._lanes is not None and self._lanes.is_left(sender):
                 return False
             raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
-        # What a step has read need not be within a window of what was read before it: who takes a sender's place has a whole
-        # one beside what is unread then, and what is made again may be more bytes.
+        # The records of a step need not fit into the window behind what was read before. The replacement of their sender
+        # has a whole window beside what is unread, and its frames may be larger than the first ones.
         grant = lacking.flow.whole()
         if grant is not None:
             task.work.grants.append((lacking.id, grant))
@@ -137,7 +140,7 @@ class Again:
         return False
 
     def _do(self, entry: Entry, whose: Task | None = None) -> None:
-        """Does again what an entry says. `whose`: of this task only, whose frames may end elsewhere."""
+        """Replays an entry. `whose`: for this task only, whose frames may end elsewhere."""
         match entry:
             case Did() if entry.vertex not in self._before:
                 self._step(self.slice.by_vertex[entry.vertex], entry, () if whose else entry.sizes)
@@ -171,7 +174,7 @@ class Again:
                 self._before.discard(task.vertex.id)
             return
         self._facts.give(())
-        if sizes:  # else they are with what it did in the same step
+        if sizes:  # else the sizes are in the entry of the step that it was part of
             self._sizes.give(sizes)
         self._outside.give(entry.answers)
         with as_before(task, f"the cut for checkpoint {entry.request.number}"):
@@ -203,18 +206,18 @@ class Again:
 
 
 def _has_event_time(tasks: Iterable[Task]) -> bool:
-    """Whether event time has come to any of them, where it has not ended: in a checkpoint of a program that assigned it."""
+    """True if event time has come to any of the tasks and has not ended: the checkpoint is of a program that assigned it."""
     return any(MIN_TIME < time < LAST_TIME for task in tasks for time in task.chain.arrived)
 
 
 def _without_a_hold(request: CutRequest) -> CutRequest:
-    """The checkpoint of a stop will not be complete: nobody waits for it."""
+    """The request without the hold of a stop, whose checkpoint will not be complete."""
     return CutRequest(request.number, request.kind, False, request.overtakes_after, request.most_inflight)
 
 
 def _let_all_go(task: Task, together: Container[int]) -> None:
-    """Nothing that the task sends waits for credit, but where it goes at once. What comes from others does, as ever: they
-    wait for what it grants."""
+    """Gives a task's outputs credit without limit, except to slices that replay together with this one. Inputs from other
+    workers grant as usual: their senders wait for it."""
     for ident, channel in task.outbox.channels.items():
         if ident.target not in together:
             channel.flow.allowed = ANY
@@ -224,7 +227,7 @@ def _let_all_go(task: Task, together: Container[int]) -> None:
 
 
 def account_for_local(slice: Slice) -> None:
-    """Credit counts again in the channels between the tasks of a slice: what is unread there was sent."""
+    """Restores the credit of channels between the tasks of a slice: what is unread there counts as sent."""
     for task in slice.tasks:
         for ident, channel in task.outbox.channels.items():
             if channel.local:

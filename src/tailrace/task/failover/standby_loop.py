@@ -1,4 +1,4 @@
-"""A worker that stands by (`protocol.standby`): it reads the plan, keeps the state of some slices at the newest checkpoint,
+"""A standby (`protocol.standby`): a worker that reads the plan, keeps the state of some slices at the newest checkpoint,
 and takes the slot of a worker that is lost."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MakeBackend = Callable[[JobSpec, str, int], Backend]
 
 
 class Standing:
-    """What one worker does before it has a slot. Its methods return what it wants done, as actions."""
+    """The work of one worker before it has a slot. Its methods return the actions it requires."""
 
     def __init__(
         self,
@@ -32,20 +32,20 @@ class Standing:
         numbers: Iterator[int],
     ) -> None:
         self.spec: JobSpec | None = None
-        """The job, while nobody has been deployed with it."""
+        """The job, until it is deployed here."""
         self._plan = b""
         self.load, self._services, self._make, self._numbers = load, services, make, numbers
         self._mirrors: dict[int, Mirror | None] = {}
-        """By slot; None for a slice that cannot be held."""
+        """The mirrors of slices, by slot; None for a slice that cannot be held."""
         self._wanted: Hold | None = None
-        """The newest checkpoint that is to be held, while it is not."""
+        """The request to hold the newest checkpoint, until it is held."""
         self._reading: tuple[int, Mirror, int] | None = None
-        """What the storage is asked for: (the number of the question, who gets it, the checkpoint)."""
+        """The current request to the storage: (its number, the mirror it is for, the checkpoint)."""
         self._taken: Mirror | None = None
-        """What it holds of the slice that it has taken."""
+        """The mirror of the slice whose slot this worker has taken."""
 
     def told(self, message: StandBy | Hold | TakeSlot) -> list[Action]:
-        """The coordinator says something to it."""
+        """Handles a message of the coordinator."""
         if isinstance(message, StandBy):
             self.spec, self._plan = self.load(message.plan), message.plan
             return [ToCoordinator(StandsBy())]
@@ -57,14 +57,14 @@ class Standing:
         return [HoldSlot(message.slot)]
 
     def deployed(self, deploy: Deploy) -> JobSpec:
-        """The job that is deployed. What was read while it stood by is not read again: the classes of records are those of
-        the state that it holds."""
+        """The job that is deployed. A plan that the standby has read already is not read again, so that the classes of
+        records are the classes in the state that it holds."""
         spec = self.spec if self._plan == deploy.plan else None
         self.spec, self._plan = None, b""
         return self.load(deploy.plan) if spec is None else spec
 
     def mirror_for(self, deploy: Deploy) -> Mirror | None:
-        """What it holds of the slice, where that is of the files that are restored."""
+        """The mirror of the slice, if its state is of the files that are restored; else None."""
         mirror, self._taken = self._taken, None
         if mirror is not None and not (deploy.manifest and deploy.own and not deploy.folder):
             mirror.close()
@@ -74,7 +74,7 @@ class Standing:
     # Holding state.
 
     def _read_on(self) -> list[Action]:
-        """Asks for what the next slice lacks. When all have all, says so."""
+        """Requests the state that the next slice lacks. When all slices have theirs, reports it."""
         wanted = self._wanted
         if wanted is None or self._reading is not None:
             return []
@@ -95,12 +95,12 @@ class Standing:
             try:
                 make = self._make
                 self._mirrors[slot] = None if make is None else Mirror(spec, slot, self._services(spec), make)
-            except GraphError:  # a function that cannot be copied: whoever takes the slice reads all of its state
+            except GraphError:  # a function cannot be copied: a worker that takes the slice reads all of its state
                 self._mirrors[slot] = None
         return self._mirrors.get(slot)
 
     def read(self, event: StatePartRead | StateRead | StateUnreadable) -> list[Action]:
-        """The storage answers."""
+        """Handles an answer of the storage."""
         if self._reading is None or self._reading[0] != event.number:
             return []
         _, mirror, checkpoint = self._reading
@@ -110,7 +110,7 @@ class Standing:
         self._reading = None
         if isinstance(
             event, StateUnreadable
-        ):  # it may be gone by now, since a newer one is complete: that will be told
+        ):  # the file may be gone, since a newer checkpoint is complete: its `Hold` will come
             mirror.given_up()
             self._wanted = self._wanted if self._wanted and self._wanted.checkpoint != checkpoint else None
         else:
@@ -125,16 +125,16 @@ class Standing:
         self._drop(list(self._mirrors))
 
     def _drop(self, slots: list[int]) -> None:
-        """It is not to hold these any more."""
+        """Drops the mirrors of slices that are no longer to be held."""
         for slot in slots:
             mirror = self._mirrors.pop(slot)
             if mirror is not None:
                 if self._reading is not None and self._reading[1] is mirror:
-                    self._reading = None  # the storage's answer has nobody any more
+                    self._reading = None  # the storage's answer will be ignored
                 mirror.close()
 
 
 def _of_one(manifest: bytes, slot: int) -> bytes:
-    """The manifest, with the files of one worker only: each one's state is in its own."""
+    """The manifest with the files of one worker only; the state of its slice is in them."""
     found = decode_manifest(manifest, "the checkpoint to hold")
     return encode_manifest(msgspec.structs.replace(found, files=[file for file in found.files if file.slot == slot]))

@@ -1,4 +1,5 @@
-"""What a worker does for those that are replaced, and what one does that takes the place of another (`protocol.replay`)."""
+"""The part of a worker in replacements: what it sends to replaced workers, and what it does as a replacement
+(`protocol.replay`)."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from tailrace.task.journal.history import History, decode
 from tailrace.task.slice.machine import Slice
 
 COORDINATOR = -1
-"""As a party that is told of the history."""
+"""The coordinator as a receiver of histories."""
 
 
 def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
-    """What a worker wants, with what its history has gained before whatever follows from it. Figures follow from nothing
-    that anybody depends on."""
+    """The actions of a worker, each after the history that it follows from. Progress reports need no history: nothing
+    depends on them."""
     if slice.history is None:
         return [*wanted]
     if slice.services.inexact and not slice.again:
@@ -37,8 +38,9 @@ def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
 
 
 def _news(slice: Slice, history: History, party: int) -> list[Gained]:
-    """What a party is to be told of histories: of others, where more than one loss at once is covered, and then of our own,
-    whether that has gained anything or not: the rest counts with it (`Hearsay`)."""
+    """The histories that a party must receive now: copies of other workers' histories, if several losses at once are
+    covered, and then this worker's own. Copies come with an own entry even if the own history has gained nothing, since
+    they count only with it (`Hearsay`)."""
     own, depth = history.gained(party), slice.services.depth
     if depth < 2:
         return [] if own is None else [own]
@@ -52,7 +54,7 @@ def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
 
 
 def known(slice: Slice, lost: WorkerLost) -> KnownHistory:
-    """What a survivor knows of a worker that is lost. From here on nothing comes from that one."""
+    """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
     slice.gone.add(lost.slice)
     slice.hearsay.forget(lost.slice)
     came: list[Came] = [
@@ -65,8 +67,8 @@ def known(slice: Slice, lost: WorkerLost) -> KnownHistory:
 
 
 def peer_replaced(slice: Slice, slot: int) -> list[Action]:
-    """Another worker has taken the place of a lost one, and can be reached: what was kept goes once more. It is told of our
-    history first, whether that has anything or not: it waits for that before it says anything."""
+    """Sends what was kept for a lost worker to its replacement, which can be reached now. This worker's history goes
+    first, even if it is empty: the replacement sends nothing before it has it."""
     assert slice.history is not None
     slice.gone.discard(slot)
     slice.history.forget(slot)
@@ -86,41 +88,42 @@ def peer_replaced(slice: Slice, slot: int) -> list[Action]:
 
 
 class Resumed:
-    """A slice that takes the place of a lost one: it does what that one did, and goes on.
+    """A slice that takes the place of a lost one: it replays the lost one's steps, and goes on.
 
     Invariant Y5: it goes on only where what it has made again of each channel is, by its digest, what others have of it.
     """
 
     def __init__(self, slice: Slice, resume: Resume, channels: AsItWas | None = None) -> None:
-        """The slice was restored, and opened. `channels`: what those of the lost one had at its cut."""
+        """`slice` was restored, and opened. `channels`: the contents of the lost one's channels at its cut."""
         self.slice = slice
         self._resume = resume
         for task in slice.tasks:
             task.gate.begin_at(resume.checkpoint)
             task.outbox.kept_since = resume.checkpoint
-        slice.together = slice.peers().intersection(resume.together)  # with others it has no link
+        slice.together = slice.peers().intersection(resume.together)  # there are no links to other workers
         self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
-        """Others that have not told their histories: they may not know of us yet."""
+        """Peers that have not sent their histories: they may not know of this replacement yet."""
 
         self._unmet = {slot for slot in slice.together if slot > slice.slot}
-        """Those that we have called, and that may not have let us in yet: what went to them now would be lost."""
+        """Replacements that this worker has called, and that may not have let it in yet: what it sent to them now would
+        be lost."""
         self._connected = False
-        """Whether all links are up."""
+        """True once all links are up."""
 
     def connected(self) -> list[Action]:
-        """All links are up. Those that come at the same time, and have called, are told that they were let in."""
+        """Notes that all links are up. Replacements that have called are notified that they were let in."""
         self._connected = True
         return [_to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
 
     def heard(self, slot: int) -> None:
-        """Another worker has sent something."""
+        """Notes that a peer has sent something."""
         self._silent.discard(slot)
         self._unmet.discard(slot)
 
     def go_on(self) -> list[Action] | None:
-        """Does again what can be done. What is wanted when all is done, and the slice goes on; None: not yet. Nothing is
-        done before all others can be reached: some of it is for them."""
+        """Replays what can be replayed. Returns the actions that follow when the replay is complete; None before that.
+        The replay begins when all peers can be reached, since some of its output is for them."""
         if not self._connected or self._unmet or not self.again.go_on() or self._silent:
             return None
         return self._gone_on()
@@ -150,8 +153,9 @@ class Resumed:
         return [*slice.actions, *wanted, ToCoordinator(ReplayDone(self.again.heard))]
 
     def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:
-        """What others have of the lost one must be what was made again, as far as a digest tells: else their state follows
-        from records that are not. Raises `UserCodeError` for the most upstream task that has made something else."""
+        """Compares the digests of what survivors have of the lost worker with what the replay has made. If they differ,
+        the survivors' state follows from records that do not exist. Raises `UserCodeError` for the most upstream task
+        that differs."""
         for task in reversed(self.slice.tasks):
             for ident, (count, digest) in came.items():
                 if ident in task.outbox.channels:
@@ -160,7 +164,7 @@ class Resumed:
                         raise differs(task, f"others had {count} elements of channel {ident}, and those are not made")
 
     def _events(self, vertex: int) -> list[Action]:
-        """What a source here has said to its other subtasks, and nobody has heard."""
+        """The events that a source of this worker has sent to its other subtasks, and the coordinator has not received."""
         source = self.slice.by_vertex[vertex].chain.source
         if source is None:
             return []

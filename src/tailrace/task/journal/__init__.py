@@ -1,6 +1,6 @@
-"""What a slice keeps so that another worker can do its steps again from the newest checkpoint.
+"""The records that a slice keeps so that another worker can replay its steps from the newest checkpoint.
 
-In: each step of a task, each cut, each message that counts. Out: entries for the other workers, and steps to be done again.
+In: each step of a task, each cut, each message that counts. Out: entries for the other workers, and steps to be replayed.
 
 - `history`: the entries, in order; `contract.facts` are what they hold of a step.
 - `task_state`: what a task knows at a cut that no checkpoint holds. A new field of a task belongs here, or in its snapshot.

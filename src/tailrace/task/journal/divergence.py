@@ -1,4 +1,4 @@
-"""What is said where a worker that does again what a lost one did does something else."""
+"""The error of a replay that differs from what the lost worker did."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.task.subtask.machine import Task
 
 
 def differs(task: Task, what: str) -> UserCodeError:
-    """A task that does again what that of a lost worker did has done something else."""
+    """The error of a replayed task that has done something else than the lost worker's task did."""
     return UserCodeError(
         f"worker {task.id.subtask} was replaced, and what it did is not done the same again: {what}. Time, randomness and "
         f"answers of other systems have to come from ctx.now(), ctx.random and ctx.call(f, ...), and what a function "
@@ -22,8 +22,9 @@ def differs(task: Task, what: str) -> UserCodeError:
 
 @contextmanager
 def as_before(task: Task, what: object) -> Iterator[None]:
-    """Does again what has raised nothing when it was done first. What we would refuse after every restart (user code that
-    asks for more than the history has answers for, say) was not refused then, so all start again."""
+    """Context of a replayed step, which raised nothing when it was done first. An error that would be repeated after
+    every restart (user code that requests more answers than the history has, say) was not raised then, so it becomes a
+    `differs` error: all workers start again."""
     try:
         yield
     except UserCodeError as error:

@@ -1,10 +1,10 @@
-"""The history of a slice: what its tasks did, in order, so that another worker can do it again.
+"""The history of a slice: what its tasks did, in order, so that another worker can replay it.
 
-What a task does with what it reads is a function of the cut that it was restored from (with what no checkpoint holds of it:
-`task.journal.task_state`), and of its history. The order in which a driver lets things happen, how much has arrived by
-then, and what the world outside answers are what the history keeps; what is on the channels it does not: their senders
-have that (`task.channels.sent_log`). A step that did nothing is in no history, and neither is credit: who does it again
-sends whatever there is, and the records of each channel are the same ones in the same order.
+A task's output is a function of its input, of the cut that it was restored from (with what no checkpoint holds of it:
+`task.journal.task_state`), and of its history. The history keeps the order in which the driver let things happen, how
+much had arrived by then, and the answers of the world outside. It does not keep the contents of channels: their senders
+have these (`task.channels.sent_log`). A step that did nothing is in no history, and neither is credit: a replay sends
+whatever there is, and the records of each channel are equal to the first ones and in their order.
 
 Entries are made once for each step, never for each record.
 """
@@ -20,57 +20,59 @@ from tailrace.task.contract.recorded_answers import Answer
 
 
 class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A task took a step."""
+    """A step of a task."""
 
     vertex: int
     line: int
-    """Of the order of a task: what it did. -1: it did nothing, and sealed what had waited long enough."""
+    """The number of the line in the task's order that the step followed. -1: the step did nothing but seal what had
+    waited long enough."""
     now: int
     """The clock, int64 microseconds."""
     budget: int
     facts: list[int] = []
-    """What followed from what had come by then (`Facts`)."""
+    """The facts that depended on how much had arrived by then (`Facts`)."""
     answers: list[Answer] = []
     sizes: list[int] = []
-    """How many bytes it was that it sent (`Outbox.sizes`)."""
+    """Sizes in bytes of the frames that the step sent (`Outbox.sizes`)."""
     been_round: bool = False
-    """Whether that ended a round of its inputs, behind which went what had waited for company."""
+    """True if the step ended a round of the task's inputs, behind which gathered records were sent."""
     by_itself: bool = False
-    """Whether user code has asked for the clock, or for random numbers that are seeded for each step: it is not
-    the same as a part of a larger step."""
+    """True if user code has requested the clock, or random numbers that are seeded for each step. Such a step cannot be
+    replayed as a part of a larger one."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A task has cut for a checkpoint. Who restores that one begins here."""
+    """A cut of a task for a checkpoint. A replay from this checkpoint begins here."""
 
     vertex: int
     request: CutRequest
     now: int
     volatile: bytes
-    """What the checkpoint does not hold of the task."""
+    """The state of the task that the checkpoint does not hold (`task.journal.task_state`)."""
     heard: int
-    """How many words of the coordinator the worker had heard."""
+    """Number of recorded messages of the coordinator to the worker, up to the cut."""
     answers: list[Answer] = []
     followed: dict[int, int] = {}
-    """How many commands each loop nest of the worker had followed."""
+    """Number of commands that each loop nest of the worker had followed."""
     waves: dict[int, int] = {}
-    """The wave of each that it had begun and not reported. Who is not done with it reports it; once more does no harm."""
+    """The wave of each nest that the worker had begun and not reported. A replay reports it if it was not reported; a
+    second report does no harm."""
     sizes: list[int] = []
 
 
 class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """There was nothing to do, and what tasks had gathered went."""
+    """A flush of what tasks had gathered, when there was nothing else to do."""
 
     sizes: dict[int, list[int]] = {}
-    """By vertex."""
+    """Sizes in bytes of the frames that went, by vertex."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The coordinator said something that concerns tasks."""
+    """A message of the coordinator that concerns tasks."""
 
     message: AnyMessage
     number: int
-    """Which of its words to this worker it is, from 1."""
+    """Number of the message, from 1, among the recorded ones of the coordinator to this worker."""
 
 
 Entry = Did | Cut | Flushed | Heard
@@ -95,19 +97,20 @@ EACH = 48
 
 
 class History:
-    """What happened in a slice since the oldest cut that somebody may restore, or since it had grown too large."""
+    """The history of a slice since the oldest cut that may be restored, or since it had grown too large."""
 
     def __init__(self, most: int = 0) -> None:
-        """`most`: so many bytes it takes in memory; then what there is goes, and until the next checkpoint is complete
-        nobody can do again what the slice did. 0: it has no bound."""
+        """`most`: the limit in bytes of memory; 0: no limit. A history that grows beyond it is cleared, and the slice
+        cannot be replayed until the next checkpoint is complete."""
         self._most = most
         self._gone = 0
-        """Where it is cut short: the number of its first entry. 0: it is not, since the newest complete checkpoint."""
+        """The number of the first entry after the history was cut short; 0 if it was not, since the newest complete
+        checkpoint."""
         self._cut_off = 0
-        """The newest checkpoint of which some cuts went with it."""
+        """The newest checkpoint that lost cuts when the history was cut short."""
         self.opened = b""
-        """What opening the functions of the slice has found of the world (`task.subtask.opening`). It is behind every
-        entry, and no checkpoint takes its place."""
+        """The answers of the world that opening the functions of the slice got (`task.subtask.opening`). Every entry
+        depends on it, and no checkpoint replaces it."""
         self.first = 0
         """The number of the first entry."""
         self.entries: list[bytes] = []
@@ -116,19 +119,19 @@ class History:
         self.cuts: dict[int, int] = {}
         """The number of the first cut for each checkpoint."""
         self.since = 0
-        """The checkpoint whose cuts it begins with; 0: it begins where the slice did."""
+        """The checkpoint whose cuts the history begins with; 0: it begins where the slice did."""
         self.heard = 0
-        """How many words of the coordinator the slice has heard."""
+        """Number of recorded messages of the coordinator."""
         self._told: dict[int, int] = {}
-        """How many entries each party has been told of (the coordinator: -1)."""
+        """Number of entries that each party has received (the coordinator: -1)."""
 
     @property
     def end(self) -> int:
-        """The number behind that of the last entry."""
+        """The number of the next entry."""
         return self.first + len(self.entries)
 
     def add(self, entry: Entry) -> None:
-        """Something has happened."""
+        """Adds an entry."""
         if isinstance(entry, Cut) and entry.request.number > self._cut_off:
             self.cuts.setdefault(entry.request.number, self.end)
         data = encode(entry)
@@ -138,20 +141,20 @@ class History:
             self.cut_short()
 
     def cut_short(self) -> None:
-        """What there is goes: until the next checkpoint whose cuts are still to come is complete, nobody can do again what
-        the slice did."""
+        """Clears the history. The slice cannot be replayed until a checkpoint is complete whose cuts are all still to
+        come."""
         self._cut_off = max(self._cut_off, *self.cuts, 0)
         self.first = self._gone = self.end
         self.entries, self.cuts, self.size = [], {}, 0
         self._told = {party: min(known, self._gone - 1) for party, known in self._told.items()}
 
     def hear(self, message: AnyMessage) -> None:
-        """The coordinator has said something that concerns tasks."""
+        """Adds a message of the coordinator that concerns tasks."""
         self.heard += 1
         self.add(Heard(message, self.heard))
 
     def complete(self, checkpoint: int) -> None:
-        """Nobody restores a checkpoint before this one any more."""
+        """Drops the entries before the cuts of a complete checkpoint: no older one is restored any more."""
         cut = self.cuts.get(checkpoint)
         if cut is None:
             return
@@ -161,7 +164,7 @@ class History:
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
     def gained(self, party: int) -> Gained | None:
-        """What it has gained since this party was told of it last; None: nothing. It is taken for told."""
+        """The entries that a party has not received yet, which count as received from now on; None if there are none."""
         opened = b"" if party in self._told else self.opened
         known = self._told.get(party, 0)
         if known >= self.end and not opened:
@@ -172,15 +175,15 @@ class History:
         return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone, opened=opened)
 
     def everything(self) -> Gained:
-        """All of it, whoever was told what."""
+        """All of the history, whatever its parties have received."""
         return Gained(self.first, self.entries, sorted(self.cuts.items()), cut_short=self._gone > 0, opened=self.opened)
 
     def forget(self, party: int) -> None:
-        """Somebody new stands for this party, and knows nothing."""
+        """Notes that a new worker stands for this party, and has received nothing."""
         self._told.pop(party, None)
 
     def go_on_from(self, gained: Gained, heard: int, since: int) -> None:
-        """It is that of a slice that was done again."""
+        """Continues the history of a slice that was replayed."""
         self.first, self.entries, self.cuts = gained.first, list(gained.entries), dict(gained.cuts)
         self.opened = gained.opened
         self.heard, self.since, self.size = heard, since, sum(map(len, self.entries))

@@ -1,8 +1,8 @@
-"""What a task knows at a cut and no checkpoint holds, because a job that starts again from it finds it out anew: how far its
-channels are, what its loop is in the midst of, whom a source has asked for splits, what it has counted. Who does again what
-the task did behind the cut (`task.journal.history`) needs it as it was.
+"""The state of a task at a cut that no checkpoint holds, because a job that starts again from the checkpoint finds it out
+anew: the positions of its channels, what its loop is in the midst of, which subtasks a source has requested splits from,
+counters. A replay of the steps behind the cut (`task.journal.history`) needs it as it was.
 
-Everything here is small and plain. What is in channels is not here: their senders have that, or the checkpoint does.
+Everything here is small and plain. The contents of channels are not here: their senders or the checkpoint have them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tailrace.task.subtask.looping import TaskLoop
 from tailrace.task.subtask.machine import Task
 
 Came = list[list[tuple[int, int, Returning, dict[str, Any]]]]
-"""The channels that bring a task something back, as `Gate.front` has them: (what tells one from others, its number, whose
-records it has, where it stands in event time)."""
+"""The channels that bring records back to a task, as `Gate.front` has them: (number in its id, number in the gate, the
+old channel, its fields of event time)."""
 
 _CHANNEL_IN = ("worked_off", "watermark", "idle", "ended")
 _TIME_IN = ("watermark", "idle", "ended")
@@ -51,7 +51,7 @@ _OF_CLASS: dict[type[OperatorTask], tuple[str, ...]] = {
 
 
 def taken(task: Task) -> bytes:
-    """What the task knows now. It is to be asked at its cut."""
+    """The state of a task now, as bytes. It is taken at the task's cut."""
     work, aligner = task.work, task.cuts.aligner
     return pickle.dumps(
         {
@@ -73,9 +73,9 @@ def taken(task: Task) -> bytes:
 
 
 def put_back(task: Task, data: bytes, checkpoint: int) -> Came:
-    """The task was restored from a checkpoint and opened, and knows again what it knew at its cut. Nothing of what it would
-    say as one that starts again is said. Its channels are empty: what is to be in those that had brought it something back
-    is for the caller to put there."""
+    """Gives a task, restored from a checkpoint and opened, the state that it had at its cut. Drops what it would send as
+    a task that starts again. Its channels are empty. Returns the channels that had brought records back, whose contents
+    the caller puts back."""
     known = pickle.loads(data)
     for channel, (position, fields) in zip(task.gate.channels.values(), known["in"], strict=True):
         channel.expected = position
@@ -111,8 +111,8 @@ def _of_returning(channel: InputChannel) -> tuple[int, int, Returning, dict[str,
 
 
 def _of_output(channel: OutputChannel) -> dict[str, Any]:
-    """What waits for credit at the cut is in front of the barrier, and will have gone. What it overtakes is taken off
-    when it is to go again (`Outbox.goes_again`)."""
+    """The fields of an output channel. What waits for credit at the cut is in front of the barrier, and counts as sent.
+    What the barrier overtakes is subtracted when it is sent again (`Outbox.goes_again`)."""
     waits = sum(charge > 0 for _, _, charge in channel.queue)
     return _of(channel, _CHANNEL_OUT) | {"sent": channel.sent + waits}
 
@@ -122,7 +122,7 @@ def _of(owner: object, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def set_fields(owner: object, fields: dict[str, Any]) -> None:
-    """Gives an object these fields."""
+    """Sets these fields of an object."""
     for name, value in fields.items():
         setattr(owner, name, value)
 

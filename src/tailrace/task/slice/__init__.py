@@ -1,8 +1,8 @@
 """The subtasks of one worker: subtask *i* of every vertex that has one.
 
-In: frames from other workers, orders of the coordinator, steps. Out: frames for other workers, reports.
+In: frames from other workers, commands of the coordinator, steps. Out: frames for other workers, reports.
 
 - `machine`: routes what subtasks send, in memory or to another worker, and steps them.
-- `turns`: whose turn it is among them.
-- `nests`: what they find out about loops, as one message for each nest.
+- `turns`: the order in which the subtasks have their turns.
+- `nests`: the subtasks' findings about loops, as one message for each nest.
 """

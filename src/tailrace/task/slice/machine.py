@@ -1,7 +1,7 @@
-"""The subtasks of one worker: subtask *i* of every vertex that has one. Neighbours hand batches over in memory.
+"""A slice: subtask *i* of every vertex that has one, for the worker of slot *i*. Neighbours hand batches over in memory.
 
-A slice routes what its tasks send: to a task of its own at once, to another worker as an action. It is stepped by a
-driver: above the waterline in production, by the simulator in tests.
+A slice routes what its tasks send: to a task of its own at once, to another worker as an action. Its driver steps it:
+above the waterline in production, the simulator in tests.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ MIN_WINDOW = 32 << 10
 
 
 class Keeps(NamedTuple):
-    """What a slice keeps for those that take the place of others: it grows until the next checkpoint is complete."""
+    """The amounts that a slice keeps for replacements of lost workers; they grow until the next checkpoint is complete."""
 
     memory: int
-    """Bytes, in memory, of what went to other workers."""
+    """Bytes in memory of what went to other workers."""
     spilled: int
-    """And on disk."""
+    """Bytes on disk of what went to other workers."""
     entries: int
-    """How many steps, and what else happened, its history has."""
+    """Number of entries in its history: steps, cuts, flushes and messages."""
     history: int
     """Bytes of its history, which is in memory."""
 
 
 def window_of(plan: Plan, memory: int) -> int:
-    """The window of each channel, so that all of those into one slot together stay within its worker's memory, as long as
-    the smallest window allows it. Both ends of a channel must agree: it is what the slot with most channels can afford."""
+    """The window of each channel in bytes. All windows into one slot together stay within its worker's memory, as long as
+    the smallest window allows it. Both ends of a channel must agree, so the window is what the slot with most channels
+    can afford."""
     return max(MIN_WINDOW, min(MAX_WINDOW, memory // max(1, plan.most_channels)))
 
 
@@ -78,33 +79,32 @@ class Slice:
             for task in self.tasks
             if task.loop is not None and task.loop.tail is not None
         }
-        """The head that each tail feeds, by the tail's vertex: through a queue that both hold."""
+        """The head that each tail feeds through a queue that both hold, by the tail's vertex."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
         self.history = None if services.facts is None else History(services.most_history // plan.slots)
-        """What the tasks do, where another worker may have to do it again."""
+        """The history of the tasks, if another worker may have to replay it; else None."""
         self.keeping = services.keeping()
-        """What went to other workers, for those that take the place of one of them."""
+        """The log of what went to other workers, for the replacement of a lost one."""
         if self.history is not None:
             for task in self.tasks:
                 task.outbox.keep(self.keeping)
         self.again = False
-        """Whether it does again what was done before: whatever it sends to others is kept, and goes later."""
+        """True during a replay: what the slice sends to other workers is kept, and goes later."""
         self.together: Set[int] = frozenset()
-        """Others with channels from or to it that do so at the same time: what is made for them again goes at once, for they
-        have nothing of it."""
+        """Slots that replay at the same time: they receive replayed output at once, for they have none of it."""
         self.gone: set[int] = set()
-        """Workers that are lost: nothing that still comes from them counts."""
+        """Workers that are lost: frames that still come from them are dropped."""
         self.copies: dict[int, Copy] = {}
-        """What is known of the histories of other workers, by their slots."""
+        """The copies of other workers' histories, by their slots."""
         self.hearsay = Hearsay()
-        """What others tell of third ones."""
+        """Histories of third workers that peers have sent."""
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
-        """Frames of an older incarnation, dropped at the door."""
+        """Number of frames that were dropped, because they are of an older incarnation or of a lost worker."""
 
     def open(self, before: bytes | None = None) -> None:
-        """Opens all user functions, downstream first. `before`: what opening those of the worker whose place this one takes
-        has found of the world."""
+        """Opens all user functions, downstream first. `before`: the answers of the world that opening the lost worker's
+        functions got, if this worker takes its place."""
         history = self.history
         opening = as_it_is if history is None else KeptOpening(self.services, before)
         for task in self.tasks:
@@ -114,26 +114,26 @@ class Slice:
             history.opened = opening.kept()
 
     def close(self) -> list[BaseException]:
-        """Closes all user functions, whatever some of them raise."""
+        """Closes all user functions, even if some of them raise. Returns what they raised."""
         errors = [error for task in self.tasks for error in task.close()]
         self.keeping.close()
         return errors
 
     @property
     def finished(self) -> bool:
-        for task in self.tasks:  # noqa: SIM110 - asked before each step: a generator costs more than all that it looks at
+        for task in self.tasks:  # noqa: SIM110 - evaluated before each step: a generator costs more than all tasks
             if not task.finished:
                 return False
         return True
 
     def peers(self) -> set[int]:
-        """The slots of other workers that this one has channels with."""
+        """The slots of the workers with which this one has channels."""
         return self.plan.peers(self.slot)
 
     # Events.
 
     def receive(self, frame: Frame, peer: int) -> None:
-        """A frame came from another worker. Raises `ProtocolViolation` for one that is not its to send."""
+        """Takes a frame from another worker. Raises `ProtocolViolation` for a frame that this peer must not send."""
         if frame.incarnation != self.incarnation:
             if frame.incarnation > self.incarnation:
                 raise ProtocolViolation(f"a frame of incarnation {frame.incarnation}, this is {self.incarnation}")
@@ -158,7 +158,7 @@ class Slice:
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
 
     def _learn(self, peer: int, gained: Gained) -> None:
-        """Another worker tells its history, or what it knows of that of a third one."""
+        """Takes a history from another worker: its own, or its copy of a third one's."""
         origin = peer if gained.origin == -1 else gained.origin
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
@@ -166,17 +166,17 @@ class Slice:
             self.copies.setdefault(whose, Copy()).gain(one)
 
     def trigger(self, cut: CutRequest) -> None:
-        """The coordinator wants a checkpoint."""
+        """Requests a cut for a checkpoint from every task."""
         for task in self.tasks:
             task.trigger(cut)
 
     def abort(self, checkpoint: int) -> None:
-        """A checkpoint will never be complete."""
+        """Gives up a checkpoint that will never be complete."""
         for task in self.tasks:
             task.abort(checkpoint)
 
     def confirm(self, checkpoint: int) -> None:
-        """A checkpoint is complete."""
+        """Notes that a checkpoint is complete."""
         for task in self.tasks:
             task.confirm(checkpoint)
             if self.history is not None:
@@ -188,14 +188,15 @@ class Slice:
                 copy.complete(checkpoint)
 
     def took_over(self) -> None:
-        """Of the lost worker in whose place this one is all is published that ever will be."""
+        """Notifies the sinks of a replacement that all output of the lost worker is published that ever will be."""
         for task in self.tasks:
             for operator in task.chain.operators:
                 if isinstance(operator, SinkTask):
                     operator.took_over()
 
     def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
-        """Subtask `source` of a vertex has something to say to the one that is here. Raises `ProtocolViolation`."""
+        """Passes an event from subtask `source` of a vertex to the subtask here. Raises `ProtocolViolation` if there is
+        none."""
         task = self.by_vertex.get(vertex)
         if task is None:
             raise ProtocolViolation(f"an operator event for vertex {vertex}, which is not in this worker")
@@ -204,23 +205,23 @@ class Slice:
     # Steps.
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
-        """One step of one task, and what follows from it among the tasks of this slice."""
+        """Steps one task, and routes what it sent within this slice."""
         if self.history is not None:
-            self.services.outside.taken()  # what was answered outside of steps is in no history
+            self.services.outside.taken()  # answers outside of steps are in no history
         idle = task.step(now, budget)
         if self.history is not None:
             self._remember(self.history, task, now, budget, idle)
         if idle is None and task.vertex.id in self._fed:
             self._fed[task.vertex.id].wake()
         if self.route(task):
-            idle = None  # it said that it is idle, and another one that was asked before it has that to read
+            idle = None  # the task was idle, but another one that had its turn before has input from it now
         if self.services.debug:
             task.check()
             self.keeping.check([item for one in self.tasks for item in one.outbox.held()])
         return idle
 
     def flush(self) -> bool:
-        """Nothing else is to do: what was gathered goes. True when something went."""
+        """Sends what was gathered, when nothing else is to be done. True if anything was sent."""
         flushed, sizes = False, dict[int, list[int]]()
         for task in self.tasks:
             if task.outbox.oldest is not None and task.flush():
@@ -232,15 +233,15 @@ class Slice:
             self.history.add(Flushed(sizes))
         return flushed
 
-    # What was done, for who may have to do it again.
+    # The history, for a worker that may have to replay it.
 
     def hear(self, message: AnyMessage) -> None:
-        """The coordinator says something that concerns tasks."""
+        """Adds a message of the coordinator that concerns tasks to the history."""
         if self.history is not None:
             self.history.hear(message)
 
     def _remember(self, history: History, task: Task, now: int, budget: int, idle: Idle | None) -> None:
-        """What a task did in its last step."""
+        """Adds the last step of a task to the history."""
         services, vertex, cut = self.services, task.vertex.id, task.just_cut
         assert services.facts is not None and services.sizes is not None
         facts, answers, sizes = services.facts.taken(), services.outside.taken(), services.sizes.taken()
@@ -249,7 +250,7 @@ class Slice:
             answered = [] if cut is not None else answers
             by_itself = services.clock_asked or (services.shared is not None and services.shared.used())
             history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
-            sizes = []  # of the cut as well, which comes behind it
+            sizes = []  # of the cut as well, whose entry comes next
         if cut is not None:
             followed, waves = self.nests.followed(), self.nests.waves()
             history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, followed, waves, sizes))
@@ -259,7 +260,7 @@ class Slice:
             self.route(task)
 
     def route(self, task: Task) -> bool:
-        """Routes what a task sent and granted. True where another task of this slice has got something."""
+        """Routes what a task sent and granted. True if another task of this slice has received something."""
         given = False
         if task.outbox.sends:
             sends, task.outbox.sends = task.outbox.sends, []
@@ -297,17 +298,17 @@ class Slice:
             raise ProtocolViolation(f"channel {channel} is not in this worker's part of the plan")
         return task
 
-    # What others may ask.
+    # Figures.
 
     @property
     def keeps(self) -> Keeps:
-        """What is kept for those that take the place of others."""
+        """The amounts that the slice keeps for replacements of lost workers."""
         history = self.history
         done = (0, 0) if history is None else (len(history.entries), history.size)
         return Keeps(self.keeping.memory, self.keeping.spilled, *done)
 
     def reports(self, busy: dict[int, int]) -> list[SubtaskReport]:
-        """The figures of every subtask; `busy` is microseconds of work by vertex, measured above the waterline."""
+        """The reports of all subtasks; `busy` is microseconds of work by vertex, measured above the waterline."""
         return [self._report(task, busy.get(task.vertex.id, 0)) for task in self.tasks]
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:

@@ -1,4 +1,5 @@
-"""One worker's part in the loop nests of the job: commands in, and what its tasks found out as one message each."""
+"""One worker's part in the loop nests of the job: it distributes commands to tasks, and combines their findings into one
+message for each nest."""
 
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ Said = Quiet | EventTimeMoved | WaveReport | RoundReport
 
 @dataclass
 class _Here:
-    """A nest, as far as it is in this worker."""
+    """The part of a nest that is in this worker."""
 
     nest: Nest
     tasks: list[tuple[Task, TaskLoop]]
-    """Those inside; what only leads out has no say."""
+    """The tasks inside the nest; tasks that only lead out of it do not count."""
     wave: int = 0
-    """The wave that was begun and not reported."""
+    """The wave that was begun and not reported; 0 if there is none."""
     actions: int = 0
-    """How many of `Release`, `Advance` and `CallFinish` came."""
+    """Number of `Release`, `Advance` and `CallFinish` commands received."""
     quiet: Quiet | None = None
     moved: EventTimeMoved | None = None
     round: RoundReport | None = None
@@ -64,8 +65,8 @@ class WorkerNests:
         return bool(self._here)
 
     def command(self, message: Command, but: Collection[int] = ()) -> None:
-        """The coordinator has something to say to a nest, though not to these of its vertices. Raises `ProtocolViolation`
-        for a nest that is not here."""
+        """Passes a command to the tasks of a nest, except those of the vertices `but`. Raises `ProtocolViolation` for a
+        nest that is not here."""
         here = self._here.get(message.nest)
         if here is None:
             raise ProtocolViolation(
@@ -80,22 +81,22 @@ class WorkerNests:
                 task.command(message)
 
     def followed(self) -> dict[int, int]:
-        """How many commands each nest has followed of those that it counts."""
+        """The number of counted commands that each nest has followed."""
         return {number: here.actions for number, here in self._here.items()}
 
     def waves(self) -> dict[int, int]:
-        """The wave of each nest that was begun and not reported, where there is one."""
+        """The wave that each nest has begun and not reported, for nests with one."""
         return {number: here.wave for number, here in self._here.items() if here.wave}
 
     def go_on_from(self, followed: dict[int, int], waves: dict[int, int]) -> None:
-        """Each nest has followed so many, and has this to report."""
+        """Sets the numbers of followed commands and the unreported waves of all nests, after a replay."""
         for number, here in self._here.items():
             here.actions, here.wave = followed.get(number, 0), waves.get(number, 0)
 
-    # What this worker has to say.
+    # Reports.
 
     def found(self) -> list[Said]:
-        """What came to its end with the last step: waves, and rounds."""
+        """Reports of the waves and rounds that ended with the last step."""
         said: list[Said] = []
         for here in self._here.values():
             if here.wave and all(self._completed(here, task, loop) for task, loop in here.tasks):
@@ -108,7 +109,7 @@ class WorkerNests:
         return said
 
     def idle(self) -> list[Said]:
-        """The worker has nothing else to do: what has come to rest."""
+        """Reports of the nests that have come to rest, when the worker has nothing else to do."""
         said: list[Said] = []
         for here in self._here.values():
             said += self.moved(here)
@@ -121,11 +122,11 @@ class WorkerNests:
         return said
 
     def times(self) -> list[Said]:
-        """How event time has moved on, for who is never idle."""
+        """Reports of event time that has moved on, for a worker that is never idle."""
         return [one for here in self._here.values() for one in self.moved(here)]
 
     def moved(self, here: _Here) -> list[Said]:
-        """How far event time has come where it comes into a nest, where it has moved."""
+        """Reports how far event time has come where it enters a nest; empty if it has not moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
         times = [loop.brought for _, loop in going if loop.brings_time]
         moved = EventTimeMoved(here.nest.id, min(times, default=MAX_TIME), _live(here))
@@ -140,7 +141,7 @@ class WorkerNests:
         return task.finished or (loop.wave.current == here.wave and loop.wave.complete)
 
     def _facts(self, here: _Here) -> WaveFacts:
-        """What the tasks found in the wave that has come to its end. Those that had finished have nothing any more."""
+        """The facts that the tasks found in the wave that has ended. Tasks that had finished do not count any more."""
         took_part = [loop for _, loop in here.tasks if loop.wave.current == here.wave]
         return WaveFacts(
             recorded=sum(loop.wave.recorded for loop in took_part),
@@ -172,7 +173,7 @@ class WorkerNests:
         return self._plan.edges[ident.edge].target in here.nest.vertices
 
     def _round(self, here: _Here) -> RoundReport | None:
-        """The newest round that has ended in every task here, where that is news."""
+        """The report of the newest round that has ended in every task here; None if it brings no news."""
         ended = min((loop.round for task, loop in here.tasks if not task.finished), default=NO_ROUNDS)
         if ended < 0:
             return None
@@ -190,13 +191,13 @@ class WorkerNests:
 
 
 def _live(here: _Here) -> int | None:
-    """How far event time has come where it begins here and the input goes on; None where it does nowhere."""
+    """The lowest event time at which open inputs enter the nest here; None if no input is open."""
     going = [(task, loop) for task, loop in here.tasks if not task.finished]
     return min((loop.entered for task, loop in going if loop.beginning and not task.gate.ended), default=None)
 
 
 def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
-    """What these tasks know of each scope that one of the nest's tasks here may hold back."""
+    """The facts that the tasks know of each scope that one of the nest's tasks here may hold back."""
     found: list[ScopeFacts] = []
     for scope in sorted({one for _, loop in here.tasks for one in (*loop.leading, *loop.leaves)}):
         leaves = [loop.released for loop in took_part if scope in loop.leaves]
@@ -213,4 +214,4 @@ def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
 
 
 _ALL_OVER = 1 << 30
-"""As a number of rest: where all tasks have finished, none is to be asked."""
+"""The number of rest of a worker whose tasks have all finished: none of them waits for a rest."""

@@ -8,5 +8,5 @@ In: batches and markers that arrive, credit, and requests for cuts and waves. Ou
 - `looping`: its part in a loop nest: waves, rest, rounds, the end.
 - `returning`: records that were in flight come back in front of new ones.
 - `opening`: the user's `open`, kept for a replacement. `idle_inputs`: inputs that event time does not wait for.
-- `wiring`: what joins it to others. `idleness`: why it does nothing, for people.
+- `wiring`: its channels and its part in a nest. `idleness`: the reasons why it does nothing, for people.
 """

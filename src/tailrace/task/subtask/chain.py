@@ -84,25 +84,25 @@ class Chain:
     def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[OutputEdge]]) -> None:
         self.operators = operators
         self.feeds = feeds
-        """For each operator the ones it feeds, by main or side output: they share its event time."""
+        """The operators that each operator feeds, by main or side output: they share its event time."""
         self.outputs = outputs
-        """For each operator the edges that leave the vertex from it."""
+        """The edges that leave the vertex from each operator."""
         self.source = operators[0] if isinstance(operators[0], SourceTask) else None
         self.arrived = [MIN_TIME] * len(operators)
         self.reached = [MIN_TIME] * len(operators)
         self.passed = [MIN_TIME] * len(operators)
         self.ending = 0
-        """How many operators have ended, in order, once the input has."""
+        """Number of operators that have ended, in order, once the input has."""
         self._told = False
         self.fallen_silent: set[int] = set()
-        """The operators that assign timestamps whose outputs were said to be idle, and not yet to be so no more."""
+        """The operators that assign timestamps whose outputs were announced as idle, and not as active again."""
         self.prompt = False
-        """In a loop: a timer set for a time that has been fires at once, because what comes back is not late."""
+        """True in a loop: a timer set for a past time fires at once, because feedback is not late."""
         self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
         self.fires = bool(self._with_timers)
-        """Whether event time may let anything fire."""
+        """True if event time may let anything fire."""
         self.clocked = any(type(op).next_processing is not OperatorTask.next_processing for op in operators)
-        """Whether any of them may set timers of the clock."""
+        """True if any operator may set timers of the clock."""
         self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
         clocks = [i for i, operator in enumerate(operators) if operator.generates_watermarks]
         clocks = [i for i in clocks if not isinstance(operators[i], LeaveTask)] or clocks
@@ -114,7 +114,7 @@ class Chain:
         return self.operators[0]
 
     def open(self, opening: Opening = as_it_is) -> None:
-        """Opens the operators, the last one first, so that nobody is handed a record before it is open."""
+        """Opens the operators, the last one first, so that no operator receives a record before it is open."""
         source = self.source
         if source is not None and self.generators:
             source.all_at_once = True  # their watermark is a minimum over splits
@@ -137,7 +137,7 @@ class Chain:
         return raised
 
     def splits_opened(self) -> None:
-        """Tells those that keep a watermark per split which splits the source has got, before it reads them."""
+        """Passes splits that the source has got to the operators that keep a watermark per split, before it reads them."""
         source = self.source
         if source is not None and source.opened_splits:
             for generator in self.generators:
@@ -145,7 +145,8 @@ class Chain:
             source.opened_splits.clear()
 
     def splits_ended(self) -> bool:
-        """Tells those that keep a watermark per split which splits of the source have ended. True when some have."""
+        """Passes splits of the source that have ended to the operators that keep a watermark per split. True if some
+        have."""
         source = self.source
         if source is None or not source.ended_splits:
             return False
@@ -156,12 +157,12 @@ class Chain:
         return True
 
     def watermark(self, time: int) -> None:
-        """Event time has come to the root."""
+        """Takes event time that has come to the root."""
         self.arrived[0] = max(self.arrived[0], time)
 
     def advance(self, outbox: Outbox, limit: int) -> bool:
-        """Moves event time on through the operators, firing at most about `limit` timers of each. True when all have
-        arrived."""
+        """Moves event time on through the operators, firing at most about `limit` timers of each. True when it has
+        reached all."""
         all_have = True
         for i, operator in enumerate(self.operators):
             if operator.generates_watermarks:
@@ -181,8 +182,8 @@ class Chain:
         return all_have
 
     def _so_far(self, i: int) -> bool:
-        """A portion of an operator's timers has fired. Event time goes on as far as that goes, where nothing that is still
-        to fire can be older: who comes behind it need not wait for all of them. True where it goes on."""
+        """Moves event time on after a portion of an operator's timers, as far as no older timer is left, so that the
+        operators behind need not wait for all of them. True if it has moved."""
         done = self.operators[i].done_until()
         if done is None or not self.reached[i] < done < self.arrived[i]:
             return False
@@ -191,12 +192,12 @@ class Chain:
 
     @property
     def near_the_end(self) -> bool:
-        """Whether the end of event time has come to an operator that has not reached it."""
+        """True if the end of event time has come to an operator that has not reached it."""
         return any(at >= LAST_TIME and at > to for at, to in zip(self.arrived, self.reached, strict=True))
 
     def _due_at_once(self, i: int) -> bool:
-        """Whether a timer that an operator sets for a time that has been may be due now. At the end of event time no
-        watermark comes any more; and in a loop the event time that leaves it tells of all timers (`prompt`)."""
+        """True if a timer that an operator sets for a past time may be due now. At the end of event time no watermark
+        comes any more; and in a loop the event time that leaves it covers all timers (`prompt`)."""
         if self.arrived[i] >= LAST_TIME or not self.prompt:
             return self.arrived[i] >= LAST_TIME
         due = self.operators[i].next_event()
@@ -204,39 +205,40 @@ class Chain:
 
     @property
     def overdue(self) -> bool:
-        """Whether a timer is to fire that no watermark will come for."""
+        """True if a timer is to fire for which no watermark will come."""
         return any(map(self._due_at_once, self._with_timers)) if self.prompt else self.arrived[0] >= LAST_TIME
 
     def _pass_on(self, i: int, outbox: Outbox) -> None:
         time = self.passed[i] = self.reached[i]
         if time == MAX_TIME:
-            return  # `EndOfInput` says it, when it is the operator's turn to end
+            return  # `EndOfInput` marks it, when it is the operator's turn to end
         for child in self.feeds[i]:
             self.arrived[child] = max(self.arrived[child], time)
         for output in self.outputs[i]:
             outbox.watermark(output, time)
 
     def cut_again(self, cut: CutRequest) -> None:
-        """A cut that was made before, in another process: what follows from it for the operators, and for their state, of
-        which nothing is written."""
+        """Replays a cut that was made in another process: its effects on the operators and on their state, of which
+        nothing is written."""
         for operator in self.operators:
             operator.cut_again(cut.number)
             if operator.backend is not None:
                 operator.backend.freeze(cut)
 
     def begin_epoch(self, checkpoint: int) -> None:
-        """What follows is behind the cut of a checkpoint."""
+        """Begins what is behind the cut of a checkpoint."""
         for operator in self.operators:
             for ctx in operator.contexts():
                 ctx.begin_epoch(checkpoint)
 
     def idle(self, outbox: Outbox) -> None:
-        """The input is idle: so is every output that does not generate watermarks of its own."""
+        """Announces the input's idleness on every output that does not generate watermarks of its own, and flushes the
+        outputs."""
         self.still_idle(outbox)
         outbox.flush()
 
     def still_idle(self, outbox: Outbox) -> None:
-        """The input is idle, and what was emitted meanwhile makes nobody wait for it."""
+        """Announces idleness again, behind what was emitted while the input is idle: no task waits for it."""
         root = self.root
         for i in (
             self._sharing(0) if not root.generates_watermarks or (isinstance(root, LeaveTask) and root.idle) else ()
@@ -245,13 +247,14 @@ class Chain:
                 outbox.still_idle(output)
 
     def awake(self, outbox: Outbox) -> None:
-        """A leave of a loop that was idle is not any more, though no record has come out yet."""
+        """Announces that a leave of a loop is not idle any more, even if no record has come out yet."""
         for i in self._sharing(0):
             for output in self.outputs[i]:
                 outbox.awake(output)
 
     def pass_on_idleness(self, outbox: Outbox) -> None:
-        """Generators that fell silent, or that have no split to hear of, make the outputs below them idle."""
+        """Announces as idle the outputs below generators that fell silent or have no split, and below idle leaves of
+        loops."""
         for i, operator in enumerate(self.operators):
             if operator.idle if isinstance(operator, LeaveTask) else self._is_silent(operator):
                 if isinstance(operator, TimestampsTask):
@@ -261,8 +264,8 @@ class Chain:
                         outbox.idle(output)
 
     def take_back_idleness(self, outbox: Outbox) -> None:
-        """Generators that have heard something again, or have a split again, make the outputs below them active, though no
-        record may have come out yet, or none on some channels: what comes there later may be as old as their watermark."""
+        """Announces the outputs below generators as active again, if these have input or a split again. A channel may
+        have had no record since; one that comes later may be as old as the generator's watermark."""
         for i in sorted(self.fallen_silent):
             if not self._is_silent(self.operators[i]):
                 self.fallen_silent.discard(i)
@@ -275,7 +278,7 @@ class Chain:
         return isinstance(operator, TimestampsTask) and (operator.idle or starved)
 
     def silent(self) -> set[int]:
-        """The operators whose event time counts as idle: what assigns it above them is silent, or has no split."""
+        """The operators whose event time counts as idle: the generator above them is silent, or has no split."""
         if not self.generators:
             return set()
         silent = [i for i, op in enumerate(self.operators) if self._is_silent(op)]
@@ -292,7 +295,7 @@ class Chain:
         return sorted(found)
 
     def next_processing(self) -> int | None:
-        """When the next processing-time timer is due."""
+        """The time of the next processing-time timer."""
         due = [time for op in self.operators if (time := op.next_processing()) is not None]
         return min(due, default=None)
 
@@ -310,12 +313,12 @@ class Chain:
         return fired
 
     def end(self, outbox: Outbox, limit: int) -> bool:
-        """One bounded portion of ending: each operator in turn awaits its processing-time timers, sees the end of event
-        time, and finishes. False while there is more to do now; True when all have ended or the clock must move."""
+        """Does one bounded portion of ending: each operator in turn awaits its processing-time timers, reaches the end of
+        event time, and finishes. False while there is more to do now; True when all have ended or the clock must move."""
         while self.ending < len(self.operators):
             i = self.ending
             operator = self.operators[i]
-            if operator.finished:  # it had finished before the restored checkpoint
+            if operator.finished:  # the operator had finished before the restored checkpoint
                 self.reached[i] = self.passed[i] = MAX_TIME
                 self.ending += 1
                 continue
@@ -329,11 +332,11 @@ class Chain:
                 if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                     return False
                 self.reached[i] = self.passed[i] = MAX_TIME
-                continue  # what fired may have set timers
+                continue  # timers that fired may have set others
             if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                 return False  # a processing-time timer set event-time timers; they are due at once
             if operator.awaited():
-                return True  # and those set processing-time timers again
+                return True  # event-time timers set processing-time timers again
             operator.finish()
             operator.finished = True
             self.ending += 1
@@ -432,7 +435,7 @@ def _into(operator: OperatorTask, debug: bool) -> Emit:
 
 
 def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subtask: int) -> None:
-    """Raises `UserCodeError` where an operator changed a record that was handed to it."""
+    """Raises `UserCodeError` if an operator changed a record that was handed to it."""
     if before is None or not isinstance(batch, Rows):
         return
     for value, old, new in zip(batch.values, before, fingerprint(batch) or [], strict=True):
@@ -452,7 +455,8 @@ def _onto(outbox: Outbox, output: OutputEdge) -> Emit:
 
 
 def _handing_over(operator: OperatorTask, emit: Emit, services: Services) -> Emit:
-    """What `operator` emits goes on as it is, or as a copy: it may keep the record, and so may others that get it."""
+    """An emitter that passes on a copy if the job requests it: the operator may keep the record, and so may several
+    receivers."""
     if not services.copy_records:
         return emit
 

@@ -1,4 +1,4 @@
-"""The cuts that one task is still to make: which are known of and since when, what each is to be, and which are due."""
+"""The cuts that one task is still to make: since when each is known, what each is to be, and which are due."""
 
 from __future__ import annotations
 
@@ -18,40 +18,42 @@ class DueCut:
 
     request: CutRequest
     aligned: int
-    """How long ago the first barrier was read."""
+    """Time since the first barrier was read."""
     announced: int
-    """How long ago the first barrier had arrived."""
+    """Time since the first barrier had arrived."""
     missing: tuple[ChannelId, ...] = ()
-    """In an unaligned cut: the channels whose barrier was not read."""
+    """The channels whose barrier was not read, in an unaligned cut."""
     struck: bool = False
-    """Whether its barriers may overtake from now on."""
+    """True if its barriers may overtake from now on."""
     overtakes_at: int | None = None
-    """When its barriers may overtake what they still wait behind; None: never."""
+    """The time at which its barriers may overtake what they still wait behind; None: never."""
 
 
 class TaskCuts:
-    """What a task knows of cuts. It follows what its aligner decides: blocks channels of the gate, and releases them."""
+    """The cuts that a task knows of. It follows the decisions of its aligner: it blocks channels of the gate, and
+    releases them."""
 
     def __init__(self, gate: Gate, inflight: InFlightRecording | None = None) -> None:
-        """`inflight`: where barriers may overtake."""
+        """`inflight`: given where barriers may overtake."""
         self.aligner: Aligner[ChannelId] = Aligner(gate.channels, () if inflight is None else inflight.overtakable)
         self._inflight = inflight
         self.due: deque[int] = deque()
         """Cuts to make before anything else; but see `Task._worked`."""
         self.declined: list[int] = []
-        """Checkpoints that cannot be completed here; the worker says so and empties it."""
+        """Checkpoints that cannot be completed here; the worker reports them and empties the list."""
         self.made = 0
-        """How many were made, for the driver that measures how long they take."""
+        """Number of cuts made, for the driver that measures how long they take."""
         self.unstamped = False
-        """Whether a barrier has arrived since the last step: arrivals have no clock."""
+        """True if a barrier has arrived since the last step: arrivals have no clock."""
         self._gate = gate
         self._requests: dict[int, CutRequest] = {}
-        """What the cuts are to be that are known of and still to be made, by their numbers."""
+        """The requests of the cuts that are known of and still to be made, by their numbers."""
         self._aligning_since = 0
         self._announced_at: dict[int, int | None] = {}
         """Cuts whose first barrier has arrived, with the time of the first step after that; None: no step yet."""
         self._known_at: dict[int, int | None] = {}
-        """Unaligned cuts that are known of, by a barrier or the coordinator's word, likewise."""
+        """Unaligned cuts that are known of, by a barrier or the coordinator's trigger, with the time of the first step
+        after that; None: no step yet."""
 
     @property
     def asked(self) -> list[int]:
@@ -60,32 +62,32 @@ class TaskCuts:
 
     @property
     def next_is_whole(self) -> bool:
-        """Whether the next cut that is due may refer to no file of an earlier one."""
+        """True if the next cut that is due may refer to no file of an earlier one."""
         return bool(self.due) and self._requests[self.due[0]].kind.whole
 
-    # What happens.
+    # Events.
 
     def announce(self, ident: ChannelId, cut: CutRequest) -> None:
-        """A barrier has arrived, behind what is unread on its channel."""
+        """Notes that a barrier has arrived, behind what is unread on its channel."""
         if self.aligner.announce(ident, cut.number):
             self._announced_at[cut.number] = None
             self.unstamped = True
             self._hear_of(cut)
 
     def stamp(self, now: int) -> None:
-        """Barriers that have arrived since the last step have arrived now."""
+        """Gives barriers that have arrived since the last step the time `now` as the time of their arrival."""
         self.unstamped = False
         self._announced_at = {n: now if at is None else at for n, at in self._announced_at.items()}
         self._known_at = {n: now if at is None else at for n, at in self._known_at.items()}
 
     def trigger(self, cut: CutRequest) -> None:
-        """The coordinator wants a cut."""
+        """Takes the coordinator's request for a cut."""
         self._requests[cut.number] = cut
         self._hear_of(cut)
         self._follow(self.aligner.trigger(cut.number))
 
     def barrier(self, ident: ChannelId, cut: CutRequest, now: int) -> None:
-        """A barrier is read."""
+        """Reads a barrier."""
         self._requests[cut.number] = cut
         outcome = self.aligner.marker(ident, cut.number)
         self._follow(outcome)
@@ -94,11 +96,11 @@ class TaskCuts:
             self._aligning_since = self._aligning_since or now
 
     def ended(self, ident: ChannelId) -> None:
-        """The end of a channel is read."""
+        """Reads the end of a channel."""
         self._follow(self.aligner.ended(ident))
 
     def abort(self, number: int) -> None:
-        """A cut will not be completed anywhere."""
+        """Gives up a cut that will not be completed anywhere."""
         self._follow(self.aligner.abort(number))
         if number in self.due:
             self.due.remove(number)
@@ -107,11 +109,11 @@ class TaskCuts:
         self._forget_announced()
 
     def make(self, now: int) -> DueCut:
-        """The next cut that is due is made."""
+        """Makes the next cut that is due."""
         return self._made(now, ())
 
     def do_again(self, request: CutRequest, now: int) -> None:
-        """A cut that was made before, in another process, is made, whatever was read by then."""
+        """Replays a cut that was made in another process, whatever was read by then."""
         self._requests[request.number] = request
         if request.number not in self.due:
             self._follow(self.aligner.do_again(request.number))
@@ -131,11 +133,11 @@ class TaskCuts:
         return None if known is None else known + self._requests[number].overtakes_after
 
     def struck(self, now: int) -> bool:
-        """Whether the next cut is to be made now, without waiting for barriers that are not read.
+        """True if the next cut is to be made now, without waiting for barriers that are not read.
 
         Invariant A5: from a task with an unaligned cut, whose records come to one that waits for barriers that overtake
-        nothing, everything that it can be reached from has made that cut as well. What the other one blocks meanwhile is
-        then behind their cuts, so none of them needs that to be read on its way to the barrier that is waited for."""
+        nothing, everything that it can be reached from has made that cut as well. What the waiting task blocks meanwhile
+        is then behind their cuts, so none of them needs it to be read on its way to the awaited barrier."""
         if not self._known_at:
             return False
         number = self.aligner.next_known
@@ -154,12 +156,12 @@ class TaskCuts:
         return all(ident in announced or channels[ident].ending for ident in self.aligner.live)
 
     def strikes_at(self, now: int) -> int | None:
-        """When the clock alone makes a cut that is known of an unaligned one, after `now`; None: never."""
+        """The earliest time after `now` at which the clock alone makes a known cut an unaligned one; None: never."""
         times = [at for n in self._known_at if (at := self._overtakes_at(n)) is not None and at > now]
         return min(times, default=None)
 
     def overtake(self, now: int) -> DueCut:
-        """The next cut is made before its barriers are read. Only where it is `struck`."""
+        """Makes the next cut before its barriers are read. Only if it is `struck`."""
         number = self.aligner.next_known
         assert number is not None
         missing, outcome = self.aligner.overtake(number)
@@ -183,7 +185,7 @@ class TaskCuts:
         return DueCut(request, aligned, announced, missing, at is not None and now >= at, at)
 
     def _forget_announced(self) -> None:
-        """Cuts that were made or given up are not awaited any more."""
+        """Drops the arrival times of cuts that were made or given up."""
         known = {*self.aligner.announced, *self.due}
         self._announced_at = {n: at for n, at in self._announced_at.items() if n in known}
 

@@ -1,4 +1,5 @@
-"""Why a task does nothing, as a value. Progress reports tell it, and `metrics()` shows the same words (`waits_for`)."""
+"""The reason why a task does nothing, as a value. Progress reports carry it, and `metrics()` shows it in these words
+(`waits_for`)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Why nothing happens."""
+    """The reason why a task does nothing."""
 
     NO_INPUT = "no input"
     NO_CREDIT = "no credit"
@@ -25,19 +26,20 @@ class Reason(Enum):
 
 
 UNTIL_A_TIMER = frozenset({Reason.NO_INPUT, Reason.ALIGNING, Reason.LOOPING, Reason.QUIET})
-"""What a task that waits for these does next may be a timer of the clock. Where it waits for anything else, timers wait with
-it."""
+"""Reasons with which a timer of the clock may be the next thing that the task does. With any other reason, timers wait,
+too."""
 
 
 UNTIL_TOLD = frozenset(
     {Reason.NO_INPUT, Reason.NO_CREDIT, Reason.ALIGNING, Reason.LOOPING, Reason.HELD, Reason.FINISHED}
 )
-"""A task that waits for one of these has nothing to do before it is told something, or before a timer of the clock."""
+"""Reasons with which the task has nothing to do before an event or a timer of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to do. `wake_at` (int64 microseconds) is when the clock alone gives something to do, if it ever does."""
+    """A step with nothing to do. `wake_at` (int64 microseconds) is the time at which the clock alone gives something to
+    do; None if it never does."""
 
     reason: Reason
     wake_at: int | None = None

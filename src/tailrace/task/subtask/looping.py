@@ -1,6 +1,6 @@
-"""One task's part in its loop nest: waves, coming to rest, the end. See `docs/protocols/termination.md`.
+"""The part of one task in its loop nest: waves, coming to rest, the end. See `docs/protocols/termination.md`.
 
-What the coordinator commands is stored, and worked off one by one as steps of the task; markers act as they are read.
+Commands of the coordinator are stored, and carried out one by one as steps of the task; markers act as they are read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tailrace.task.subtask.chain import Chain
 
 Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
 FEEDBACK_CHANNEL: Final = "feedback"
-"""How a head calls, among its channels, the one from its tail."""
+"""The name that a head uses, among its channels, for the one from its tail."""
 Inner = ChannelId | Literal["feedback"]
 """A channel of a nest."""
 MARKERS = (WaveMark, Rest, RoundEnd)
@@ -43,9 +43,9 @@ MARKERS = (WaveMark, Rest, RoundEnd)
 
 
 class TaskLoop:
-    """What a task does for the nest that it is in, or that it leads out of.
+    """The part of a task in the nest that it is in, or that it leads out of.
 
-    Invariant E2: a head reads nothing more once it was told that the loop has ended.
+    Invariant E2: a head reads nothing more after the command that ends its loop.
     Invariant V5: a task cuts for no wave while something is unread that was in flight at the restored cut.
     """
 
@@ -61,7 +61,7 @@ class TaskLoop:
     ) -> None:
         self.nest = nest.id
         self.inside = vertex in nest.vertices
-        """Whether the task is in the nest: what only leads out of it has no say in its end."""
+        """True if the task is in the nest. A task that only leads out of it has no part in its end."""
         self.entry = vertex in nest.entries
         self.in_rounds = nest.rounds is not None
         chain.prompt = self.inside
@@ -71,34 +71,35 @@ class TaskLoop:
         self.tail = root if isinstance(root, TailTask) else None
         self.leave = root if isinstance(root, LeaveTask) else None
         self.leading = _leading(plan, chain)
-        """Scopes that wait for the event time of operators here: which ones, as indices of the chain."""
+        """Scopes that wait for the event time of operators here, with the indices of these operators in the chain."""
         uids = {ctx.uid for ctx in root.contexts()}
         self.into = [] if isinstance(root, TimestampsTask) else _scopes(plan, uids)
-        """Scopes that what is on the task's channels may leave with the time that it has."""
+        """Scopes that records on the task's channels may leave with their event time."""
         self.leaves = [self.leave.scope] if self.leave is not None and self.inside else []
-        """The scope inside the nest that the task is a leave of."""
+        """The scope inside the nest that the task is a leave of, if any."""
         self.outermost = str(nest.scope)
         self.brings_time = (self.entry or bool(chain.generators)) and self.outermost in self.leading
-        """Whether event time comes into the nest here, of that which leaves it."""
+        """True if event time that leaves the nest enters it here."""
         self.beginning = [
             i
             for i, op in enumerate(chain.operators)
             if self.inside and op.ctx.uid in plan.time_begins and (self.entry or isinstance(op, TimestampsTask))
         ]
-        """The operators at which the nest's event time begins, whether it leaves it or not, as indices of the chain."""
+        """The operators at which the nest's event time begins, whether it leaves the nest or not, as indices of the
+        chain."""
         self.channels = set(channels)
         fed_back = self.head is not None and not self.head.queue.ended  # what has no feedback has no tail either
         self.wave: Wave[Inner] = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
         self.passing: Gathering[Inner] = Gathering(self.channels)
-        """Of a leave that leads out of the nest: waves that went by. The next one may begin before they have."""
+        """Waves that have passed a leave that leads out of the nest. The next wave may begin before they have."""
         self.rest: Gathering[Inner] = Gathering(self.channels)
         self.rounds: Gathering[Inner] = Gathering(self.channels, -1)
         self.commands: deque[tuple[Command, int]] = deque()
-        """What is to be worked off, each with the newest cut that was asked for before it."""
+        """Commands to carry out, each with the newest cut that was requested before it."""
         self._kept: dict[type[Command], tuple[Command, int]] = {}
-        """Commands, the newest of each kind, that markers will bring, unless the channels end without them."""
+        """The newest command of each kind that markers will bring, unless the channels end without them."""
         self.ending: int | None = None
-        """The round whose end is being seen to. Nothing else is done meanwhile, and no cut falls there."""
+        """The round whose end is in progress. Nothing else is done meanwhile, and no cut falls there."""
         self._to_end: list[OperatorTask] = []
         if self.in_rounds and self.inside:
             for operator in chain.operators:
@@ -106,20 +107,20 @@ class TaskLoop:
         self._resting: int | None = None
         """The number of rest that has come here and was not passed on yet."""
         self._to_rest: deque[OperatorTask] = deque()
-        # What there was at the cut of the current wave:
+        # State at the cut of the current wave:
         self.obliged = self.ended = self.fed = False
         self.rested = 0
         self.time = self.reached = MAX_TIME
         self.times: dict[str, int] = {}
-        """Up to which time everything was done that each scope waits for."""
+        """The event time, by scope, up to which everything was done that the scope waits for."""
         self.released = MAX_TIME
-        """Of a leave inside the nest: how far it had let event time go."""
+        """The event time that a leave inside the nest had released."""
 
-    # What the coordinator says.
+    # Commands of the coordinator.
 
     def command(self, message: Command, asked: int = 0) -> bool:
-        """Stores a command; `asked`: the newest cut that the task knows of and has not made. True where it concerns this
-        task."""
+        """Stores a command. `asked`: the newest cut that the task knows of and has not made. True if the command concerns
+        this task."""
         said = message, 0 if isinstance(message, StartWave) else asked
         if isinstance(message, StartWave | CallFinish | Advance):
             wanted = self.inside and self.commanded
@@ -135,30 +136,31 @@ class TaskLoop:
         return wanted
 
     def has_work(self, asked: Iterable[int]) -> bool:
-        """Whether a command is to be worked off now, where these cuts are still to be made.
+        """True if a command is to be carried out now. `asked`: the cuts that are still to be made.
 
-        What the coordinator says to a loop follows from what others have told it, behind their cuts perhaps; it is no
-        channel, and no barrier goes through it. So what came behind the word of a cut is followed behind that cut only, or
-        when it will not be made: else a checkpoint would hold what follows from something, and not that itself. A wave
-        changes nothing, and waits for no cut.
+        A command to a loop may follow from what other workers reported behind their cuts, and no barrier lies between,
+        since the coordinator is no channel. So a command that came after the request of a cut is carried out after that
+        cut, or once the cut is given up. Else a checkpoint would hold an effect without its cause. A wave changes
+        nothing, and waits for no cut.
 
-        What was in flight at the restored cut is read before: it is in none of the channels that waves go through."""
+        Records in flight at the restored cut are read before any command: they are in none of the channels that waves go
+        through."""
         if not self.commands or self.gate.front:
             return False
         return not any(cut <= self.commands[0][1] for cut in asked)
 
     @property
     def commanded(self) -> bool:
-        """Whether nobody inside the nest would bring a marker: the coordinator says to the task itself what to do."""
+        """True if no task inside the nest would bring a marker here: the coordinator sends the task its commands itself."""
         return self.entry or not self.rest_live
 
     @property
     def rest_live(self) -> bool:
-        """Whether any channel from inside the nest lives, the feedback aside."""
+        """True if any channel from inside the nest lives, the feedback aside."""
         return bool(self.wave.live - {FEEDBACK_CHANNEL})
 
     def work(self) -> bool:
-        """Works off one command. True where event time has moved and is to be passed on."""
+        """Carries out one command. True if event time has moved and is to be passed on."""
         message, _ = self.commands.popleft()
         if isinstance(message, StartWave):
             if self._go_with(message.time):  # before the cut, so that the wave sees what the time sets off
@@ -186,7 +188,7 @@ class TaskLoop:
     # Waves.
 
     def _start(self, wave: int) -> None:
-        """The cut of a wave: what is so at this moment is what the wave will tell."""
+        """Makes the cut of a wave: the wave will report the state of this moment."""
         if not self.wave.start(wave):
             return
         if self.gate.front:
@@ -216,8 +218,8 @@ class TaskLoop:
         self._wave_passed()
 
     def time_of(self, operators: Iterable[int]) -> int:
-        """Up to which event time everything was done in these operators: no timer of it is left. `MAX_TIME` where they are
-        idle."""
+        """The event time up to which everything was done in these operators: no older timer is left. `MAX_TIME` if they
+        are idle."""
         if self.gate.all_idle:
             return MAX_TIME
         silent = self.chain.silent()
@@ -225,18 +227,18 @@ class TaskLoop:
 
     @property
     def brought(self) -> int:
-        """How far event time has come that the task brings into the nest."""
+        """The event time that the task brings into the nest."""
         return self.time_of(self.leading[self.outermost])
 
     @property
     def entered(self) -> int:
-        """How far event time has come at the beginning of this chain, also where an operator behind it assigns another one.
-        `MAX_TIME` where it is idle."""
+        """The event time at the beginning of this chain, even if an operator behind it assigns another one. `MAX_TIME` if
+        it is idle."""
         return self.time_of(self.beginning)
 
     def _go_with(self, time: int | None) -> bool:
-        """The input has ended, and others still bring event time into the nest: it goes on here as far as there, or is idle
-        as they are. Timers of what comes back fire, and nobody behind waits for an input that is over."""
+        """Follows the event time (or idleness) of other entries, if the input here has ended and theirs has not. So
+        timers of records that come back fire, and no task behind waits for an input that is over."""
         if time is None or not self.gate.ended or self.chain.ended:
             return False
         if time == MAX_TIME:
@@ -254,12 +256,12 @@ class TaskLoop:
         return True
 
     def time_read(self, channel: ChannelId) -> None:
-        """The task reads a watermark, or that a channel is idle."""
+        """Notes that the task reads a watermark, or that a channel is idle."""
         if channel in self.channels:
             self.wave.time(channel)
 
     def marker(self, channel: Inner, marker: WaveMark | Rest | RoundEnd) -> bool:
-        """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
+        """Handles a marker of the nest from a channel. True if event time has moved and is to be passed on."""
         if not self.inside:
             return isinstance(marker, WaveMark) and self.passing.marker(channel, marker.wave) and self._wave_passed()
         if isinstance(marker, WaveMark):
@@ -276,7 +278,7 @@ class TaskLoop:
         return False
 
     def channel_ended(self, channel: ChannelId) -> bool:
-        """A channel ended. True where event time has moved and is to be passed on."""
+        """Handles the end of a channel. True if event time has moved and is to be passed on."""
         if self.tail is not None and self.gate.channels[channel].port == MARKERS_PORT:
             self.tail.queue.end()  # its own head has ended, so the whole nest was at rest: nothing will come back
         if channel not in self.channels:
@@ -294,7 +296,7 @@ class TaskLoop:
         return self._wave_passed()
 
     def read(self, channel: Inner, batch: Batch) -> None:
-        """The task reads records from a channel of the nest."""
+        """Notes that the task reads records from a channel of the nest."""
         if self.wave.complete or not self.wave.current:
             return
         self.wave.read(channel, len(batch), earliest(batch))
@@ -316,7 +318,7 @@ class TaskLoop:
     # Rest.
 
     def _at_rest(self, number: int) -> None:
-        """The loop is at rest: what functions have to say then is said, and the next ones are told behind it."""
+        """Begins a rest of the loop: functions may emit, and the marker of rest goes behind that."""
         self._resting = number
         self._to_rest = deque(op for op in self.chain.operators if number > op.rests and not op.finished)
         if number > self.rest.done and self.head is not None:
@@ -326,12 +328,12 @@ class TaskLoop:
 
     @property
     def rest_due(self) -> bool:
-        """Whether a number of rest is to be worked off. Timers of the clock, which the last words of the operators before
-        may have set, are awaited first, as at the end of any input."""
+        """True if a number of rest is to be worked off. Timers of the clock, which the operators before may have set at
+        their rest, are awaited first, as at the end of any input."""
         return self._resting is not None and not (self._to_rest and self._to_rest[0].awaited())
 
     def go_on_resting(self) -> None:
-        """Operators in order say what they have to say; behind that the number is passed on."""
+        """Lets operators emit at rest, in order; behind that, passes the number on."""
         while self._to_rest and not self._to_rest[0].awaited():
             operator = self._to_rest.popleft()
             operator.rests = self._resting or 0
@@ -344,14 +346,14 @@ class TaskLoop:
     # Rounds.
 
     def end_round(self, number: int) -> None:
-        """Every record of a round was worked off here: `go_on_ending` does what is to be done now."""
+        """Begins to end a round of which every record was worked off here. `go_on_ending` does the rest."""
         self.ending = number
         if self.tail is not None:
             self.tail.queue.round_ended(number)
         self._to_end = list(self.chain.operators) if self.rounds.due(number) else []
 
     def go_on_ending(self, limit: int) -> None:
-        """One portion of ending a round: operators in order, and then the marker behind what they emit."""
+        """Does one portion of ending a round: operators in order, and then the marker behind what they emit."""
         assert self.ending is not None
         if self._to_end:
             if self._to_end[0].end_round(self.ending, limit):
@@ -366,8 +368,8 @@ class TaskLoop:
 
     @property
     def round_due(self) -> bool:
-        """Whether the head has emitted all of a round, and is to say so; after a restore once more. What no head feeds has
-        round 0 only, which ends with what has entered the loop."""
+        """True if the head has emitted all of a round, and its end is to be marked; after a restore once more. A loop
+        part that no head feeds has round 0 only, which ends with what has entered the loop."""
         head = self.head
         if not self.in_rounds or not self.inside or self.ending is not None:
             return False
@@ -379,12 +381,12 @@ class TaskLoop:
 
     @property
     def _in_a_round(self) -> bool:
-        """Whether the end of a round is still to be said here, or has come on some channels and not on others."""
+        """True if the end of a round is still to be marked here, or has come on some channels and not on others."""
         unsaid = self.head is not None and self.in_rounds and not self.head.said
         return unsaid or self.rounds.begun
 
     def say_round_end(self) -> None:
-        """The head has emitted all of a round, or all that has entered the loop was worked off."""
+        """Begins the end of a round: the head has emitted all of it, or all that has entered the loop was worked off."""
         if self.head is not None:
             self.head.round_over = True
         self.end_round(0 if self.head is None else self.head.round)
@@ -397,11 +399,11 @@ class TaskLoop:
         gathered = -1 if self.rounds.gathered is None else self.rounds.gathered
         return gathered if self.ending is None else self.ending - 1
 
-    # What others may ask.
+    # For the worker.
 
     @property
     def quiet(self) -> bool:
-        """Whether the task will do nothing before somebody else does, and never will where nobody does."""
+        """True if the task will do nothing before another task does, and never if none does."""
         if (
             self.commands
             or self.rest_due
@@ -430,7 +432,7 @@ def _leading(plan: Plan, chain: Chain) -> dict[str, list[int]]:
 
 
 def earliest(batch: Batch) -> int:
-    """The smallest timestamp of a batch; `MAX_TIME` where there is none."""
+    """The smallest timestamp of a batch; `MAX_TIME` if there is none."""
     times = batch.times
     if times is None:
         return MAX_TIME

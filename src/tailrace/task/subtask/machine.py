@@ -1,10 +1,11 @@
 """One subtask as a deterministic machine: `arrive` and `granted` only store, `step` does one bounded piece of work.
 
-The order of the pieces is data (`ORDER`): a cut that is due comes first (but event time that is on its way through the
-operators arrives before it, and where no barrier says its place, so does a step of work since the last one). Behind the cut
-of a stop nothing else comes. Then what is sealed and waits for credit (nothing else happens until it went), then event time,
-then processing-time timers, then input. The clock is an argument of `step`, and so is the budget, in records. Encoding what
-a cut froze is no part of `step`: the worker does it in portions of its own (`encode`), between steps.
+The order of the pieces is data (`ORDER`). A cut that is due comes first; but event time that is on its way through the
+operators arrives before it, and a cut whose place no barrier gives waits for one step of work since the last cut. Behind
+the cut of a stop nothing else comes. Then comes what is sealed and waits for credit (nothing else happens until it is
+sent), then event time, then processing-time timers, then input. The clock is an argument of `step`, and so is the budget,
+in records. Encoding what a cut froze is no part of `step`: the worker does it in portions of its own (`encode`), between
+steps.
 """
 
 from __future__ import annotations
@@ -44,37 +45,37 @@ class Task:
         self.loop, self.head, self.cuts = self.work.loop, self.work.head, self.work.cuts
         self.inflight = self.work.inflight
         self.idle: Idle | None = None
-        """Why the last step did nothing; None where it did something."""
+        """The reason why the last step did nothing; None if it did something."""
         self._sleeps_until = 0
-        """Invariant C3: before that time (int64 microseconds) a step would do nothing, unless something happens to the task,
-        which wakes it. Most tasks of a worker have nothing to do at most times: they need not be asked."""
+        """Invariant C3: before that time (int64 microseconds) a step would do nothing, unless something happens to the
+        task, which wakes it. Most tasks of a worker have nothing to do at most times, and are not stepped."""
         self._due = self.cuts.due
-        """The same deque: it is looked at in every step."""
+        """The deque `cuts.due`, which is looked at in every step."""
         self.snapshot: TaskSnapshot | None = None
-        """The snapshot that is being encoded, or that the worker has not taken all of."""
+        """The snapshot that is being encoded, or that the worker has not taken completely."""
         self._worked = True
-        """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
-        for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
+        """True once the task has done a step of work since its last cut, or need not. A cut that only the coordinator's
+        trigger requests waits for it. Else, if cuts came faster than they are encoded, the task would do nothing but cut."""
         self.did = NOTHING
-        """What the last step did: which line of `ORDER`."""
+        """The line of `ORDER` that the last step followed."""
         self.just_cut: CutRequest | None = None
         """The cut that the last step made."""
         self.held_by: int | None = None
-        """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing, so
-        nothing that follows from what is behind the cut is done anywhere."""
+        """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing,
+        so nothing that follows from what is behind the cut is done anywhere."""
         self._in_line: dict[int, int] = {}
-        """Checkpoints whose barriers wait behind records of ours, with when they may overtake them."""
+        """Checkpoints whose barriers wait behind records of this task, with the times at which they may overtake them."""
         self._story = self.work.story
         self._order = self._lines()
 
     @property
     def finished(self) -> bool:
-        """Whether all is read, and said to all channels."""
+        """True once everything is read, and sent to all channels."""
         return self.work.finished
 
     @property
     def has_cut_to_make(self) -> bool:
-        """Whether a cut is due, and can be encoded; or may be, once the task has looked at the clock."""
+        """True if a cut is due and can be encoded, or may be due once the task has looked at the clock."""
         if self.snapshot is not None:
             return False
         cuts = self.cuts
@@ -87,21 +88,23 @@ class Task:
         self.chain.open(opening)
 
     def restored(self) -> None:
-        """What a checkpoint held is in the operators: the task goes on from there. Called before `open`."""
+        """Goes on from a checkpoint, whose state is in the operators. Called before `open`."""
         self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
-        # The tasks behind it are told at once how far it is: its input may have nothing more for now, and of what it had
-        # said before the cut they may have read nothing. The end of event time comes with that of the input, but in a loop.
-        # Where a loop begins anew, an operator that assigns timestamps goes on all the same: that is told before any wave.
+        # The tasks behind it get its event time at once: its input may have nothing more for now, and they may have read
+        # nothing of what it had sent before the cut. The end of event time comes with the end of the input, but in a
+        # loop. If a loop begins anew, an operator that assigns timestamps goes on all the same: its time is sent before
+        # any wave.
         own = [generator.own_watermark() for generator in self.chain.generators]
         reached = max(*self.chain.reached, *own, MIN_TIME)
         self.work.advancing = reached > MIN_TIME and (reached < LAST_TIME or self.loop is not None)
-        # And timers fire that were due at the cut, before anything is read.
+        # Timers that were due at the cut fire as well, before anything is read.
         self.work.advancing = self.work.advancing or self.chain.arrived != self.chain.reached
         if self.head is not None and self.head.finished:
             self.head.end_loop()
 
     def returned(self, front: list[list[InputChannel]]) -> None:
-        """What was in flight to the task at the restored cut: it comes before anything new. Called behind `restored`."""
+        """Takes what was in flight to the task at the restored cut: it is read before anything new. Called after
+        `restored`."""
         self.gate.returned(front)
         returning = [channel.returning for channels in front for channel in channels]
         self.work.hold_time(any(one is not None and not one.timely for one in returning))
@@ -110,13 +113,13 @@ class Task:
             self.work.advancing = True
 
     def loaded(self, channel: InputChannel) -> None:
-        """What was in flight on a channel, and in its file only, is here."""
+        """Handles the loading of records in flight on a channel, which were only in their file."""
         self.wake()
         self.gate.loaded(channel)
 
     def close(self) -> list[BaseException]:
-        """Closes the user's functions; returns what they raised. What is being encoded holds on to the state of the whole
-        operator (and that to it), and Python would find out much later: it is given up here."""
+        """Closes the user's functions; returns what they raised. Gives up the snapshot that is being encoded: it and the
+        state of the whole operator refer to each other, and Python would free them much later."""
         snapshot, self.snapshot = self.snapshot, None
         for operator, _ in snapshot.operators if snapshot is not None else ():
             if operator.backend is not None and snapshot is not None:
@@ -128,7 +131,7 @@ class Task:
     # Events.
 
     def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
-        """Something came on a channel. A barrier is announced, whatever is unread in front of it."""
+        """Stores an element that came on a channel. A barrier is announced, whatever is unread in front of it."""
         self.wake()
         self.gate.arrive(ident, seq, element, charge)
         if self.inflight is not None and self.inflight.recording:
@@ -137,18 +140,18 @@ class Task:
             self.cuts.announce(ident, element.cut)
 
     def granted(self, ident: ChannelId, total: int) -> None:
-        """The consumer of one of our channels allows more."""
+        """Takes a grant of the consumer of one of this task's output channels."""
         self.wake()
         self.outbox.granted(ident, total)
         self._barriers_left()
 
     def trigger(self, cut: CutRequest) -> None:
-        """The coordinator wants a checkpoint."""
+        """Takes the coordinator's request for a checkpoint."""
         self.wake()
         self.cuts.trigger(cut)
 
     def abort(self, checkpoint: int) -> None:
-        """A checkpoint will never be complete: nothing of it stays."""
+        """Gives up a checkpoint that will never be complete: nothing of it stays."""
         self.wake()
         self.cuts.abort(checkpoint)
         if self.held_by == checkpoint:
@@ -164,7 +167,7 @@ class Task:
                 operator.chains.abort(checkpoint)
 
     def confirm(self, checkpoint: int) -> None:
-        """A checkpoint is complete."""
+        """Notes that a checkpoint is complete."""
         self.wake()
         for operator in self.chain.operators:
             operator.confirm(checkpoint)
@@ -173,19 +176,19 @@ class Task:
                 operator.chains.confirm(checkpoint)
 
     def operator_event(self, source: int, payload: bytes) -> None:
-        """Another subtask of this vertex has something to say to the operator at the chain's root."""
+        """Passes an event from another subtask of this vertex to the operator at the chain's root."""
         self.wake()
         if self.chain.source is not None:
             self.chain.source.event(source, payload)
 
     def end_source(self) -> None:
-        """A stop wants nothing more to be read: the input of a source ends here."""
+        """Ends the input of a source for a stop: it reads nothing more."""
         self.wake()
         if self.chain.source is not None:
             self.chain.source.end_here()
 
     def command(self, message: Command) -> bool:
-        """The coordinator has something to say to the loop nest of this task. True where it concerns the task."""
+        """Stores a command of the coordinator to the loop nest of this task. True if it concerns the task."""
         self.wake()
         return (
             not self.work.said_end
@@ -194,14 +197,14 @@ class Task:
         )
 
     def flush(self) -> bool:
-        """The worker has nothing else to do: what was gathered goes. True when there was anything."""
+        """Sends what was gathered, when the worker has nothing else to do. True if there was anything."""
         return not self.finished and self.outbox.flush()
 
     # One step.
 
     def step(self, now: int, budget: int) -> Idle | None:
-        """One bounded piece of work of about `budget` records at time `now` (int64 microseconds). None when something
-        was done, else why not. What user code raises passes through as `UserCodeError`."""
+        """Does one bounded piece of work of about `budget` records at time `now` (int64 microseconds). None if something
+        was done, else the reason why not. What user code raises passes through as `UserCodeError`."""
         self.work.begin(now)
         self.wake()
         cuts = self.cuts
@@ -231,17 +234,17 @@ class Task:
         return idle
 
     def _may_sleep(self, reason: Reason) -> bool:
-        """Whether the task would be told of whatever could give it something to do. Nobody tells a source of its records."""
+        """True if an event would wake the task whenever it has something to do. No event announces a source's records."""
         told = self.chain.source is None or self.finished or reason is Reason.HELD
         return reason in UNTIL_TOLD and not self._due and told
 
     def wake(self) -> None:
-        """Something happened that may give the task something to do."""
+        """Wakes the task, because something happened that may give it something to do."""
         self._sleeps_until = 0
         self.services.stirred[self.id.vertex] = None
 
     def asleep(self, now: int) -> bool:
-        """Whether the task need not be asked at time `now` what it has to do."""
+        """True if the task need not be stepped at time `now`."""
         return now < self._sleeps_until
 
     def _first_of_order(self, now: int, budget: int) -> Idle | None:
@@ -255,8 +258,8 @@ class Task:
         raise InternalError(f"{self.id}: nothing in the order applies", self._story)
 
     def do_again(self, line: int, now: int, budget: int, seeded: bool = True) -> None:
-        """A step that was done before, in another process (`task.journal.history`): the same piece of work, whatever the
-        order says now. `seeded`: see `Work.begin`."""
+        """Replays a step that was done in another process (`task.journal.history`): it follows line `line`, whatever the
+        order gives now. `seeded`: see `Work.begin`."""
         self.work.begin(now, seeded)
         self.wake()
         act = None if line == NOTHING else ORDER[line].act
@@ -265,7 +268,7 @@ class Task:
             self.outbox.flush_if_old()
 
     def cut_again(self, request: CutRequest, now: int) -> None:
-        """A cut that was made before, in another process, for a checkpoint that will not be complete: no snapshot."""
+        """Replays a cut that was made in another process, for a checkpoint that will not be complete: no snapshot."""
         self.work.begin(now)
         self.wake()
         self.cuts.do_again(request, now)
@@ -276,14 +279,14 @@ class Task:
         self.abort(request.number)
 
     def encode(self, now: int, limit: int) -> None:
-        """Encodes about `limit` more entries of the snapshot that there is."""
+        """Encodes about `limit` more entries of the current snapshot, if there is one."""
         snapshot = self.snapshot
         if snapshot is not None and not snapshot.done:
             snapshot.encode(limit)
             snapshot.encoded_at = now
 
     def _cut(self, now: int) -> None:
-        """The cut: state is frozen, and the barrier goes behind what was emitted; past it, where it may overtake."""
+        """Makes a cut: state is frozen, and the barrier goes behind what was emitted, or past it, where it may overtake."""
         due = self.cuts.make(now) if self._due else self.cuts.overtake(now)
         cut = self.just_cut = due.request
         self._story.append(f"cut {cut.number}")
@@ -315,7 +318,7 @@ class Task:
         return self.inflight.cut_input(due.request.number, due.missing, due.request.kind.whole)
 
     def _outputs_overtaken(self, due: DueCut) -> Logged:
-        """The barrier waits on some channels behind what has no credit: it goes past that, now or when its time has come."""
+        """Lets the barrier go past what waits for credit on some channels, now or at its time. Returns what it overtakes."""
         if self.inflight is None or due.overtakes_at is None:
             return []
         number, most = due.request.number, due.request.most_inflight
@@ -329,7 +332,7 @@ class Task:
         return logged
 
     def _overtake_at_last(self, now: int) -> None:
-        """Barriers that wait behind records go past them when their time has come."""
+        """Lets barriers that wait behind records go past them, when their time has come."""
         assert self.inflight is not None
         for number, at in list(self._in_line.items()):
             if now >= at or number not in self.inflight.in_line:
@@ -344,25 +347,25 @@ class Task:
                 self.inflight.sent()
 
     def _until_a_strike(self, idle: Idle, now: int) -> Idle:
-        """A task that waits is to be asked again when a cut becomes an unaligned one."""
+        """The idleness of a waiting task, with a time to step it again when a cut becomes an unaligned one."""
         times = [at for at in (self.cuts.strikes_at(now), *self._in_line.values(), idle.wake_at) if at is not None]
         return Idle(idle.reason, min(times)) if times else idle
 
     def _is_struck(self, now: int) -> bool:
-        """Whether an unaligned cut is to be made, and has its place here: behind a step of work."""
+        """True if an unaligned cut is to be made, and has its place here: behind a step of work."""
         return self._worked and self.snapshot is None and not self.work.busy and self.cuts.struck(now)
 
     @property
     def _cut_is_next(self) -> bool:
-        """Whether a cut is due, and has its place here: where a barrier says so, and else behind a step of work."""
+        """True if a cut is due, and has its place here: where a barrier gives it, and else behind a step of work."""
         if not self._due or self.work.busy or self._must_drain:
             return False
         return bool(self.cuts.aligner.live) or (self._worked and self.snapshot is None)
 
     @property
     def _must_drain(self) -> bool:
-        """Whether a cut would lose what was in flight at the restored cut: an aligned one does not record it; and one that
-        may refer to no other file must have it here."""
+        """True if a cut would lose what was in flight at the restored cut. An aligned cut does not record it; and a cut
+        that may refer to no other file must have it in memory."""
         if not self.gate.front:
             return False
         return self.inflight is None or (self.cuts.next_is_whole and self.gate.holds_parked)
@@ -371,13 +374,13 @@ class Task:
         self._cut(now)
 
     def _cut_at_last(self, now: int) -> Idle | None:
-        """A cut that nothing but the coordinator's word asks for, when there is no work that it could wait for."""
+        """Makes a cut that only the coordinator's trigger requests, when there is no work that it could wait for."""
         if self.snapshot is not None:
             return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
         self._cut(now)
         return None
 
-    # What others may ask.
+    # Figures and checks.
 
     def records_out(self) -> int:
         """Records that left the task: over its edges, or into its sinks."""
@@ -388,11 +391,12 @@ class Task:
         return sum(op.records for op in self.chain.operators if isinstance(op, SinkTask))
 
     def watermark(self) -> int:
-        """The lowest event time that an operator of the task has reached: above a clock there is none to speak of."""
+        """The lowest event time that an operator of the task has reached. Operators above a clock have none, and do not
+        count."""
         return min(self.chain.reached[i] for i in self.chain.timed)
 
     def check_asleep(self, now: int) -> None:
-        """Raises `InternalError`, with the task's story, where the task sleeps and would have something to do."""
+        """Raises `InternalError`, with the task's story, if the task sleeps and would have something to do."""
         act = next(act for guard, act, _, _ in self._order if guard(self, now))
         if act is not None or self._due:
             raise InternalError(
@@ -400,7 +404,7 @@ class Task:
             )
 
     def check(self) -> None:
-        """Raises `InternalError`, with the task's story, where an invariant does not hold."""
+        """Raises `InternalError`, with the task's story, if an invariant does not hold."""
         try:
             self.gate.check()
             self.outbox.check()
@@ -487,10 +491,10 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(lambda t, now: t.cuts.aligner.blocked, None, Reason.ALIGNING),
     Turn(lambda t, now: True, None, Reason.NO_INPUT),
 )
-"""What a task does, and what it waits for: the first line that applies. (Of `Any`: a line is asked only of a task that it is
-for, one with a source, say.)"""
+"""The work of a task and its reasons to wait: it follows the first line that applies. (Of `Any`: a line is evaluated only
+for tasks that it is for, such as tasks with a source.)"""
 
 CUTS = frozenset(number for number, turn in enumerate(ORDER) if turn.act is Task._next_cut)
 """The lines of the order in which a task does nothing but cut."""
 READS = frozenset(number for number, turn in enumerate(ORDER) if turn.reads)
-"""Those in which it reads what is on its channels."""
+"""The lines of the order in which a task reads from its channels."""

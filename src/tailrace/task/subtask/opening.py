@@ -1,5 +1,5 @@
-"""Opening the user's functions where another worker may have to do again what they do: what they ask of the world meanwhile
-is kept for as long as they are open, since it is behind all that they ever do."""
+"""The opening of the user's functions where another worker may have to replay their steps: the answers of the world that
+they request meanwhile are kept for as long as they are open, since every step depends on them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from tailrace.task.contract.recorded_answers import Answer, Recorder, ReplayedAn
 from tailrace.task.operators.base import OperatorTask
 
 Opening = Callable[[OperatorTask], AbstractContextManager[None]]
-"""What is around the opening of each operator."""
+"""A context around the opening of each operator."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(dict[str, list[Answer]])
 
 
 def as_it_is(operator: OperatorTask) -> AbstractContextManager[None]:
-    """Opens an operator that nobody will open again."""
+    """Opens an operator whose steps are never replayed."""
     return nullcontext()
 
 
 class KeptOpening:
-    """Opens the operators of a slice, and keeps what each of them asks; or answers it as it was answered before."""
+    """Opens the operators of a slice, and keeps the answers of the world to each of them; or gives each the answers that
+    it got before."""
 
     def __init__(self, services: Services, before: bytes | None) -> None:
-        """`before`: what was kept of the worker whose place this one takes."""
+        """`before`: the answers kept by the lost worker whose place this one takes."""
         assert isinstance(services.outside, Recorder)
         self._services, self._recorder = services, services.outside
         self._before = None if before is None else _decoder.decode(before or _NOTHING)
@@ -37,7 +38,8 @@ class KeptOpening:
 
     @contextmanager
     def __call__(self, operator: OperatorTask) -> Iterator[None]:
-        """Around the opening of one operator. Raises `InternalError` where it asks for other things than before."""
+        """The context around the opening of one operator. Raises `InternalError` if the operator requests other answers
+        than before."""
         services, recorder, uid = self._services, self._recorder, operator.ctx.uid
         if services.shared is not None:
             services.shared.seed(services.seed_of("open", uid, operator.ctx.subtask))
@@ -58,7 +60,7 @@ class KeptOpening:
             recorder.again = None
 
     def kept(self) -> bytes:
-        """What all of them asked; empty where that was nothing."""
+        """The answers to all operators, as bytes; empty if there were none."""
         answers = self._answers if self._before is None else self._before
         return _encoder.encode(answers) if answers else b""
 

@@ -1,4 +1,4 @@
-"""The order in which a task looks at what it may do: lines, of which the first one that applies is followed."""
+"""The order of what a task may do: lines, of which the first one that applies is followed."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from typing import Generic, NamedTuple, TypeVar
 from tailrace.task.subtask.idleness import Idle, Reason
 
 T = TypeVar("T")
-"""The task."""
+"""The type of the task."""
 
 NOTHING = -1
-"""As the number of a line: none."""
+"""The number of a line, if none was followed."""
 
 
 class Turn(NamedTuple, Generic[T]):
-    """A line of the order: where nothing before it applies and `guard` says so, this is what the task does."""
+    """A line of the order: if no line before it applies and its `guard` is true, the task does this."""
 
     guard: Callable[[T, int], object]
-    """Asked with the clock. It may be asked again without having been followed."""
+    """The condition, evaluated with the clock. It may be evaluated again without the line having been followed."""
     act: Callable[[T, int, int], Idle | None] | None
-    """One bounded piece of work, given the clock and the budget, or why it could not be done. None: nothing can be done."""
+    """The bounded piece of work, given the clock and the budget; it returns an `Idle` if it could not be done. None:
+    nothing can be done."""
     reason: Reason = Reason.NO_INPUT
-    """Why not, where nothing can be done."""
+    """The reason why nothing can be done, if `act` is None."""
     whose: Callable[[T], object] = lambda task: True
-    """Whether the line is for such a task at all: asked when the task is made, and when a stop holds it or lets it go."""
+    """True for the tasks that the line is for: evaluated when the task is made, and when a stop holds it or lets it go."""
     reads: bool = False
-    """Whether it reads what is on the task's channels."""
+    """True if the line reads from the task's channels."""
 
 
 Line = tuple[Callable[[T, int], object], Callable[[T, int, int], Idle | None] | None, Reason, int]
-"""What a task looks at in each step of a line of the order, and which one it is."""
+"""The parts of a line that a task evaluates in each step: guard, act and reason, and the number of the line in the order."""
 
 
 def lines(order: Sequence[Turn[T]], task: T) -> list[Line[T]]:

@@ -1,15 +1,15 @@
-"""What was in flight at the cut of the restored checkpoint, placed at its reader: in front of anything new.
+"""Records in flight at the cut of the restored checkpoint, placed at their reader in front of anything new.
 
-Each channel of then is a channel of the gate again, for as long as it holds something: its records are dealt out by the
-partitioner of today, before any later checkpoint can record them. At another parallelism a subtask gets the channels of all
-old subtasks whose records may be its own now.
+Each channel of the checkpoint is a channel of the gate again, for as long as it holds something: its records are dealt
+out by the present partitioner, before any later checkpoint can record them. At another parallelism a subtask gets the
+channels of all old subtasks whose records may be its own now.
 
-Event time. Where the subtask is the one that had these channels, their markers of event time are read in their places: so
-what was late is late. Elsewhere nobody knows of all who bring it event time how far they were, and what was in flight to one
-old subtask may be ahead of what was in flight to another. So event time stands still until all of this is read; and then
-today's channels say theirs anew (`Task.restored`).
+Event time. If the subtask is the one that had these channels, their markers of event time are read in their places, so
+records that were late are late again. Another subtask does not know the event time of all its old inputs, and what was in
+flight to one old subtask may be ahead of what was in flight to another. So event time stands still until all of this is
+read; and then the present channels announce theirs anew (`Task.restored`).
 
-Generations. Where the job had gone on from a checkpoint, and was cut before it had read all that was in flight there, what
+Generations. If the job had gone on from a checkpoint, and was cut before it had read all that was in flight there, what
 was left of that comes first (`ChannelLog.age`): so records of one key stay in order, however often a job goes on.
 """
 
@@ -39,7 +39,7 @@ from tailrace.task.operators.columns import Today
 from tailrace.task.subtask.machine import Task
 
 IN_ORDER = (LogKind.RETURNED, LogKind.RECEIVED, LogKind.SENT)
-"""Of the logs of one channel: what comes first."""
+"""The kinds of logs of one channel, in the order in which they are read."""
 _BACK = LogKind.RETURNED
 _Key = tuple[int, ChannelName, int]
 """(age, name, turn) of one old channel."""
@@ -48,18 +48,18 @@ _Way = tuple[Partitioning, Redistribution, bool]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some records that come back, and where they are in the file of the restored checkpoint."""
+    """Some records that come back, and their place in the file of the restored checkpoint."""
 
     count: int
     frame: LogFrame | None
-    """None: they stay in the file until they are nearly due (`task.channels.lazy_records`)."""
+    """None: the records stay in the file until they are nearly due (`task.channels.lazy_records`)."""
     span: Span | None = None
     positions: Indexes | None = None
 
 
 class Returned:
-    """What one operator of one subtask gets of what was in flight. `position`: its place in the task's chain. `own`: whether
-    the checkpoint is one of this run, so that the next one may refer to its files."""
+    """The part of one operator of one subtask in the records that were in flight. `position`: its place in the task's
+    chain. `own`: whether the checkpoint is one of this run, so that the next one may refer to its files."""
 
     def __init__(self, plan: Plan, task: Task, position: int, own: bool = False) -> None:
         self._plan, self._task, self._position, self._own = plan, task, position, own
@@ -70,13 +70,13 @@ class Returned:
         self._held: dict[_Key, int] = {}
         """Bytes of each old channel that are in memory."""
         self._begun: set[_Key] = set()
-        """The logs of what had come back then, of which a piece was seen."""
+        """Logs of records that had come back before the checkpoint, of which a piece was seen."""
         self.as_they_were = position == 0
-        """Whether these are the very channels that this subtask had, and all of them."""
+        """True if these are the very channels that this subtask had, and all of them."""
         self._ways: dict[tuple[str, str | None, int, int], _Way] = {}
 
     def add(self, part: LogOf) -> None:
-        """A piece of a log, whoever was to read it then. Those of each log come in order."""
+        """Takes a piece of a log, whichever subtask was to read it then. The pieces of a log come in order."""
         port = self._goes_to(part.channel)
         if port is None and (not part.count or self._dropped()):
             self.as_they_were = False  # event time of an input that is not there any more: no record is lost
@@ -103,14 +103,14 @@ class Returned:
             halves.setdefault(part.kind, []).append(Piece(dealt.frame.count, dealt.frame, span, positions))
 
     def _goes_to(self, channel: ChannelName) -> int | None:
-        """The input that the records of an old channel go to now."""
+        """The port to which the records of an old channel go now; None if there is none."""
         return goes_to(channel.source, channel.tag, channel.port, self._entry, self._plan.graph.node)
 
     def _dropped(self) -> bool:
         return may_be_dropped(self._ctx.uid, self._ctx.services.allow_dropped_state)
 
     def _place(self, part: LogOf, frame: LogFrame, dealt: Dealt) -> tuple[Span | None, Indexes | None]:
-        """Where the records are that come back, if a later checkpoint can refer to them there."""
+        """The place of records that come back, if a later checkpoint can refer to them there."""
         if part.place is None or not part.count or dealt.frame is None:
             return None, None
         if dealt.frame is not frame and dealt.chosen is None:
@@ -131,7 +131,8 @@ class Returned:
         return (mine.start, mine.stop) if among is None else (max(mine.start, among[0]), min(mine.stop, among[1]))
 
     def _timely(self, part: LogOf) -> bool:
-        """Whether event time had not stood still in the old subtask while it read this. There the log begins with none."""
+        """True if event time had not stood still in the old subtask while it read this log. Where it stood still, the log
+        begins without a marker of event time."""
         log = part.age, part.channel, part.turn
         if part.kind is not LogKind.RETURNED or log in self._begun:
             return True
@@ -139,10 +140,11 @@ class Returned:
         return not part.count
 
     def _way(self, channel: ChannelName) -> _Way:
-        """How records of an old channel are partitioned now, and whether their frames say key groups, where it is by key.
+        """The present partitioning of the records of an old channel, and whether their frames are in key groups if it is
+        by key.
 
-        What comes from a loop's head that has it by key already is only forwarded: but a record belongs where the state of
-        its key is."""
+        Records from a loop's head that has them by key already are only forwarded; but a record belongs where the state
+        of its key is."""
         key = (channel.source, channel.tag, channel.port, channel.number)
         if key not in self._ways:
             way, in_groups = self._partitioning(channel), True
@@ -172,7 +174,7 @@ class Returned:
                 f"the checkpoint holds records in flight to input {channel.port} of {self._name!r} (channel {channel}), "
                 f"which it does not have any more; start the dataflow as it was, or from another checkpoint"
             )
-        if self._position:  # it is chained now, to the subtask of the same number
+        if self._position:  # the receiver is chained now, to the subtask of this number
             return Forward()
         edges = [edge for edge in self._plan.edges_into(self._task.vertex.id) if edge.port == channel.port]
         exact = [e for e in edges if (graph.node(e.source_node).uid, e.tag) == (channel.source, channel.tag)]
@@ -182,7 +184,7 @@ class Returned:
         return next((way for way in ways if isinstance(way, Hash)), ways[0])
 
     def _concerns(self, way: Partitioning, old: int, parallelism: int) -> bool:
-        """Whether records that were in flight to this old subtask may be ours now."""
+        """True if records that were in flight to this old subtask may belong to this one now."""
         mine, now = self._ctx.subtask, self._ctx.parallelism
         if isinstance(way, Broadcast) or (isinstance(way, Custom) and parallelism != now):
             return True
@@ -203,7 +205,8 @@ class Returned:
             channels = found.setdefault(age, [])
             channels.append(self._channel(name, number(), pieces, timely))
             if timely and not age and name.target_subtask not in told:
-                # The old reader has said nothing of its channels: none had brought event time. So nobody's counts here.
+                # The old reader has logged nothing of its channels: none had brought event time. So the event time of the
+                # present channels does not count here.
                 told.add(name.target_subtask)
                 channels.append(self._channel(name, number(), [], timely))
         return found
@@ -224,9 +227,8 @@ class Returned:
         return channel
 
     def as_it_was(self, age: int, turn: int, returning: Returning, shape: list[int]) -> InputChannel:
-        """One of the channels that had brought this subtask something back before, as far as it was unread then. Where it
-        stood in event time is known elsewhere, and so are the markers that say it first. `shape`: see
-        `task.channels.shapes`."""
+        """A channel that had brought back records to this subtask before, as far as they were unread then. Its event
+        time, and the markers that give it first, are known elsewhere. `shape`: see `task.channels.shapes`."""
         name = returning.name
         channel = self._named(name, turn, returning.timely)
         elements = [(piece, _element(piece, name)) for piece in self._frames.get((age, name, turn), {}).get(_BACK, ())]
@@ -236,7 +238,7 @@ class Returned:
         return channel
 
     def _named(self, name: ChannelName, number: int, timely: bool) -> InputChannel:
-        # No edge of today's plan has such a number, and no other task of the worker.
+        # No edge of the present plan has such a number, and no other task of the worker.
         subtask = self._ctx.subtask
         channel = InputChannel(ChannelId(-1 - self._task.vertex.id, number, subtask), name.port, 0)
         channel.returning = Returning(name._replace(target_subtask=subtask), self._position, timely)
@@ -257,7 +259,7 @@ def _order(key: _Key) -> tuple[int, tuple[object, ...], int]:
 
 
 def _apply(channel: InputChannel, marker: Marker) -> None:
-    """Where the channel stood in event time at the cut."""
+    """Sets the event time that the channel had at the cut."""
     if isinstance(marker, Watermark):
         channel.watermark = max(channel.watermark, marker.time)
         channel.idle = False
@@ -275,7 +277,7 @@ def _element(piece: Piece, name: ChannelName) -> Element | Parked:
 
 
 def element_of(frame: LogFrame, name: ChannelName) -> Frame | Marker:
-    """What a piece of a log has. Raises `CheckpointCorrupt`."""
+    """The content of a piece of a log. Raises `CheckpointCorrupt`."""
     try:
         decoded = decode(frame.data)
         return decoded if decoded.count else decoded.marker()

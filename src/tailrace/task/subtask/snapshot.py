@@ -1,4 +1,4 @@
-"""One task's part in one checkpoint: from its cut until all of its state is encoded."""
+"""The part of one task in one checkpoint: from its cut until all of its state is encoded."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tailrace.task.subtask.chain import Chain
 
 
 class OperatorMeta(msgspec.Struct, array_like=True):
-    """What the meta of an operator holds in the file: where it stood in event time, and its own state."""
+    """The meta of an operator in the file: its event time, and its own state."""
 
     reached: int
     data: bytes | None = None
     rested: int = 0
-    """In a loop: the number of the last rest that this operator completed."""
+    """The number of the last rest that this operator completed, in a loop."""
     round: int = -1
-    """In a loop in rounds: the newest one that had ended."""
+    """The newest round that had ended, in a loop in rounds."""
     schema: bytes | None = None
-    """Of the stream in columns that it takes or makes, where that was found out (`OneSchema.saved`)."""
+    """The schema of the stream in columns that it takes or makes, if it was found out (`OneSchema.saved`)."""
     floors: list[tuple[int, int, int]] = []
     """Key groups [first, last) that had been further in event time than `reached`, and how far (`OperatorTask.floors`)."""
     arrived: int = MIN_TIME
-    """Event time that had come to the operator, where the cut fell between two portions of its timers: some had fired, and
-    the others do after a restore, before anything is read. Else what it says is not beyond `reached`."""
+    """Event time that had come to the operator, if the cut fell between two portions of its timers. Some had fired, and
+    the others do after a restore, before anything is read. Otherwise it is not beyond `reached`."""
     sides: dict[str, bytes] = {}
-    """The schemas of its side outputs in columns, by their tags, where they were found out."""
+    """The schemas of its side outputs in columns, by their tags, if they were found out."""
 
     @property
     def came(self) -> int:
-        """How far event time had come to the operator: what is older was late."""
+        """The event time that had come to the operator: older records were late."""
         return max(self.reached, self.arrived)
 
 
@@ -54,7 +54,7 @@ def read_meta(data: bytes) -> OperatorMeta:
 
 
 class TaskSnapshot:
-    """What the worker puts into its file: `parts` at once, `blocks` as they are encoded.
+    """The snapshot of one task, which the worker puts into its file: `parts` at once, `blocks` as they are encoded.
 
     Invariant S1: nothing that happens to the task after the cut changes what comes out of here.
     """
@@ -77,31 +77,31 @@ class TaskSnapshot:
         self.announced_micros = announced_micros
         self.overtook = overtook
         self.freeze_micros = 0
-        """How long the step of the cut took: told by the driver, which has a clock."""
+        """Duration of the step of the cut, which the driver measures."""
         self.cut_at = self.encoded_at = now
         self.size = 0
         self.blocks: list[tuple[OperatorPart, Block]] = []
-        """Encoded, and not yet taken by the worker."""
+        """Encoded blocks that the worker has not taken yet."""
         self.parts: list[OperatorPart] = []
         self.prepared: list[tuple[str, bytes, int]] = []
-        """What sinks have prepared: (uid, bytes, the checkpoint that had it first)."""
+        """Output that sinks have prepared: (uid, bytes, the checkpoint that had it first)."""
         self._rested, self._round = rested, round
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
         self.operators: list[tuple[OperatorTask, OperatorPart]] = []
         self.recordings: list[tuple[ChannelLog, Recording]] = [*overtaken]
-        """The channels whose records belong to the checkpoint as well, with where they are logged."""
+        """The channels whose records belong to the checkpoint as well, with their recordings."""
         for i, operator in enumerate(chain.operators):
             self._freeze(operator, chain.reached[i], chain.arrived[i])
 
     @property
     def ends_job(self) -> bool:
-        """Whether the job ends, or stops, behind this checkpoint."""
+        """True if the job ends, or stops, behind this checkpoint."""
         return self._cut.ends_job
 
     @property
     def done(self) -> bool:
-        """Whether everything is encoded."""
+        """True once everything is encoded."""
         return not self._todo
 
     def _freeze(self, operator: OperatorTask, reached: int, arrived: int) -> None:
@@ -116,7 +116,7 @@ class TaskSnapshot:
         schema = None if operator.one_schema is None else operator.one_schema.saved()
         sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.saved()) is not None}
         if arrived >= LAST_TIME or operator.generates_watermarks:
-            arrived = MIN_TIME  # the end of event time comes with that of the input
+            arrived = MIN_TIME  # the end of event time comes with the end of the input
         meta = _encoder.encode(
             OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides)
         )
@@ -145,7 +145,7 @@ class TaskSnapshot:
         self.size += sum(len(block.data) for block in blocks)
         if done:
             known = zip(part.tables, operator.backend.tables_info(), strict=True)
-            # The ack has the very list. What is empty is so at the cut.
+            # The list is shared with the ack. Whether a table is empty is as of the cut.
             part.tables[:] = [msgspec.structs.replace(then, classes=now.classes) for then, now in known]
             self._todo.popleft()
 
@@ -166,18 +166,18 @@ class TaskSnapshot:
 
 
 class FileBuilder:
-    """The one file of a worker and checkpoint, as it grows: what to append, and in the end the index."""
+    """The one file of a worker and checkpoint, as it grows: the bytes to append, and in the end the index."""
 
     def __init__(self, name: str, index: Index, logs: bool = False, overtaken: bool = False) -> None:
-        """`logs`: whether there may be some, and `overtaken`: of channels that barriers overtake. That is said at the very
-        beginning."""
+        """`logs`: whether there may be logs, and `overtaken`: logs of channels that barriers overtake. The file's header
+        has both."""
         self.name = name
         self.index = index
         self._logs = logs or overtaken
         self.offset = 0
         self._files: dict[str, int] = {}
         self.fresh: list[bytes] = []
-        """To be written next."""
+        """Bytes to be written next."""
         self._append(header(logs, overtaken))
 
     def _append(self, data: bytes) -> None:
@@ -185,14 +185,14 @@ class FileBuilder:
         self.offset += len(data)
 
     def add(self, part: OperatorPart, block: Block) -> None:
-        """A block of an operator."""
+        """Adds a block of an operator."""
         part.blocks.append(
             BlockRef(block.table, block.group, self.offset, len(block.data), checksum(block.data), block.count)
         )
         self._append(block.data)
 
     def add_frame(self, log: ChannelLog, frame: LogFrame) -> LogPiece:
-        """The next frame of a log: where it is now."""
+        """Adds the next frame of a log; returns its place."""
         if not self._logs:
             raise InternalError(f"{self.name} was begun as a file without logs, and {log.channel} has one")
         if not log.pieces:
@@ -202,15 +202,15 @@ class FileBuilder:
         return piece
 
     def place(self, frame: LogFrame) -> LogPiece:
-        """Records that a log may refer to: where they are now."""
+        """Adds records that a log may refer to; returns their place."""
         data = frame.data
         piece = LogPiece(self.offset, len(data), checksum(data), frame.count, round=frame.round)
         self._append(data)
         return piece
 
     def add_reference(self, log: ChannelLog, referred: Referred) -> None:
-        """The next records of a log are in an earlier file, or in this one. Several in one frame that follow each other are
-        one piece."""
+        """Adds a reference to the next records of a log, which are in an earlier file, or in this one. Several
+        consecutive references into one frame become one piece."""
         span = referred.span
         file = -1 if span.file == self.name else self._file(span.file)
         if not log.pieces:
@@ -228,13 +228,13 @@ class FileBuilder:
         log.pieces.append(piece)
 
     def add_prepared(self, data: bytes) -> Placed:
-        """What a sink has prepared: where it is."""
+        """Adds output that a sink has prepared; returns its place."""
         placed = Placed(self.name, self.offset, len(data), checksum(data))
         self._append(data)
         return placed
 
     def close_part(self, part: OperatorPart, full: list[int], chains: dict[int, tuple[str, ...]]) -> None:
-        """All blocks of an operator are in the file."""
+        """Closes the part of an operator, whose blocks are all in the file."""
         part.full = full
         part.chains = {group: [self._file(name) for name in chain] for group, chain in chains.items()}
         self.index.operators.append(part)
@@ -243,10 +243,10 @@ class FileBuilder:
         return self._files.setdefault(name, len(self._files))
 
     def finish(self) -> None:
-        """Nothing more comes: the index and the footer."""
+        """Adds the index and the footer, when nothing more comes."""
         self.index.files = list(self._files)
         self._append(tail(self.index, self.offset))
 
     def older(self) -> list[str]:
-        """The other files that the index refers to."""
+        """The names of the other files that the index refers to."""
         return [name for name in self._files if name != self.name]

@@ -1,4 +1,4 @@
-"""What joins a subtask to the others of its dataflow: its input channels, its outputs, its part in a nest of loops."""
+"""The connections of a subtask to the rest of its dataflow: its input channels, its outputs, its part in a nest of loops."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outb
 
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
-    """Whether channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
+    """True if channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
     return not services.replaces and any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
 
 
 def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, window: int) -> Gate:
-    """The channels into a subtask, whose windows have so many bytes."""
+    """The channels into a subtask; `window` is their size in bytes."""
     closed = begin_closed(plan, vertex, services)
     channels = [
         InputChannel(ChannelId(edge.id, source, subtask), edge.port, window, closed)
@@ -44,7 +44,7 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
 def make_outbox(
     plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int
 ) -> tuple[Outbox, dict[int, OutputEdge]]:
-    """The outputs of a subtask, and those of each edge of the plan."""
+    """The outputs of a subtask, and the output of each edge of the plan."""
     by_edge: dict[int, OutputEdge] = {}
     for edge in plan.edges_out_of(vertex.id):
         target_vertex = plan.vertices[edge.target]

@@ -1,5 +1,5 @@
-"""What a task does with what it reads: batches and markers go through its operators, event time goes on behind them, and
-what they give goes out. Each method is one bounded piece of it; whose turn it is, the task decides (`ORDER`).
+"""The work of a task on its input: batches and markers go through its operators, event time goes on behind them, and the
+output is sent. Each method is one bounded piece of it; the task decides whose turn it is (`ORDER`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tailrace.task.subtask.wiring import make_gate, make_loop, make_outbox
 
 _STORY = 32
 BARRIERS = 1024
-"""A step reads at most so many barriers, and then goes on to what is behind them."""
+"""Barriers that a step reads, at most, before it goes on to what is behind them."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class TaskId:
 
 
 class Work:
-    """The parts of one subtask, and what is done with them between two cuts."""
+    """The parts of one subtask, and its work between two cuts."""
 
     def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
         self.id = TaskId(vertex.id, subtask)
         self.plan = plan
         self._today: dict[tuple[int, int], Today] = {}
-        """How records come to operators that something in flight comes back to, by node and port."""
+        """The present form of records, for operators to which records in flight come back, by node and port."""
         self.services = services
         self.gate = make_gate(plan, vertex, subtask, services, window)
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
@@ -71,26 +71,26 @@ class Work:
             if services.overtaking
             else None
         )
-        """What unaligned cuts overtake, where the job takes such."""
+        """The recording of records that unaligned cuts overtake, if the job makes such cuts."""
         self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
         self.silence = EmptyInputs(self.chain, self.gate, self.loop)
         self.head = None if self.loop is None else self.loop.head
-        """What decides whose turn it is, where the task is the head of a loop."""
+        """The head of a loop, if the task is one: it decides whose turn it is."""
         self.cuts = TaskCuts(self.gate, self.inflight)
         self.records_in = 0
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
         self.brought_in = False
-        """Whether the last step read what no channel brings: records of a source, or what had come back to a loop's head."""
+        """True if the last step read input that no channel brings: records of a source, or feedback of a loop's head."""
         self.grants: list[tuple[ChannelId, int]] = []
-        """Grants that are worth saying, to be carried out after each step."""
+        """Grants that are worth sending, to be carried out after each step."""
         self.advancing = False
-        """Whether event time has work left in the chain."""
+        """True while event time has work left in the chain."""
         self.said_end = False
-        """Whether the end of the input has gone to all channels: no barrier may go behind it."""
+        """True once the end of the input has gone to all channels: no barrier may go behind it."""
         self.finished = False
         self.been_round = False
-        """Whether the last step ended a round of the inputs, behind which goes what had waited for company."""
+        """True if the last step ended a round of the inputs, behind which gathered records are sent."""
         self._turns = 0
         """Steps of few records in this round, while something waits to be sent."""
         self.story: deque[str] = deque(maxlen=_STORY)
@@ -98,23 +98,22 @@ class Work:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way that no cut may fall into."""
+        """True while something is under way that no cut may fall into."""
         if self.loop is not None:
             return self.advancing or self.loop.ending is not None
         return self.advancing and self.chain.near_the_end
 
     @property
     def between_portions(self) -> bool:
-        """Whether timers are firing in portions, and a cut may fall between two of them. In a loop none does: the waves that
-        find it at rest count on that.
+        """True while timers are firing in portions, and a cut may fall between two of them. In a loop none does: the
+        waves that find it at rest count on that.
 
-        Invariant C4: after a restore from such a cut the same timers have fired, the same records are late, and the others
-        fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
+        Invariant C4: after a restore from such a cut the same timers have fired, the same records are late, and the
+        others fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
         return self.advancing and not self.busy
 
     def begin(self, now: int, seeded: bool = True) -> None:
-        """A step begins at time `now`. `seeded`: whether it may ask the generators of random numbers that are shared in a
-        process."""
+        """Begins a step at time `now`. `seeded`: whether it may use the random generators that are shared in a process."""
         services = self.services
         services.now = self.outbox.now = now
         self.last_count = 0
@@ -124,9 +123,9 @@ class Work:
             services.shared.seed(self._seed ^ now)
 
     def go_round(self, budget: int) -> None:
-        """Behind a step: what is gathered has waited long enough for company where nothing more is at hand; or where each
-        channel, or each split, has had its turn, and none had even a step's worth: a worker may be busy with that for ever.
-        It is in the history, since it depends on what had come by then."""
+        """Ends a step. What is gathered is sent if no input is ready, or if each channel or split had a turn and none
+        filled a budget: a worker may be busy with small steps for ever. The decision is recorded, since it depends on
+        arrivals."""
         if self.outbox.oldest is None:
             self._turns = 0
             return
@@ -176,7 +175,7 @@ class Work:
         source = self.chain.source
         assert source is not None
         if self.chain.fallen_silent:
-            self.chain.take_back_idleness(self.outbox)  # it may have been given a split
+            self.chain.take_back_idleness(self.outbox)  # the source may have been given a split
         if self.silence.splits_fall_silent(now):
             self._go_on_without(budget)
             return None
@@ -199,23 +198,23 @@ class Work:
         return None
 
     def _go_on_without(self, budget: int) -> None:
-        """Less is listened to than before: event time may go on, or nobody need wait for it."""
+        """Goes on with fewer inputs than before: event time may move, or tasks behind need not wait for it."""
         self.advance(budget)
         self.chain.pass_on_idleness(self.outbox)
         self.outbox.flush_if_old()
 
     def input_is_silent(self, now: int) -> bool:
-        """Whether the input has been empty for long enough, and is not held up by a cut."""
+        """True if the input has been empty for long enough, and is not held up by a cut."""
         return not self.cuts.aligner.blocked and self.silence.input_is_due(now)
 
     def fall_silent(self, now: int, budget: int) -> None:
-        """The input has been empty for long enough: event time goes on without it."""
+        """Lets event time go on without the input, which has been empty for long enough."""
         self.silence.input_falls_silent(now)
         self._go_on_without(budget)
         self._still_idle()
 
     def next_by_the_clock(self, reason: Reason, now: int) -> int | None:
-        """When the clock may give something to do to a task that waits for this reason."""
+        """The time at which the clock may give something to do to a task that waits for this reason."""
         waits = reason is Reason.NO_INPUT or reason is Reason.LOOPING
         times = self.chain.next_processing(), self.silence.look(now) if waits else None
         return min((time for time in times if time is not None), default=None)
@@ -230,10 +229,10 @@ class Work:
             if self.loop is not None and taken.channel.id in self.loop.channels:
                 self.loop.read(taken.channel.id, taken.batch)
             if self.outbox.idle_waits:
-                self.outbox.not_idle()  # the channel that this batch came on is not
+                self.outbox.not_idle()  # the channel that this batch came on is not idle
             self._process(self._as_today(taken.batch, taken.channel), taken.channel.port, self._receiver(taken.channel))
             if self.gate.woken:
-                self._woken_by_input()  # and is not, behind what this batch gave
+                self._woken_by_input()  # and the task is not idle either, behind what this batch gave
             if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
                 self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
         if taken.grant is not None:
@@ -247,11 +246,11 @@ class Work:
 
     @property
     def may_take_together(self) -> bool:
-        """Whether what several steps read may be read in one: nothing moves event time on, or waits for it."""
+        """True if the input of several steps may be read as one: nothing moves event time on, or waits for it."""
         return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
 
     def take_together(self, pieces: Pieces) -> None:
-        """Reads what several steps have read, as few batches."""
+        """Reads the input of several steps, as few batches."""
         batches, grants = self.gate.records_again(pieces)
         self.grants += grants
         for port, batch in batches:
@@ -260,12 +259,12 @@ class Work:
             self._woken_by_input()
 
     def _past_barriers(self, budget: int) -> Taken | None:
-        """Reads barriers, up to what is no barrier: that comes back. None where a cut is due before, or nothing is left.
-        Barriers take no step of their own: there may be more of them than steps, where checkpoints are given up sooner than
-        they go around, and then nothing else would ever be read."""
+        """Reads barriers, up to the first element that is no barrier, and returns that. None if a cut is due before, or
+        nothing is left. Barriers take no step of their own: if checkpoints are given up sooner than steps go around,
+        there may be more barriers than steps, and then nothing else would ever be read."""
         for _ in range(BARRIERS):
             taken = self.gate.take(budget)
-            if taken.marker is not None or taken.batch is not None:  # else it is one that need not come again
+            if taken.marker is not None or taken.batch is not None:  # else it is a marker that need not come again
                 if not isinstance(taken.marker, Barrier):
                     return taken
                 self._mark(taken.channel, taken.marker, budget)
@@ -274,8 +273,8 @@ class Work:
         return None
 
     def take_barrier(self, now: int, budget: int) -> None:
-        """Reads a barrier that is next on its channel while timers are firing: so many may be due that it would wait long.
-        What comes before it has had its effect, but for those, and they are in the cut."""
+        """Reads a barrier that is next on its channel while timers are firing: so many may be due that it would wait
+        long. Everything in front of it has had its effect, except on those timers, and they are in the cut."""
         taken = self.gate.take_barrier()
         if taken.marker is not None:
             self._mark(taken.channel, taken.marker, budget)
@@ -285,7 +284,7 @@ class Work:
         return self.chain.root if channel.returning is None else self.chain.operators[channel.returning.operator]
 
     def _as_today(self, batch: Batch, channel: InputChannel) -> Batch:
-        """What was in flight at the restored cut comes in the form and the types of today."""
+        """The batch in the present form and types, if it was in flight at the restored cut."""
         if channel.returning is None:
             return batch
         receiver, port = self._receiver(channel), channel.port
@@ -295,16 +294,17 @@ class Work:
         return self._today[where].bring(receiver, batch)
 
     def open_inputs(self) -> None:
-        """Who sends may send, where nothing is left of what was in flight at the restored cut."""
+        """Lets senders send, once nothing is left of what was in flight at the restored cut."""
         self.grants += self.gate.open()
 
     def hold_time(self, held: bool) -> None:
-        """Event time that is assigned here stands still, or goes on."""
+        """Stops event time that is assigned here, or lets it go on."""
         for generator in self.chain.generators:
             generator.hold(held)
 
     def _settle(self) -> None:
-        """Where nothing is left of what was in flight at the restored cut, event time is that of today's channels."""
+        """Returns to the event time of the present channels, once nothing is left of what was in flight at the restored
+        cut."""
         self.gate.settle()
         if not self.gate.front:
             self.hold_time(False)
@@ -347,39 +347,40 @@ class Work:
 
     @property
     def _again(self) -> bool:
-        """Whether the step is one that was done before, in another process."""
+        """True if the step is replayed."""
         return self.services.facts is not None and self.services.facts.again
 
     def _fact(self, found: bool) -> bool:
-        """What does not follow from what came before the step."""
+        """Records a fact that does not follow from what came before the step; in a replay, returns the recorded one."""
         facts = self.services.facts
         return found if facts is None else bool(facts.of(found))
 
     @property
     def _timely(self) -> bool:
-        """Whether records move event time on, or set timers that no watermark will come for any more."""
+        """True if records move event time on, or set timers for which no watermark will come any more."""
         return bool(self.chain.generators) or self.chain.overdue or self.chain.arrived[0] >= LAST_TIME
 
     def _still_idle(self) -> None:
-        """Inputs are idle: announces idleness again behind what the task emitted by itself (clock timers, feedback)."""
+        """Announces idleness again behind what the task emitted by itself (clock timers, feedback), if all inputs are
+        idle."""
         if self.gate.all_idle:
             self.chain.still_idle(self.outbox)
 
     def _moved(self, moved: bool, budget: int) -> None:
-        """A command to the loop may have let event time go on, or brought it to its end."""
+        """Passes event time on after a command to the loop that may have moved it, or brought it to its end."""
         if moved:
             self._woken()
             self.advance(budget)
             self.chain.pass_on_idleness(self.outbox)
 
     def _woken(self) -> None:
-        """The way out of the loop is active again: the tasks behind it must wait for its watermark."""
+        """Announces that the way out of the loop is active again: the tasks behind it must wait for its watermark."""
         if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
             self.chain.awake(self.outbox)
 
     def _woken_by_input(self) -> None:
-        """The task is not idle any more: nor are the tasks behind it, though it may have nothing for them yet. What it gives
-        them later may be as old as its watermark."""
+        """Announces that the task is not idle any more, so that the tasks behind it are not either, even if it has
+        nothing for them yet. What it sends them later may be as old as its watermark."""
         self.gate.woken = False
         if not self.chain.root.generates_watermarks:
             self.chain.awake(self.outbox)
@@ -394,7 +395,7 @@ class Work:
             self._moved(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
-        if channel.returning is None:  # else it has its effect on nobody but this task's event time
+        if channel.returning is None:  # else the marker affects only this task's event time
             self._mark_of_today(channel, marker)
         if self.gate.woken:
             self._woken_by_input()
@@ -404,7 +405,7 @@ class Work:
             self.chain.watermark(self.gate.watermark)
 
     def _mark_of_today(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
-        """What cuts and loops learn from a marker of event time."""
+        """Passes a marker of event time to cuts and loops."""
         if isinstance(marker, EndOfInput):
             self.cuts.ended(channel.id)
         if self.loop is not None:
@@ -429,6 +430,7 @@ class Work:
         return None
 
     def prepared(self) -> list[tuple[str, bytes]]:
-        """Without checkpoints: what the task's sinks want published once the job has succeeded: (uid, prepared)."""
+        """The output of the task's sinks to be published once the job has succeeded, in a job without checkpoints: (uid,
+        prepared)."""
         sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
         return [(sink.ctx.uid, one) for sink in sinks for one in sink.final_prepared]

@@ -6,6 +6,6 @@ In: `contract.events`. Out: `contract.actions`.
 - `attempt`: one attempt: its slice, and its part in everything below.
 - `rendezvous`: how the workers of an attempt connect, and which older ones are fenced.
 - `checkpoints`, `restore`, `publishing`: the worker's part in checkpoints, in restores and in output that becomes visible.
-- `task_services`: what its subtasks get from it. `attribution`: whether an error is the user's or ours.
-- `eventlog`: its events as bytes, for replays in tests.
+- `task_services`: services for the worker's subtasks. `attribution`: whether an error is the user's or Tailrace's.
+- `eventlog`: the worker's events as bytes, for replays in tests.
 """

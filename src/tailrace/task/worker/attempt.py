@@ -1,4 +1,4 @@
-"""What a worker runs in one attempt of its job: its slice, and its part in restoring, in checkpoints and in publishing."""
+"""One attempt of a job in one worker: the worker's slice, and its part in restoring, in checkpoints and in publishing."""
 
 from __future__ import annotations
 
@@ -45,19 +45,20 @@ RETURNED = "records in flight at the restored checkpoint"
 
 
 class Urgency(Enum):
-    """How much of a busy worker's time encoding may take."""
+    """The share of a busy worker's time that encoding may take."""
 
     USUAL = "usual"
     """Records come first."""
     IN_FLIGHT = "in flight"
-    """Records that barriers have overtaken are encoded: they wait anyway, and the checkpoint waits for them."""
+    """Records that barriers have overtaken are encoded: these records wait anyway, and the checkpoint waits for them."""
     LAST = "last"
     """The job ends behind the checkpoint: nothing else is left to do."""
 
 
 class Attempt:
-    """It lives from a `Deploy` to the next `Reset`, or to the end of the worker. Its methods return what it wants done, as
-    actions. It knows nothing of the worker's phases and catches nothing: what it raises is for the worker to tell."""
+    """One attempt of a job in one worker, from a `Deploy` to the next `Reset` or to the end of the worker. Its methods
+    return the actions it requires. It does not know the worker's phases and catches nothing: the worker reports what it
+    raises."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Attempt:
         resume: Resume | None = None,
         held: dict[str, dict[int, tuple[str, ...]]] | None = None,
     ) -> None:
-        """`resume`: where it takes the place of one that was lost. `held`: the files of which backends have the state
+        """`resume`: given if it takes the place of a lost worker. `held`: the files whose state the backends hold
         already, by operator and key group."""
         if resume is not None:
             services.replaces, services.in_flight = True, frozenset(resume.in_flight)
@@ -81,52 +82,54 @@ class Attempt:
         if spec.checkpointing:
             self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
         self.closed = False
-        """Whether the user's functions were closed."""
+        """True once the user's functions were closed."""
         self.origin = deploy.manifest, deploy.folder
-        """What it was restored from, if anything: the manifest, and the folder in which the files are."""
+        """The restored manifest, if there is one, and the folder in which the files are."""
         self._slot = slot
         self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
         self._publisher = Publisher(slot, spec.plan, services)
         self._resume = resume
         self._succeeds = None if resume is None else resume.checkpoint
-        """Where it takes the place of one that was lost: the newest checkpoint that has something of that one's sinks, until
-        all of it is published."""
+        """If it takes the place of a lost worker: the newest checkpoint with output of that worker's sinks, until all of
+        this output is published."""
         self.held = held or {}
-        """The files of which everything was there before the storage was asked."""
+        """The files whose state was held before the storage was requested to read any."""
         self.resumed: Resumed | None = None
-        """While it does again what a lost one had done."""
+        """The replay of a lost worker's history, while it goes on."""
         self._restorer: Restorer | None = None
-        """While the storage reads what is to be restored."""
+        """The restorer, while the storage reads what is to be restored."""
         self._channels: AsItWas | None = None
-        """What the channels of one that was lost had."""
+        """The contents of a lost worker's channels."""
         self._numbers = numbers
-        """Numbers the questions to the storage, through all attempts of a worker: an answer that an earlier attempt has
-        waited for has a number under which this one has asked nothing."""
+        """Numbers of requests to the storage, through all attempts of a worker. The number of an answer to an earlier
+        attempt is never the number of a request of this one."""
         self.state_asked = 0
-        """The number of `ReadState`."""
+        """The number of the `ReadState` request."""
         self._prepared_asked = 0
-        """The number of the newest `ReadPlaced` for what is to be published."""
+        """The number of the newest `ReadPlaced` request for output to be published."""
         self._loads: dict[int, tuple[Task, InputChannel, list[Parked]]] = {}
-        """The others, for records in flight at the restored cut: whose they are."""
+        """`ReadPlaced` requests for records in flight at the restored cut, by number: the task, the channel and the
+        records that each loads."""
         self.moved = False
-        """Whether it did something when it was told to go on last."""
+        """True if the last `go_on` has replayed anything."""
         self._turns = Turns(self.slice.tasks)
         self._to_cut: set[int] = set()
-        """Checkpoints that were triggered, and of which this worker has neither a durable file nor heard any more."""
+        """Checkpoints that were triggered, while this worker's file is not durable and the coordinator has neither
+        completed nor aborted them."""
 
     @property
     def opened(self) -> bool:
-        """Whether all of it is restored, and the user's functions are open."""
+        """True once the state is restored, and the user's functions are open."""
         return self._restorer is None
 
     # The beginning.
 
     def begin(self, deploy: Deploy) -> list[Action]:
-        """What the checkpoint holds for this worker is read; without one the functions are opened at once."""
+        """Requests this worker's part of the checkpoint to be read; without a checkpoint, opens the functions at once."""
         if not deploy.manifest:
             return self._open()
         manifest = decode_manifest(deploy.manifest, "the manifest to restore")
-        # Where the lost one had begun as all others, and cut for nothing since, all is restored as for all.
+        # If the lost worker was restored like the others, and has made no cut since, all is restored as for any worker.
         as_it_was = self._resume is not None and self._resume.checkpoint > 0
         restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
         if self.checkpoints is not None and deploy.own:
@@ -136,16 +139,17 @@ class Attempt:
         return [ReadState(number, deploy.manifest, deploy.folder, restorer.wanted(), self.held, worker=worker)]
 
     def awaits_state(self, number: int) -> bool:
-        """Whether an answer with this number is to the `ReadState` of this attempt, of which the end has not come."""
+        """True if an answer with this number is for the `ReadState` request of this attempt, and the end of the answer
+        has not come."""
         return self._restorer is not None and number == self.state_asked
 
     def restore(self, part: Part) -> None:
-        """A part of what is to be restored was read."""
+        """Takes a part of what is to be restored."""
         assert self._restorer is not None
         self._restorer.part(part)
 
     def restored(self) -> list[Action]:
-        """All of it was read."""
+        """Ends restoring, once all was read, and opens the functions."""
         assert self._restorer is not None
         restorer, self._restorer = self._restorer, None
         restorer.finish()
@@ -165,18 +169,18 @@ class Attempt:
         return [connect, *self.wanted()]
 
     def connected(self) -> list[Action]:
-        """All links to other workers are up."""
+        """Reports that all links to other workers are up; a replacement goes on with its replay."""
         return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
 
     def told(self, message: Trigger | Abort | Complete | WorkerLost | Replaced) -> list[Action]:
-        """The coordinator says something of a checkpoint, or of another worker."""
+        """Handles a message of the coordinator about a checkpoint or another worker."""
         return self.of_another(message) if isinstance(message, WorkerLost | Replaced) else self.checkpoint(message)
 
     # Workers that are replaced.
 
     def go_on(self) -> list[Action] | None:
-        """One that takes the place of another does again a portion of what it can. What is wanted when it is where that one
-        was, and goes on from there; None: not yet."""
+        """Replays a portion of a lost worker's history. Returns the actions that follow when the replay has reached the
+        end of the history; None before that."""
         assert self.resumed is not None
         self.moved = False
         wanted = self.resumed.go_on()
@@ -187,14 +191,14 @@ class Attempt:
         return wanted
 
     def heard(self, peer: int) -> list[Action]:
-        """Another worker has sent something. What is wanted at once."""
+        """Notes that a peer has sent something. Returns the actions that follow at once."""
         if self.resumed is None:
             return self.sends()
         self.resumed.heard(peer)
         return []
 
     def loads(self) -> list[Action]:
-        """What it has to read meanwhile, of what was in flight."""
+        """The reads of records in flight that the replay requires next."""
         assert self.resumed is not None
         wanted = [wanted for task in self.slice.tasks if task.gate.front for wanted in self._to_load(task)]
         for task, channel in self.resumed.again.lacks:
@@ -203,7 +207,7 @@ class Attempt:
         return wanted
 
     def of_another(self, message: WorkerLost | Replaced) -> list[Action]:
-        """Another worker is lost, or one has taken its place, and will call."""
+        """Handles the loss of another worker, or its replacement, which will call."""
         if isinstance(message, WorkerLost):
             return [ToCoordinator(known(self.slice, message))]
         peer = message.peer
@@ -211,11 +215,11 @@ class Attempt:
         return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
 
     def epoch_of(self, slot: int) -> int:
-        """The epoch of the worker that holds another slot, as far as this one was told."""
+        """The epoch of the worker in another slot, as far as this worker knows."""
         return self._peers[slot].epoch
 
     def peer_replaced(self, slot: int) -> list[Action]:
-        """The worker of a slot that was lost has been replaced, and can be reached."""
+        """Goes on with the replacement of a lost peer, which can be reached now."""
         return [*peer_replaced(self.slice, slot), *self.wanted()]
 
     # Steps.
@@ -225,8 +229,8 @@ class Attempt:
         return self.slice.tasks
 
     def awake(self, now: int) -> Iterator[Task]:
-        """The tasks that are to be asked at time `now`, in this order: all that do not sleep, by turns, and before them
-        those that are to make a cut. None while the worker does again what another one did."""
+        """The tasks to be stepped at time `now`, in this order: first those that are to make a cut, then by turns all
+        that do not sleep. None during a replay."""
         if self.resumed is not None:
             return
         if self._to_cut:
@@ -239,24 +243,25 @@ class Attempt:
 
     @property
     def wake_at(self) -> int | None:
-        """When the clock alone gives a task something to do, where none has anything now."""
+        """The earliest time at which the clock alone gives a task work; None if there is none. Valid while no task has
+        work."""
         return min((t.idle.wake_at for t in self.slice.tasks if t.idle and t.idle.wake_at is not None), default=None)
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
-        """One step of one task. What it wants done is in `wanted`."""
+        """Steps one task. `wanted` returns the actions that follow."""
         idle = self.slice.step(task, now, budget)
         if idle is None:
             self._turns.stepped(task)
         return idle
 
     def sends(self) -> list[Action]:
-        """What the tasks have sent to other workers."""
+        """The frames that the tasks have sent to other workers, as actions."""
         sends: list[Action] = [*self.slice.actions]
         self.slice.actions.clear()
         return sends
 
     def wanted(self, now: int = 0) -> list[Action]:
-        """What the tasks want done."""
+        """The actions that the tasks require."""
         wanted = self.sends()
         if self.slice.nests:
             wanted += map(ToCoordinator, self.slice.nests.found())
@@ -277,7 +282,7 @@ class Attempt:
         return wanted
 
     def _to_load(self, task: Task) -> list[Action]:
-        """What is to be read now of what was in flight to a task at the restored cut."""
+        """The reads of records in flight at the restored cut that a task requires now."""
         return [self._load(task, channel, parked) for channel, parked in task.gate.to_load()]
 
     def _load(self, task: Task, channel: InputChannel, parked: list[Parked]) -> Action:
@@ -286,11 +291,11 @@ class Attempt:
         return ReadPlaced(number, RETURNED, "", tuple(one.place for one in parked))
 
     def awaits_records(self, number: int) -> bool:
-        """Whether an answer with this number is to a `ReadPlaced` for records in flight."""
+        """True if an answer with this number is for a `ReadPlaced` request for records in flight."""
         return number in self._loads
 
     def records_read(self, number: int, data: list[bytes]) -> list[Action]:
-        """They are there."""
+        """Loads records in flight that were read."""
         task, channel, parked = self._loads.pop(number)
         for one, frame in zip(parked, data, strict=True):
             one.load(frame)
@@ -298,8 +303,8 @@ class Attempt:
         return self.wanted() if self.resumed is None else []
 
     def _stirred(self) -> list[Task]:
-        """The tasks that something has happened to since this was last asked, and those with a snapshot: no others can want
-        anything, and there may be hundreds."""
+        """The tasks with an event since the last call, and those with a snapshot. No other task can require an action,
+        and there may be hundreds of tasks."""
         services = self.slice.services
         stirred = services.stirred
         tasks = [self.slice.by_vertex[vertex] for vertex in stirred]
@@ -318,11 +323,11 @@ class Attempt:
                 raise InternalError(f"K5: {task.id} wants something, and nothing has happened to it", ())
 
     def at_rest(self) -> list[Action]:
-        """The tasks have nothing else to do: what has come to rest is told of the loop nests."""
+        """Reports which loop nests have come to rest, when the tasks have nothing else to do."""
         return [ToCoordinator(said) for said in self.slice.nests.idle()]
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
-        """How it goes."""
+        """The progress report of the worker."""
         keeps = self.slice.keeps
         kept = keeps.memory + keeps.spilled
         reports = self.slice.reports(busy)
@@ -330,24 +335,24 @@ class Attempt:
         return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
 
     def _phases(self) -> dict[int, str]:
-        """How far checkpoints are that are not durable yet."""
+        """The phase of each checkpoint that is not durable yet."""
         checkpoints = self.checkpoints
         return {} if checkpoints is None else {one: checkpoints.phase_of(one) for one in sorted(self._to_cut)}
 
     def command(self, message: Command) -> list[Action]:
-        """The coordinator says something to a loop nest."""
+        """Handles a command of the coordinator to a loop nest."""
         self.slice.hear(message)
         self.slice.nests.command(message)
         return self.wanted()
 
     def end_sources(self) -> None:
-        """Sources read nothing more."""
+        """Ends the sources: they read nothing more."""
         self.slice.hear(EndSources())
         for task in self.slice.tasks:
             task.end_source()
 
     def operator_event(self, message: OperatorEvent) -> list[Action]:
-        """A subtask in another worker says something to one that is here."""
+        """Passes an event from a subtask in another worker to its target here."""
         self.slice.hear(message)
         self.slice.operator_event(message.vertex, message.source, message.payload)
         return self.wanted()
@@ -355,7 +360,7 @@ class Attempt:
     # Checkpoints.
 
     def checkpoint(self, message: Trigger | Abort | Complete) -> list[Action]:
-        """The coordinator begins a checkpoint, or says what has become of one."""
+        """Handles the begin, the end or the abort of a checkpoint."""
         if self.checkpoints is None:
             return []
         self.slice.hear(message)
@@ -375,14 +380,13 @@ class Attempt:
         return [*self.checkpoints.abort(message.checkpoint), *self.between_cuts()]
 
     def between_cuts(self) -> list[Action]:
-        """What is said of loops that have come to rest when a checkpoint is over. Where checkpoints come so fast that the
-        worker never rests, it is said then only, since cuts are no work: a loop must come to its end also where none of
-        them succeeds."""
+        """Reports loops at rest when a checkpoint is over. If checkpoints come so fast that the worker never rests, this
+        is the only such report, since cuts are no work: a loop must come to its end even if no checkpoint succeeds."""
         return [] if self.resumed is not None else self.at_rest()
 
     @property
     def encoding(self) -> bool:
-        """Whether there is a snapshot to be encoded, or a log."""
+        """True while a snapshot or a log is to be encoded."""
         checkpoints = self.checkpoints
         if checkpoints is not None and (checkpoints.logs_to_encode or checkpoints.ahead_to_encode):
             return True
@@ -390,7 +394,7 @@ class Attempt:
 
     @property
     def urgency(self) -> Urgency:
-        """How much of a busy worker's time the portion that is encoded next may take."""
+        """The share of a busy worker's time that the next portion of encoding may take."""
         checkpoints, task = self.checkpoints, self.to_encode()
         if task is not None and task.snapshot is not None:
             return Urgency.LAST if task.snapshot.ends_job else Urgency.USUAL
@@ -417,36 +421,36 @@ class Attempt:
         return [*self.checkpoints.encode_ahead(limit, now)] if self.checkpoints.ahead_to_encode else []
 
     def froze(self, vertex: int, micros: int) -> None:
-        """How long the last cut of a vertex's task took."""
+        """Notes how long the last cut of a vertex's task took, in microseconds."""
         if self.checkpoints is not None:
             self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
 
     def written(self, checkpoint: int, now: int) -> list[Action]:
-        """The file of a checkpoint is durable."""
+        """Reports that the file of a checkpoint is durable."""
         ack = None if self.checkpoints is None else self.checkpoints.written(checkpoint, now)
         self._to_cut.discard(checkpoint)
         return [] if ack is None else [ToCoordinator(ack), *self.between_cuts()]
 
     def not_written(self, checkpoint: int, reason: str) -> list[Action]:
-        """The file of a checkpoint cannot be written."""
+        """Reports that the file of a checkpoint cannot be written."""
         if self.checkpoints is None or not self.checkpoints.knows(checkpoint):
             return []
-        if self.checkpoints.is_ahead(checkpoint):  # nobody waits for it
+        if self.checkpoints.is_ahead(checkpoint):  # written ahead: the coordinator does not wait for it
             return [*self.checkpoints.drop_ahead()]
         return [ToCoordinator(Declined(checkpoint, reason, out_of_reach=True))]
 
     # Publishing.
 
     def publish(self, message: Publish) -> list[Action]:
-        """What sinks have prepared is to be made visible."""
+        """Publishes what sinks have prepared."""
         return self._published(self._publisher.publish(message))
 
     def awaits_prepared(self, number: int) -> bool:
-        """Whether an answer with this number is to the newest `ReadPlaced` for what is to be published."""
+        """True if an answer with this number is for the newest `ReadPlaced` request for output to be published."""
         return number == self._prepared_asked
 
     def prepared_read(self, data: list[bytes]) -> list[Action]:
-        """What is to be made visible was read."""
+        """Goes on publishing with prepared output that was read."""
         return self._published(self._publisher.read(data))
 
     def _published(self, found: list[Published | NotPublished | Awaited]) -> list[Action]:
@@ -460,19 +464,19 @@ class Attempt:
         return wanted
 
     def settled(self, message: Settled) -> None:
-        """Nobody will ask again for what was published."""
+        """Lets sinks forget output that the coordinator will never request again."""
         self._publisher.settled(message)
 
     # The end.
 
     def finished(self) -> list[Action]:
-        """All tasks have ended, and there are no checkpoints: what the sinks have prepared is told in parts."""
+        """Reports the end of all tasks, in a job without checkpoints, with the output that sinks have prepared, in parts."""
         *parts, last = in_parts([one for task in self.slice.tasks for one in task.work.prepared()])
         told = [SubtasksFinished(part, more=True) for part in parts]
         return [*self.at_rest(), *map(ToCoordinator, told), ToCoordinator(SubtasksFinished(last))]
 
     def close(self) -> list[BaseException]:
-        """Closes the user's functions; what some of them raised."""
+        """Closes the user's functions; returns the errors that they raised."""
         self.closed = True
         return self.slice.close()
 

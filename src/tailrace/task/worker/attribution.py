@@ -1,4 +1,4 @@
-"""Whose fault it is that something was raised in a worker."""
+"""The cause of an error in a worker: user code, the environment, a peer or Tailrace itself."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tailrace.protocol.deployment import Failed, FailureKind
 from tailrace.task.contract.usercode import user_traceback, whole_traceback
 
 Written = Callable[[str], str]
-"""Where the user has written the operator of a name, as "file:line"; nothing where nobody knows."""
+"""The place where the user wrote the operator of a name, as "file:line"; empty where it is unknown."""
 
 
 def fault_of(
     error: BaseException, slot: int, operator: str | None = None, written: Written = lambda name: ""
 ) -> Failed:
-    """What the worker of a slot tells the coordinator of an error. `operator` is what ran, where the error does not say it
-    itself."""
+    """The `Failed` that the worker of a slot sends to the coordinator for an error. `operator` is the operator that ran,
+    for errors that do not name one."""
     place = operator if operator is not None else "opening or publishing"
     if isinstance(error, UserCodeError):
         error.written = error.written or written(error.operator)
@@ -45,15 +45,15 @@ def fault_of(
         return failed(FailureKind.USER, str(error))
     if isinstance(error, Exception):
         return internal(error)
-    # sys.exit() and the like: user code wants to end a process that is not its own
+    # sys.exit() and the like: user code tries to end a process that is not its own
     what = f"user code raised {shortened(error)}, which would end the worker's process; let it raise an Exception"
     raised = UserCodeError(what, operator=place, subtask=slot, user_traceback=user_traceback(error))
     return fault_of(raised, slot, None, written)
 
 
 def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Failed:
-    """The same for what was raised while no task ran. Unpickling a plan runs users' `__setstate__` and the code of their
-    modules."""
+    """The `Failed` for an error that was raised while no task ran. Unpickling a plan runs users' `__setstate__` and the
+    code of their modules."""
     if isinstance(error, ImportError):
         what = f"worker {slot} cannot import {error.name or message_of(error)}"
         return failed(
@@ -65,17 +65,18 @@ def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Fa
 
 
 def internal(error: BaseException) -> Failed:
-    """What nobody should have raised."""
+    """The `Failed` for an error that nothing should have raised: a bug in Tailrace."""
     return failed(FailureKind.INTERNAL, f"inside tailrace: {whole_traceback(error)}")
 
 
 def failed(kind: FailureKind, message: str, peer: int | None = None) -> Failed:
-    """The message, with a text that can be sent."""
+    """A `Failed` whose text can be sent."""
     return Failed(kind, sendable(message), peer=peer)
 
 
 def sendable(text: str, limit: int = 20_000) -> str:
-    """A text as it can be sent: what a user's error says may hold half a surrogate pair, or all of their data."""
+    """A text in a form that can be sent. The text of a user's error may hold half a surrogate pair, or all of the user's
+    data."""
     if len(text) > limit:
         text = f"{text[: limit // 2]}\n[…]\n{text[-limit // 2 :]}"
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""One worker's part in checkpoints: all its tasks into one file each."""
+"""One worker's part in checkpoints: the snapshots of all its tasks go into one file per checkpoint."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.snapshot import FileBuilder
 
 INLINE_BYTES = 16 << 10
-"""What a sink prepared in one transaction goes into the manifest as it is up to this size, else into the worker's file:
-messages and manifests stay small."""
+"""Bytes of what a sink prepared in one transaction that go into the manifest directly; more goes into the worker's file.
+Messages and manifests stay small."""
 INLINE_TOTAL = 256 << 10
-"""The same for all transactions of a worker together."""
+"""Limit in bytes for what all transactions of a worker together put into the manifest directly."""
 CHUNK = 256 << 10
-"""Encoded bytes are handed to the driver in pieces of about this size."""
+"""Size in bytes, about, of the pieces in which encoded state is handed to the driver."""
 
 
 _Edge = tuple[str, str | None, str, int]
-"""Who sends, its side output, who receives, and its port."""
+"""(sender, its side output, receiver, port of the receiver) of an edge, by uid."""
 
 
 @dataclass
@@ -44,25 +44,26 @@ class _Pending:
     froze: dict[int, int] = field(default_factory=dict)
     prepared: list[Transaction] = field(default_factory=list)
     inline: int = 0
-    """Bytes of what sinks prepared that go into the ack."""
+    """Bytes of prepared output that go into the ack."""
     logs: list[tuple[ChannelLog, Recording]] = field(default_factory=list)
-    """Channels whose log of the checkpoint is not in the file yet, with where it is."""
+    """Channels whose log of the checkpoint is not in the file yet, each with its recording."""
     inflight: int = 0
-    """Bytes of such logs."""
+    """Bytes of these logs."""
     referred: int = 0
-    """Of those, bytes that are in files of earlier checkpoints."""
+    """Part of `inflight` that is in files of earlier checkpoints."""
     overtaken: dict[str, int] = field(default_factory=dict)
-    """Of those of channels that barriers have overtaken, by the uid of the operator that was to receive them."""
+    """Part of `inflight` on channels that barriers have overtaken, by the uid of the operator that was to receive the
+    records."""
     channels: dict[_Edge, Shapes] = field(default_factory=dict)
-    """The edges that they were on their way over, with the classes of the records."""
+    """Edges on which logged records were in flight, with the classes of the records."""
     sealed_at: int | None = None
 
 
 class WorkerCheckpoints:
     """The checkpoints that this worker is writing.
 
-    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and every log is
-    complete and encoded; `Ack` is said only when it is durable.
+    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and every log
+    is complete and encoded; `Ack` is sent only when it is durable.
     """
 
     def __init__(self, slot: int, epoch: int, services: Services, tasks: list[Task]) -> None:
@@ -75,29 +76,31 @@ class WorkerCheckpoints:
         self._tasks = tasks
         self._logs = any(operator.recordings() for task in tasks for operator in task.chain.operators)
         self._overtaken = services.overtaking
-        """Whether there may be logs in the files: of feedback, and of channels that barriers overtake."""
+        """True when the files may hold logs: of feedback, and of channels that barriers overtake."""
         self._written = services.written
         inflights = [task.inflight for task in tasks if services.ahead and task.inflight is not None]
         self._ahead = [Ahead(inflight) for inflight in inflights]
-        """What waits and is written before the cut of the next checkpoint."""
+        """Records that wait and are written before the cut of the next checkpoint."""
         self._next: int | None = None
-        """That checkpoint, as far as the worker can know. None: it has not seen one, or its file could not be written."""
+        """Number of the next checkpoint, as far as the worker can know. None before its first checkpoint, and after a
+        file that was written ahead could not be written."""
         self._pending: dict[int, _Pending] = {}
         self._classes: dict[_Edge, Shapes] = {}
-        """The classes of records that were in logs, in this checkpoint or another one that may be referred to."""
+        """The classes of records that were in logs, of this checkpoint or of another one to which files may refer."""
         self._durable: dict[int, frozenset[str]] = {}
-        """Checkpoints whose file is durable, until they are complete or aborted: the files that each needs, its own too."""
+        """Checkpoints whose file is durable, until they are complete or aborted -> the files that each needs, its own
+        included."""
 
     def name(self, checkpoint: int) -> str:
         """The name of this worker's file for a checkpoint, relative to the checkpoint folder of the job."""
         return state_file(self._services.incarnation, checkpoint, self._slot, self._epoch)
 
     def knows(self, checkpoint: int) -> bool:
-        """Whether the checkpoint is being written."""
+        """True while the checkpoint is being written."""
         return checkpoint in self._pending
 
     def phase_of(self, checkpoint: int) -> str:
-        """How far a checkpoint is that was triggered: one of `PHASES`."""
+        """The phase of a checkpoint that was triggered: one of `PHASES`."""
         pending = self._pending.get(checkpoint)
         if pending is not None and pending.sealed_at is not None:
             return "writing"
@@ -130,7 +133,7 @@ class WorkerCheckpoints:
         return _Pending(builder, {task.vertex.id for task in self._tasks})
 
     def _take(self, task: Task, pending: _Pending) -> None:
-        """Everything of a task is there."""
+        """Takes the whole snapshot of a task."""
         snapshot = task.snapshot
         assert snapshot is not None
         for operator, part in snapshot.operators:
@@ -152,7 +155,7 @@ class WorkerCheckpoints:
         task.snapshot = None
 
     def _place(self, pending: _Pending, data: bytes) -> bytes | Placed:
-        """What a sink prepared goes into the manifest as it is where it is little, else into the file."""
+        """The place of what a sink prepared: in the manifest if it is small, else in the file."""
         if len(data) > self._inline or pending.inline + len(data) > INLINE_TOTAL:
             return pending.builder.add_prepared(data)
         pending.inline += len(data)
@@ -160,24 +163,24 @@ class WorkerCheckpoints:
 
     @property
     def logs_to_encode(self) -> bool:
-        """Whether a log is complete, and is to be encoded."""
+        """True when a log is complete, and is to be encoded."""
         return any(self._next_log(number) is not None for number in self._pending)
 
     @property
     def in_flight_to_encode(self) -> bool:
-        """Whether the log that is encoded next is of a channel that barriers have overtaken."""
+        """True when the log that is encoded next is of a channel that barriers have overtaken."""
         found = next((log for number in self._pending if (log := self._next_log(number)) is not None), None)
         return found is not None and found[0].overtaken
 
     def _next_log(self, checkpoint: int) -> tuple[ChannelLog, Recording] | None:
-        """A log that is to be encoded. What barriers have overtaken is, one checkpoint after the other: what a file before
-        it has is not written again, and it can be referred to once it is durable."""
+        """A log that is to be encoded, or None. Logs of overtaken channels are encoded one checkpoint after the other: a
+        later file refers to records of a durable earlier file, and does not write them again."""
         logs, oldest = self._pending[checkpoint].logs, checkpoint == min(self._pending)
         ready = (log for log in logs if (oldest or not log[0].overtaken) and log[1].complete(checkpoint))
         return next(ready, None)
 
     def encode_logs(self, limit: int, now: int) -> list[WriteState | DropState]:
-        """Encodes about `limit` more records of the oldest checkpoint with a complete log, of as many logs as it takes."""
+        """Encodes about `limit` more records of the oldest checkpoint with a complete log, from as many logs as needed."""
         found = next((number for number in self._pending if self._next_log(number) is not None), None)
         if found is None:
             return []
@@ -188,7 +191,7 @@ class WorkerCheckpoints:
         return self._write(found, pending, now)
 
     def _encode_log(self, checkpoint: int, pending: _Pending, found: tuple[ChannelLog, Recording], limit: int) -> int:
-        """Encodes more of one log; how much that was of the limit."""
+        """Encodes more of one log. Returns how much of the limit this used."""
         log, recording = found
         frames, done = recording.encode(checkpoint, limit)
         for frame in frames:
@@ -217,12 +220,12 @@ class WorkerCheckpoints:
         pending.channels[edge] = known
 
     def restored(self, channels: Sequence[InFlight]) -> None:
-        """The worker goes on from a checkpoint of this run, to whose files logs may refer."""
+        """Takes the channels of the restored checkpoint, which is of this run, so that logs may refer to its files."""
         for one in channels:
             self._classes[one.source, one.tag, one.target, one.port] = one.classes
 
     def _into_file(self, pending: _Pending, log: ChannelLog, frame: LogFrame | Referred) -> int:
-        """Puts the next records of a log into the file, or says there where they are. How many bytes they are."""
+        """Puts the next records of a log into the file, or a reference to them. Returns their size in bytes."""
         builder = pending.builder
         if isinstance(frame, Referred):
             file = frame.span.file
@@ -247,13 +250,13 @@ class WorkerCheckpoints:
 
     @property
     def ahead_to_encode(self) -> bool:
-        """Whether records wait that the file of the next checkpoint is to have before its cut. They take their turn behind
-        a checkpoint that is being written: what that one has is not written again."""
+        """True when records wait that go into the file of the next checkpoint before its cut. A checkpoint that is being
+        written comes first: its records are not written again."""
         written_in_turn = self._next is not None and all(number == self._next for number in self._pending)
         return written_in_turn and any(one.waits for one in self._ahead)
 
     def encode_ahead(self, limit: int, now: int) -> list[WriteState | DropState]:
-        """Encodes about `limit` more of them."""
+        """Encodes about `limit` more of the records that wait."""
         number = self._next
         if number is None:
             return []
@@ -267,8 +270,8 @@ class WorkerCheckpoints:
         return self._write(number, pending, now)
 
     def _pass(self, checkpoint: int) -> list[DropState]:
-        """A checkpoint was cut, or given up: the next one is that behind it. What was written for one before it, which was
-        never taken, is not wanted."""
+        """Notes that a checkpoint was cut or given up, so that the next one is the one behind it. Drops what was written
+        ahead for an earlier checkpoint that was never taken."""
         if not self._ahead or (self._next is not None and self._next > checkpoint):
             return []
         drops = self.drop_ahead() if self._next is not None and self._next < checkpoint else []
@@ -276,11 +279,12 @@ class WorkerCheckpoints:
         return drops
 
     def is_ahead(self, checkpoint: int) -> bool:
-        """Whether the file of a checkpoint is written, and its cut is still to come."""
+        """True while the file of a checkpoint is written ahead of its cut."""
         return checkpoint == self._next and checkpoint in self._pending
 
     def drop_ahead(self) -> list[DropState]:
-        """What was written before a cut is not to be referred to. Nothing is before the next checkpoint was taken."""
+        """Gives up what was written before a cut: nothing may refer to it. Nothing more is written ahead until the next
+        checkpoint is cut."""
         number, self._next = self._next, None
         if number is None or self._pending.pop(number, None) is None:
             return []
@@ -300,13 +304,13 @@ class WorkerCheckpoints:
         return [WriteState(checkpoint, pending.builder.name, data, last)]
 
     def froze(self, task: Task, micros: int) -> None:
-        """How long the last cut of a task took."""
+        """Notes how long the last cut of a task took, in microseconds."""
         for checkpoint in reversed(self._pending):
             self._pending[checkpoint].froze.setdefault(task.vertex.id, micros)
             return
 
     def written(self, checkpoint: int, now: int) -> Ack | None:
-        """The file is durable: what to say, or None where nobody wants it any more."""
+        """The ack of a checkpoint whose file is durable; None if the worker has given the checkpoint up."""
         pending = self._pending.pop(checkpoint, None)
         if pending is None or pending.sealed_at is None:
             return None
@@ -330,14 +334,14 @@ class WorkerCheckpoints:
         )
 
     def completed(self, checkpoint: int) -> None:
-        """The checkpoint is complete. Those before it will never be: what the worker is told next."""
+        """Notes that a checkpoint is complete. Earlier ones will never be; the coordinator aborts them next."""
         needed = self._durable.pop(checkpoint, None)
         if needed is not None:
             self._written.keep({*needed, *(self.name(later) for later in self._durable if later > checkpoint)})
 
     def abort(self, checkpoint: int) -> list[DropState]:
-        """The checkpoint will never be complete. Its file stays where it was acked: a later one may refer to it, and the
-        coordinator knows whether that is so."""
+        """Gives up a checkpoint that will never be complete. A file that was acked stays: a later file may refer to it,
+        and the coordinator knows whether one does."""
         self._written.files.discard(self.name(checkpoint))
         for one in self._ahead:
             one.forget()
@@ -348,5 +352,5 @@ class WorkerCheckpoints:
         return [*drops, DropState(checkpoint, self.name(checkpoint))]
 
     def drop_all(self) -> list[DropState]:
-        """The worker gives up what it is writing."""
+        """Gives up everything that the worker is writing."""
         return [drop for checkpoint in list(self._pending) for drop in self.abort(checkpoint)]

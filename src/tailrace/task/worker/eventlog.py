@@ -1,5 +1,5 @@
-"""The log of a worker's events as bytes: msgpack, what is the user's pickled. Fed to another worker, it gives the same
-actions (K3)."""
+"""The log of a worker's events as bytes: msgpack, with the user's objects pickled. Another worker that handles these
+events returns equal actions (K3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.task.contract.recorded_answers import Answer
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An event, and what the world outside answered to user code while it happened."""
+    """An event, and the answers of the world outside to user code during it."""
 
     event: Event
     answers: list[Answer] = []
@@ -32,5 +32,5 @@ def decode(data: bytes) -> LogEntry:
 
 
 def action_bytes(action: Action) -> bytes:
-    """An action as bytes: equal ones have equal bytes. Frames and messages are in them as they are sent."""
+    """An action as bytes: equal actions have equal bytes. Frames and messages are in them as they are sent."""
     return _encoder.encode((type(action).__name__, action))

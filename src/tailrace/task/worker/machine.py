@@ -75,12 +75,13 @@ from tailrace.task.worker.task_services import backends, services_of
 
 
 class Worker:
-    """One worker slot's machine: which event counts in which phase, and whose fault it is when something is raised. What it
-    runs is an `Attempt`.
+    """The machine of one worker slot: it decides which event counts in which phase, and what caused an error. The work
+    itself is done by an `Attempt`.
 
     Invariant K1: after `LEFT` no task is stepped and nothing is sent.
-    Invariant K2: `Failed` is said at most once in an attempt, and no task is stepped after it.
-    Invariant K3: what it does is a function of its events and of what the world outside answered to user code during each.
+    Invariant K2: `Failed` is sent at most once in an attempt, and no task is stepped after it.
+    Invariant K3: what a worker does is a function of its events and of what the world outside answered to user code
+    during each.
     """
 
     def __init__(
@@ -101,15 +102,15 @@ class Worker:
         self.spec: JobSpec | None = None
         self.actions: list[Action] = []
         self.close_errors: list[BaseException] = []
-        """What user functions raised in `close`: reported by the driver, never the cause of a failure."""
+        """Errors that user functions raised in `close`. The driver reports them; they never cause a failure."""
         self._attempt: Attempt | None = None
-        """What runs here, from a `Deploy` to the next `Reset`."""
+        """The attempt that runs here, from a `Deploy` to the next `Reset`."""
         self._numbers = itertools.count(1)
-        """Numbers the questions of all attempts to the storage."""
+        """Numbers of requests to the storage, through all attempts."""
         self._random_factory = random_factory
         self._backend_factory = backend_factory
         self._make_spill = make_spill
-        services = lambda spec: self.services_of(spec, None)  # noqa: E731 - of a slice that nobody deploys
+        services = lambda spec: self.services_of(spec, None)  # noqa: E731 - for slices that are not deployed
         self._standing = Standing(load, services, backend_factory, self._numbers)
         self._outside, self._shared = Outside() if outside is None else outside, shared
         self._tuning = tuning if tuning is not None else Tuning()
@@ -126,9 +127,9 @@ class Worker:
     def handle(self, event: Event) -> object: ...
 
     def handle(self, event: Event) -> object:
-        """Lets an event happen; what follows from it is in `actions`. Of a step: None where something was done, else why
-        not. Of a flush: whether something went. Raises `ProtocolViolation` where the coordinator said what must not come
-        now."""
+        """Handles an event, and adds the resulting actions to `actions`. A step returns None if something was done, else
+        the reason why not. A flush returns whether something was sent. Raises `ProtocolViolation` if the coordinator sent
+        a message that must not come now."""
         match event:
             case Step():
                 return self._step(event)
@@ -173,14 +174,14 @@ class Worker:
         return None
 
     def _control(self, message: AnyMessage) -> None:
-        """The coordinator said something."""
+        """Handles a message of the coordinator."""
         if self.phase is Phase.LEFT:
             return
         if isinstance(message, Reset):
             self._reset(message.attempt)
             return
         if self.failed and not isinstance(message, Leave):
-            return  # sent before the coordinator had heard of the failure
+            return  # sent before the coordinator received the failure
         attempt = self._attempt
         if isinstance(message, Command):
             if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
@@ -210,7 +211,8 @@ class Worker:
             self._to_attempt(attempt, message)
 
     def _to_attempt(self, attempt: Attempt, message: AnyMessage) -> None:
-        """What the coordinator says to those who run: in the phases in which it may come there is an attempt."""
+        """Passes a message of the coordinator to the attempt. In the phases in which such a message may come there is
+        one."""
         if isinstance(message, Publish):
             self._guarded(lambda: attempt.publish(message))
         elif isinstance(message, Settled):
@@ -222,11 +224,11 @@ class Worker:
 
     def _command(self, attempt: Attempt, message: Command) -> list[Action]:
         wanted = attempt.command(message)
-        # Where the tasks here have finished, others of the nest have not, and nobody flushes here any more.
+        # When all tasks here have finished, nothing flushes here any more, though other tasks of the nest may still run.
         return wanted if self.stepping else [*wanted, *attempt.at_rest()]
 
     def _frame(self, data: bytes, peer: int) -> None:
-        """Bytes from another worker. A broken frame is that worker's fault and fails the job, naming it."""
+        """Takes bytes from another worker. A broken frame is that worker's fault and fails the job, naming it."""
         attempt = self._attempt
         if attempt is None or self.failed or self.phase is Phase.LEFT:
             return
@@ -239,14 +241,14 @@ class Worker:
         self._want(attempt.heard(peer))
 
     def _connected(self) -> None:
-        """All links to other workers are up."""
+        """Goes on once all links to other workers are up."""
         attempt = self._attempt
         if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
             return
         self._want(attempt.connected())
 
     def _go_on(self, attempt: Attempt) -> list[Action]:
-        """Where it takes the place of another worker: it does again some of what it can, and runs when that was all."""
+        """Goes on replacing a lost worker: it replays a portion of the history, and runs when all is replayed."""
         wanted = attempt.go_on()
         if wanted is None:
             return [*attempt.sends(), *attempt.loads()]
@@ -254,8 +256,8 @@ class Worker:
         return wanted
 
     def _peer_lost(self, peer: int, reason: str) -> None:
-        """Once everything is finished that is how it should be. Where lost workers are replaced, the coordinator says what
-        becomes of it."""
+        """Handles the loss of the link to a peer. After the end of all tasks a loss is expected. Where lost workers are
+        replaced, the loss is reported, and the coordinator decides."""
         attempt = self._attempt
         if self.failed or attempt is None:
             return
@@ -266,7 +268,7 @@ class Worker:
             self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
 
     def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
-        """The storage answers `ReadState`. What answers an older one does not count."""
+        """Handles an answer of the storage to `ReadState`. An answer to an older request is ignored."""
         attempt = self._attempt
         if attempt is None:
             self._guarded(lambda: self._standing.read(event))
@@ -284,7 +286,7 @@ class Worker:
                 assert_never(event)
 
     def _placed(self, event: PlacedRead | PlacedUnreadable) -> None:
-        """The storage answers `ReadPlaced`, likewise."""
+        """Handles an answer of the storage to `ReadPlaced`. An answer to an older request is ignored."""
         attempt, number = self._attempt, event.number
         if attempt is None or self.failed or not (attempt.awaits_prepared(number) or attempt.awaits_records(number)):
             return
@@ -301,7 +303,7 @@ class Worker:
         self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
 
     def _file_answered(self, event: StateWritten | StateNotWritten) -> None:
-        """The storage answers `WriteState`."""
+        """Handles an answer of the storage to `WriteState`."""
         attempt = self._attempt
         if attempt is None:
             return
@@ -314,8 +316,8 @@ class Worker:
 
     @property
     def stepping(self) -> bool:
-        """Whether tasks may be stepped now. With checkpoints they live on when they have finished: what they hold belongs
-        into every checkpoint to come."""
+        """True while tasks may be stepped. In a job with checkpoints this includes finished tasks: their state belongs
+        into every later checkpoint."""
         attempt = self._attempt
         if self.failed or attempt is None:
             return False
@@ -323,17 +325,17 @@ class Worker:
 
     @property
     def working(self) -> bool:
-        """Whether there may be something to do without an event from outside: steps, or what a lost worker did."""
+        """True while the worker may have something to do without an event from outside: steps, or a replay."""
         return self.stepping or (self._attempt is not None and self._attempt.resumed is not None and not self.failed)
 
     @property
     def attempt(self) -> Attempt | None:
-        """What runs here, None while nothing does."""
+        """The attempt that runs here; None while none does."""
         return self._attempt
 
     @property
     def slice(self) -> Slice | None:
-        """The tasks of the attempt and what connects them, None while there is none."""
+        """The tasks of the attempt and their channels; None while there is no attempt."""
         return None if self._attempt is None else self._attempt.slice
 
     @property
@@ -343,12 +345,12 @@ class Worker:
 
     @property
     def encoding(self) -> bool:
-        """Whether there is a snapshot to be encoded."""
+        """True while a snapshot is to be encoded."""
         return self.stepping and self._attempt is not None and self._attempt.encoding
 
     @property
     def urgency(self) -> Urgency:
-        """How much of a busy worker's time the portion that is encoded next may take."""
+        """The share of a busy worker's time that the next portion of encoding may take."""
         return Urgency.USUAL if self._attempt is None else self._attempt.urgency
 
     def tasks(self) -> list[Task]:
@@ -356,18 +358,19 @@ class Worker:
         return [] if self._attempt is None else self._attempt.tasks()
 
     def awake(self, now: int) -> Iterable[Task]:
-        """The tasks that are to be asked at time `now` (int64 microseconds) what they have to do, in this order."""
+        """The tasks to be stepped at time `now` (int64 microseconds), in this order."""
         return () if self._attempt is None else self._attempt.awake(now)
 
     @property
     def wake_at(self) -> int | None:
-        """When the clock alone gives a task something to do (int64 microseconds), where none has anything now."""
+        """The earliest time (int64 microseconds) at which the clock alone gives a task work; None if there is none. Valid
+        while no task has work."""
         return None if self._attempt is None else self._attempt.wake_at
 
     def _step(self, event: Step) -> Idle | None:
-        """One step of one task; a failure of user code becomes `Failed`. The step after everybody's last one closes the
-        user's functions: what the tasks sent is on its way by then, and the end of the job, which is a matter of seconds,
-        need not wait for them."""
+        """Steps one task; an error of user code becomes `Failed`. The step after the last one of all tasks closes the
+        user's functions. What the tasks sent is on its way by then, and the end of the job does not wait for the
+        functions, which may take seconds."""
         attempt = self._attempt
         assert attempt is not None
         if self.phase is Phase.RUNNING and attempt.slice.finished:
@@ -395,7 +398,8 @@ class Worker:
             self._fail_by(error, None if task is None else task.vertex.name)
 
     def _flush(self) -> bool:
-        """Nothing else is to do. True when something gathered went, or was done again."""
+        """Sends gathered frames, or goes on with a replay, when nothing else is to be done. Returns whether something was
+        sent or replayed."""
         attempt = self._attempt
         if attempt is None or not self.working:
             return False
@@ -432,13 +436,13 @@ class Worker:
         self.spec = self._standing.spec
 
     def services_of(self, spec: JobSpec, deploy: Deploy | None, mirror: Mirror | None = None) -> Services:
-        """What the tasks of a deployment get from this worker; `mirror` has backends for some of them."""
+        """The services of this worker for the tasks of a deployment; `mirror` has backends for some of them."""
         make, spill, tuning = self._backend_factory, self._make_spill, self._tuning
         backend = None if make is None else backends(spec, make, mirror)
         return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning, self._shared)
 
     def _reset(self, number: int) -> None:
-        """The job starts anew in this process: nothing of what ran here stays."""
+        """Prepares for a new start of the job in this process: nothing of the attempt stays."""
         self._close()
         self.actions.append(ClosePeers())
         self._attempt = self.spec = None
@@ -447,7 +451,7 @@ class Worker:
         self._say(WasReset(number))
 
     def _finish(self, attempt: Attempt) -> None:
-        """Every task has ended."""
+        """Ends the attempt's work, once every task has ended."""
         self.phase = Phase.FINISHED
         if attempt.checkpoints is not None:  # functions stay open for the last checkpoint; sinks prepare at its cut
             self._say(SubtasksFinished([]))
@@ -461,7 +465,7 @@ class Worker:
         self.actions.append(Exit(reason))
 
     def _close(self) -> None:
-        """What ran here does nothing any more: the user's functions are closed, once, and files in progress given up."""
+        """Closes the user's functions once, and gives up files in progress. The attempt does nothing after that."""
         attempt = self._attempt
         if attempt is None:
             return
@@ -472,7 +476,7 @@ class Worker:
     # Failures.
 
     def _guarded(self, act: Callable[[], list[Action] | None]) -> None:
-        """Lets the attempt do something while no task runs; what is raised becomes `Failed`."""
+        """Calls the attempt while no task runs; an error becomes `Failed`."""
         try:
             self._want(act() or ())
         except BaseException as error:
@@ -485,7 +489,7 @@ class Worker:
         return "" if self.spec is None else self.spec.written(operator)
 
     def _failed(self, fault: Failed) -> None:
-        """Only the first failure of an attempt is told."""
+        """Reports a failure to the coordinator, but only the first one of an attempt."""
         if not self.failed and self.phase is not Phase.LEFT:
             self.failed = True
             self._say(fault)

@@ -1,4 +1,4 @@
-"""One worker's part in making visible what sinks have prepared: the publisher."""
+"""The publisher: one worker's part in making visible what sinks have prepared."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What must be read before anything else can be published."""
+    """Prepared output in files that must be read before anything else can be published."""
 
     folder: str
     wanted: tuple[Placed, ...]
 
 
 class Publisher:
-    """Publishes, in order, what the coordinator says, and remembers it until nobody will ask for it again. What lies in
-    files is read first, for one message at a time."""
+    """Publishes, in order, what the coordinator sends, and remembers it until the coordinator can never request it again.
+    Output in files is read first, for one message at a time."""
 
     def __init__(self, slot: int, plan: Plan, services: Services) -> None:
         self._slot = slot
@@ -48,24 +48,25 @@ class Publisher:
         self._sinks: dict[str, Node] = {n.uid: n for n in plan.graph.nodes if isinstance(n.operator, Sink)}
         self._allowed = services.allow_dropped_state
         self._waiting: deque[Publish] = deque()
-        """The first of them waits for what lies in files."""
+        """Messages in the order in which they are published. The first one waits for output that lies in files."""
         self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
-        """By the number of the publication."""
+        """Published output that may be requested again, by the number of the publication."""
         self._skipped: set[int] = set()
-        """Numbers of publications of which something was given up."""
+        """Numbers of publications from which output was dropped."""
         self._failed: dict[int, int] = {}
-        """Publications of which a part could not be made visible, because the place of a sink was out of reach: which
-        telling of them that was. What still comes of it counts for nothing: the whole is told once more."""
+        """Number of a publication that could not be made visible in full, because the place of a sink was out of reach ->
+        the try of the coordinator's request that failed. Further parts of this try are ignored: the coordinator sends the
+        whole publication once more."""
 
     def publish(self, message: Publish) -> list[Published | NotPublished | Awaited]:
-        """A message has come; what is to be said, or read first, in this order."""
+        """Takes a message of the coordinator. Returns, in order, what to report or to read first."""
         if message.tries <= self._failed.get(message.number, -1):
             return []
         self._waiting.append(message)
         return self._go_on() if len(self._waiting) == 1 else []
 
     def read(self, data: Sequence[bytes]) -> list[Published | NotPublished | Awaited]:
-        """What was awaited is there."""
+        """Goes on with the first message, whose awaited output was read."""
         bytes_of = iter(data)
         message = self._waiting[0]
         whole = [
@@ -93,7 +94,8 @@ class Publisher:
         return found
 
     def _give_up(self, message: Publish, error: OutOfReachError) -> NotPublished:
-        """The place of a sink is out of reach. The coordinator tells the whole publication once more."""
+        """Gives up a try, because the place of a sink is out of reach. The coordinator sends the whole publication once
+        more."""
         number, tries = message.number, message.tries
         self._failed[number] = tries
         self._waiting = deque(one for one in self._waiting if (one.number, one.tries) != (number, tries))
@@ -124,7 +126,7 @@ class Publisher:
             )
 
     def settled(self, message: Settled) -> None:
-        """Nobody will ask for these any more."""
+        """Lets sinks forget publications that the coordinator will never request again."""
         done = [n for n in self._unsettled if 0 < n <= message.number or (n == 0 and message.restored)]
         by_uid: dict[str, list[bytes]] = {}
         for uid, prepared in [one for number in done for one in self._unsettled.pop(number)]:
@@ -132,7 +134,7 @@ class Publisher:
         for uid, prepared in by_uid.items():
             try:
                 self._call(self._sinks[uid], "settled", prepared)
-            except OutOfReachError:  # it is told once more with what is settled next
+            except OutOfReachError:  # the sink is called again with what is settled next
                 self._unsettled.setdefault(message.number, []).append((uid, prepared))
 
     def _call(self, node: Node, what: str, *args: Any) -> None:
@@ -151,7 +153,7 @@ class Publisher:
 
 
 def in_parts(prepared: list[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:
-    """What sinks prepared, parted so that each part fits into a message; at least one part."""
+    """The output that sinks prepared, split into parts of which each fits into a message; at least one part."""
     parts: list[list[tuple[str, bytes]]] = [[]]
     size = 0
     for uid, data in prepared:

@@ -1,4 +1,4 @@
-"""Putting a checkpoint back into the tasks of one worker, before their functions are opened."""
+"""The restorer, which puts a checkpoint back into the tasks of one worker, before their functions are opened."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from tailrace.task.subtask.snapshot import OperatorMeta, read_meta
 
 
 class Restorer:
-    """Takes what the driver reads from the files, part by part.
+    """The restorer of one worker's tasks: it takes, part by part, what the driver reads from the files.
 
-    An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished; at
-    another parallelism only where all of them had; and never where something feeds it that was not there before. Then
-    event time begins anew, too, where it had come to its end, and so do, in a loop, the numbers of rest, and rounds that
-    were over.
+    An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished. At
+    another parallelism all old subtasks must have finished. An operator with an input that it did not have before never
+    counts as finished: its event time begins anew if it had come to its end, and so do, in a loop, the numbers of rest
+    and the rounds that were over.
     """
 
     def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool, replaces: bool = False) -> None:
-        """`replaces`: whether the others go on, so that channels are to be as they were."""
+        """`replaces`: this worker takes the place of a lost one while the others go on, so channels are to be as they
+        were."""
         self.plan = plan
         self.tasks = tasks
         self.manifest = manifest
@@ -47,9 +48,10 @@ class Restorer:
         self._places = {
             operator.contexts()[0].uid: (task, i) for task in tasks for i, operator in enumerate(task.chain.operators)
         }
-        """Where records go that were in flight to an operator: of functions that are fused, to the first one."""
+        """The place of records that were in flight to an operator; fused functions receive them at the first one."""
         self.channels = AsItWas(plan, tasks, self._places) if replaces else None
-        """What was in flight in channels of this worker, where nothing of it is dealt out anew."""
+        """The contents of this worker's channels at the restored cut, if it replaces a lost worker: nothing of them is
+        dealt out anew."""
         if not replaces:
             self._all_have_a_place(plan)
         self._left = self._left_behind(manifest)
@@ -68,7 +70,7 @@ class Restorer:
         return found
 
     def part(self, part: Part) -> None:
-        """One part of the state."""
+        """Takes one part of the state."""
         if isinstance(part, ShapeOf) or (isinstance(part, LogOf) and part.kind is not LogKind.FEEDBACK):
             if self.channels is not None:
                 self.channels.part(part)
@@ -77,7 +79,7 @@ class Restorer:
             return
         operator = self._operators.get(part.uid)
         if operator is None or part.uid in self._left:
-            return  # it is fused with others now, and so has no state: it is wanted for what was in flight to it
+            return  # the operator is fused with others now, and has no state: it was requested for records in flight to it
         if isinstance(part, MetaOf):
             self._metas.setdefault(part.uid, []).append(part)
         elif isinstance(part, BlockOf):
@@ -95,8 +97,8 @@ class Restorer:
                 operator.backend.holds(part.chains)
 
     def _left_behind(self, manifest: Manifest) -> set[str]:
-        """The operators that go on with nothing of what the one of their uid had: it was of another kind. A start refuses
-        that where it was something, but for what its user gives up."""
+        """The uids of operators that start without the state of their uid, because it belongs to an operator of another
+        kind. A start refuses this if there is state, unless the user gives it up."""
         found = set()
         for record in manifest.operators:
             operator = self._operators.get(record.uid)
@@ -105,7 +107,7 @@ class Restorer:
         return found
 
     def _all_have_a_place(self, plan: Plan) -> None:
-        """Nothing that was in flight may be left out."""
+        """Raises `InternalError` if records in flight to an operator of this worker would be left out."""
         here = {plan.graph.node(ident).uid for task in self.tasks for ident in task.vertex.nodes}
         lost = [uid for uid in self.manifest.in_flight if uid in here and uid not in self._places]
         if lost:
@@ -114,7 +116,7 @@ class Restorer:
             )
 
     def _in_flight(self, part: LogOf) -> None:
-        """Records that were in flight to an operator of this worker."""
+        """Takes records that were in flight to an operator of this worker."""
         if part.uid not in self._places and not part.count:
             return  # event time on its way to a function that is fused with one before it now
         if part.uid not in self._returned:
@@ -123,8 +125,9 @@ class Restorer:
         self._returned[part.uid].add(part)
 
     def _in_front(self, task: Task) -> list[list[InputChannel]]:
-        """What was in flight to the operators of a task, in the order in which it is read: of several that are chained now
-        first that of the last one, which the others had sent; and of each one the oldest first."""
+        """Channels with what was in flight to the operators of a task, in the order in which the task reads them. Of
+        operators that are chained now the last one comes first, since the earlier ones had sent these records; within an
+        operator the oldest age comes first."""
         numbers = itertools.count()
         uids = [operator.contexts()[0].uid for operator in task.chain.operators]
         returned = [self._returned[uid] for uid in uids if uid in self._returned]
@@ -136,7 +139,7 @@ class Restorer:
         return found
 
     def finish(self) -> None:
-        """Everything was read."""
+        """Restores all operators, once every part was read."""
         for task in self.tasks:
             for i, operator in enumerate(task.chain.operators):
                 metas = sorted(self._metas.get(operator.ctx.uid, []), key=lambda meta: meta.subtask)
@@ -178,7 +181,7 @@ class Restorer:
         restore_schema(operator, parts)
         try:
             operator.restore(parts)
-        except msgspec.MsgspecError as error:  # of an older checkpoint, which does not say its kind
+        except msgspec.MsgspecError as error:  # of an older checkpoint, without its kind
             raise IncompatibleState(unreadable(ctx.name, ctx.uid, error)) from error
         if anew:
             operator.start_anew()
@@ -186,8 +189,8 @@ class Restorer:
     def _restore_floors(
         self, operator: OperatorTask, read: list[tuple[MetaOf, OperatorMeta]], own: list[OperatorMeta]
     ) -> None:
-        """Old subtasks that unaligned cuts have found at different event times: of each of their key groups the operator
-        knows how far it was."""
+        """Tells the operator the event time of each key group, where unaligned cuts have found its old subtasks at
+        different event times."""
         groups = self.manifest.max_parallelism
         floors: list[tuple[int, int, int]] = []
         for part, meta in read:
@@ -200,7 +203,8 @@ class Restorer:
             operator.restore_floors(floors)
 
     def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
-        """What a subtask has done in its loop it does not do again; of several old ones, what all of them have."""
+        """Marks the rests and rounds that a subtask has done in its loop, so that it does not repeat them; of several old
+        subtasks, those that all have done."""
         assert task.loop is not None
         task.loop.rounds.done = round
         operator.rests, operator.rested = rested, rested > 0
@@ -231,7 +235,8 @@ class Restorer:
         return found
 
     def _before(self, node: int) -> list[int]:
-        """What feeds an operator: a head is fed by its tail, too, and so by all that enters its loop's body."""
+        """The operators that feed an operator. A head is fed by its tail, too, and so by everything that enters its
+        loop's body."""
         graph = self.plan.graph
         fed_back = (
             self.plan.tails.get(graph.node(node).scope, ()) if isinstance(graph.node(node).operator, Head) else ()

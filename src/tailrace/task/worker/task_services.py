@@ -1,4 +1,4 @@
-"""What the tasks of one deployment get from their worker."""
+"""Services of a worker for the tasks of one deployment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def services_of(
     tuning: Tuning,
     shared: Shared | None = None,
 ) -> Services:
-    """The services of a deployment; None: of a slice that nobody deploys."""
+    """The services of a deployment; `deploy` is None for a slice that the coordinator does not deploy."""
     in_flight: list[str] = []
     if deploy is not None and deploy.manifest:
         in_flight = [*decode_manifest(deploy.manifest, "the manifest to restore").in_flight]
@@ -62,7 +62,7 @@ def services_of(
 def backends(
     spec: JobSpec, make: Callable[[JobSpec, str, int], Backend], mirror: Mirror | None
 ) -> Callable[[str, int], Backend]:
-    """Makes the backends of a deployment; those that a mirror has are there already."""
+    """A function that makes the backends of a deployment. It returns backends of the mirror where the mirror has them."""
 
     def made(uid: str, subtask: int) -> Backend:
         found = None if mirror is None else mirror.take(uid)
