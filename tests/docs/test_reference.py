@@ -367,7 +367,7 @@ def test_the_options_are_those_of_the_command() -> None:
 
 
 def test_the_settings_of_checkpoints_are_those_of_the_code() -> None:
-    rows = table(GUIDE / "fault-tolerance.md", "setting", "default", "meaning")
+    rows = table(GUIDE / "checkpoints.md", "setting", "default", "meaning")
     said = {name: default for cell, default, _ in rows for name in code(cell)}
     defaults = {field.name: field.default for field in fields(tr.CheckpointConfig)}
     assert set(said) == set(defaults)
@@ -376,30 +376,30 @@ def test_the_settings_of_checkpoints_are_those_of_the_code() -> None:
 
 
 def test_the_restart_strategies_are_those_of_the_code() -> None:
-    said = [code(row[0])[0] for row in table(GUIDE / "fault-tolerance.md", "strategy", "the job is started again")]
+    said = [code(row[0])[0] for row in table(GUIDE / "restarts.md", "strategy", "the job is started again")]
     for one in config.RESTARTS:
         given = ", ".join(f"{field.name}={field.default!r}" for field in fields(one))
         assert f"tr.{one.__name__}({given})" in said
     assert len(said) == len(config.RESTARTS)
     default = config.DEFAULT_RESTART
     given = ", ".join(f"{field.name}={getattr(default, field.name)!r}" for field in fields(default))
-    assert f"`tr.{type(default).__name__}({given})`" in read(GUIDE / "fault-tolerance.md")
+    assert f"`tr.{type(default).__name__}({given})`" in read(GUIDE / "restarts.md")
 
 
 def test_the_parts_of_a_checkpoint_are_in_the_guide() -> None:
-    text = read(GUIDE / "fault-tolerance.md")
+    text = read(GUIDE / "checkpoints.md")
     assert [field.name for field in fields(tr.Checkpoint) if f"`{field.name}`" not in text] == []
 
 
 def test_the_kinds_of_faults_are_those_of_the_simulator() -> None:
-    rows = table(GUIDE / "fault-tolerance.md", "kind", "what happens at that turn")
+    rows = table(GUIDE / "testing.md", "kind", "what happens at that turn")
     assert [code(row[0])[0].strip('"') for row in rows] == list(get_args(faults.Kind))
 
 
 @pytest.mark.parametrize("command", ["checkpoint", "inspect"])
 def test_the_options_of_other_commands_are_in_the_guide(command: str) -> None:
     group: Any = typer.main.get_command(app)
-    text = read(GUIDE / "fault-tolerance.md")
+    text = read(GUIDE / "checkpoints.md")
     options = [one.opts[-1] for one in group.commands[command].params if one.param_type_name == "option"]
     assert [one for one in options if one not in text] == []
 
