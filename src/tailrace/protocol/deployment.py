@@ -112,7 +112,7 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     finished: bool = False
     metrics: dict[str, float] = {}
     waits_for: str = ""
-    """Why its last step did nothing (`task.idle.Reason`); nothing where it did something."""
+    """Why its last step did nothing (`task.subtask.idleness.Reason`); nothing where it did something."""
     unsent_bytes: int = 0
     """What it has emitted and its channels out have no credit for."""
     inputs: list[InputTime] = []
