@@ -276,6 +276,38 @@ def test_files_that_are_named_are_there(page: Path) -> None:
         assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: there is no {name}"
 
 
+def is_there(name: str) -> bool:
+    """Whether a name with dots is a module or room of ours, or something in one."""
+    place = SOURCE
+    for part in name.split("."):
+        if (place / f"{part}.py").exists():
+            return True
+        if not (place / part).is_dir():
+            return place != SOURCE and re.search(rf"\b{part}\b", read(place / "__init__.py")) is not None
+        place = place / part
+    return True
+
+
+def names_of_places(text: str) -> list[str]:
+    """Modules, rooms and files of ours that are named in words: with dots, or as paths. What begins with `spark.` is mostly
+    a setting of Spark."""
+    rooms = {one.name for one in SOURCE.iterdir() if one.is_dir()} - {"spark"}
+    dotted = re.findall(r"`(?:tailrace\.)?([a-z_]+(?:\.\w+)+)`", text)
+    paths = re.findall(r"`((?:\w+/)+[\w.{},]*)`", text)
+    return [name for name in (*dotted, *paths) if re.split(r"[./]", name)[0] in rooms]
+
+
+def test_modules_that_are_named_are_there() -> None:
+    """In docstrings and pages: who moves a file leaves its old name nowhere."""
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*SOURCE.rglob("*.py"), *PAGES]
+        for name in names_of_places(read(path))
+        if not ((SOURCE / name).exists() if "/" in name else is_there(name))
+    ]
+    assert gone == []
+
+
 # The theory of operation.
 
 

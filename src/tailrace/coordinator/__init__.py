@@ -1,5 +1,5 @@
-"""The coordinator of one job: a deterministic machine. Events go in, actions come out; its drivers are `runtime.coordinator`
-and the simulator.
+"""The coordinator of one job: a deterministic machine. Events go in, actions come out; its drivers are
+`runtime.driver.coordinator` and the simulator.
 
 `machine` hands each event to the bookkeepers of a room; `course` carries out what they decide (`decisions`), and
 `actions` are what the driver is to do.

@@ -24,7 +24,7 @@ class OperatorIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: str
     """As the user gave it; empty where it is derived from the shape of the graph, and says nothing of what it does."""
     kind: str
-    """As manifests have it (`graph.kinds`)."""
+    """As manifests have it (`api.kinds`)."""
     details: list[str]
     """The class of a source or a sink, and the place that it writes to; of another operator what its state is made of."""
     name: str

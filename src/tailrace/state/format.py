@@ -168,7 +168,7 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     kind: str = ""
-    """What kind of operator it was (`graph.kinds`); empty in older files."""
+    """What kind of operator it was (`api.kinds`); empty in older files."""
     feedback: list[BlockRef] = []
     """In files of version 1 only: the feedback in flight to the head of a loop. `read_index` makes a log of it. `table` is
     0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""

@@ -47,7 +47,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     stateful: bool = False
     """Whether there is anything to be restored: keyed state, or state of its own."""
     kind: str = ""
-    """What kind of operator it was (`graph.kinds`); empty in older manifests."""
+    """What kind of operator it was (`api.kinds`); empty in older manifests."""
     shape: list[str] = []
     """What of its description its state depends on: the aggregates, the windows, the source."""
     own: list[TableInfo] = []

@@ -12,9 +12,9 @@ class Tuning:
     window: int | None = None
     """Bytes of each channel's window; else it follows from the worker's memory (`task.slice.machine`)."""
     chunk: int | None = None
-    """Bytes after which a part of a state file is handed to the storage; else `task.checkpoints.CHUNK`."""
+    """Bytes after which a part of a state file is handed to the storage; else `task.worker.checkpoints.CHUNK`."""
     inline: int | None = None
-    """Bytes of a transaction of a sink that go into the manifest, at most; else `task.checkpoints.INLINE_BYTES`."""
+    """Bytes of a transaction of a sink that go into the manifest, at most; else `task.worker.checkpoints.INLINE_BYTES`."""
     history: int | None = None
     """Bytes that the histories of all workers may take; else what the user says."""
     kept: int | None = None
