@@ -6,9 +6,11 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,12 +24,12 @@ from tailrace.cli.main import app
 from tailrace.coordinator.durability import stopping
 from tailrace.coordinator.durability.stopping import Happening
 from tailrace.coordinator.job.failures import REACTIONS
-from tailrace.coordinator.job.lifecycle import EDGES
+from tailrace.coordinator.job.lifecycle import EDGES, JobStatus
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.slices import Slices, standby_figures
 from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, standby, termination
-from tailrace.protocol.deployment import AFTER, FailureKind
+from tailrace.protocol.deployment import AFTER, FailureKind, Phase
 from tailrace.protocol.message import Message
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.driver.coordinator import JobRunner
@@ -36,6 +38,7 @@ from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.state import format as state_format
 from tailrace.state import manifest as state_manifest
 from tailrace.state.manifest import Manifest
+from tailrace.task.subtask.idleness import Reason
 from tailrace.testing import faults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -271,6 +274,107 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     """`task/channels/gate.py`, `tests/elements/golden_keys.json`: from the root, or from the source."""
     for name in re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:py|json|toml|md))`", read(page)):
         assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: there is no {name}"
+
+
+def is_there(name: str) -> bool:
+    """Whether a name with dots is a module or room of ours, or something in one."""
+    place = SOURCE
+    for part in name.split("."):
+        if (place / f"{part}.py").exists():
+            return True
+        if not (place / part).is_dir():
+            return place != SOURCE and re.search(rf"\b{part}\b", read(place / "__init__.py")) is not None
+        place = place / part
+    return True
+
+
+def names_of_places(text: str) -> list[str]:
+    """Modules, rooms and files of ours that are named in words: with dots, or as paths. What begins with `spark.` is mostly
+    a setting of Spark."""
+    rooms = {one.name for one in SOURCE.iterdir() if one.is_dir()} - {"spark"}
+    dotted = re.findall(r"`(?:tailrace\.)?([a-z_]+(?:\.\w+)+)`", text)
+    paths = re.findall(r"`((?:\w+/)+[\w.{},]*)`", text)
+    return [name for name in (*dotted, *paths) if re.split(r"[./]", name)[0] in rooms]
+
+
+def test_modules_that_are_named_are_there() -> None:
+    """In docstrings and pages: who moves a file leaves its old name nowhere."""
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*SOURCE.rglob("*.py"), *PAGES]
+        for name in names_of_places(read(path))
+        if not ((SOURCE / name).exists() if "/" in name else is_there(name))
+    ]
+    assert gone == []
+
+
+# The theory of operation.
+
+
+def theory() -> str:
+    text = read(ROOT / "ARCHITECTURE.md")
+    headings = re.findall(r"^## (.*)$", text, flags=re.M)
+    assert headings[0] == "Theory of operation", "it is the first section of the page"
+    return text[text.index("## Theory of operation") : text.index(f"## {headings[1]}")]
+
+
+def owners() -> dict[str, type]:
+    """The classes that the theory names with their modules: `task.slice.machine:Slice`, perhaps with a field behind it."""
+    found: dict[str, type] = {}
+    for module, name in re.findall(r"`([\w.]+):(\w+)", theory()):
+        owner = getattr(importlib.import_module(f"tailrace.{module}"), name)
+        assert owner.__module__ == f"tailrace.{module}", f"{name} is defined in {owner.__module__}"
+        assert found.setdefault(name, owner) is owner, f"{name} is the name of two classes"
+    return found
+
+
+def fields_of(owner: type) -> set[str]:
+    """What an object of a class has: names of the class, declared fields, and attributes that its methods set."""
+    found = set(dir(owner))
+    for one in owner.__mro__[:-1]:
+        found |= set(vars(one).get("__annotations__", ()))
+        found |= {
+            node.attr
+            for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one))))
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+        }
+    return found
+
+
+def states() -> list[tuple[str, str]]:
+    """(states, fields) of all rows of the theory's tables of states."""
+    return [
+        (row[0], row[1]) for rows in tables(theory()) if rows[0] == ["state", "field", "meaning"] for row in rows[1:]
+    ]
+
+
+def test_the_fields_of_the_theory_are_there() -> None:
+    known = owners()
+    named = set(re.findall(r"`(?:[a-z][\w.]*:)?(_?[A-Z]\w*)\.(\w+)`", theory()))
+    assert len(named) > 40
+    assert [f"{owner}.{field}" for owner, field in sorted(named) if field not in fields_of(known[owner])] == []
+    assert all(re.search(r"`[^`]*\w\.\w+`", fields) or state == "work" for state, fields in states())
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"), [("Worker.phase", Phase), ("Idle.reason", Reason), ("Course.status", JobStatus)]
+)
+def test_the_states_of_the_theory_are_those_of_the_code(field: str, kind: type[Enum]) -> None:
+    said = [name for state, fields in states() if f"{field}`" in fields for name in code(state)]
+    assert sorted(said) == sorted(member.name for member in kind)
+
+
+def test_the_phases_of_a_checkpoint_in_the_theory_are_those_of_the_code() -> None:
+    assert f"names: {', '.join(deployment.PHASES)}." in " ".join(theory().split())
+
+
+def test_each_step_of_a_story_names_a_module() -> None:
+    stories = re.split(r"^### ", theory(), flags=re.M)[-3:]
+    for story in stories:
+        title, _, text = story.partition("\n")
+        steps = re.split(r"^(\d+)\. ", text, flags=re.M)[1:]
+        assert [int(number) for number in steps[::2]] == list(range(1, len(steps) // 2 + 1)), title
+        assert [step for step in steps[1::2] if not re.search(r"`[\w/]+\.py`", step)] == [], title
 
 
 # Invariants.

@@ -1,5 +1,82 @@
 """The messages by which a worker takes the place of a lost one while the other workers go on.
 
+*A worked example.* There are three workers, and that of slice 1 will be lost. It has taken 4 steps (entries 0 to 3 of its
+history) and has cut for checkpoint 1 (entry 4). Its ack follows from the cut, so it tells the coordinator these 5 entries
+first. When the checkpoint is complete, the history begins with the cut:
+
+    >>> from tailrace.coordinator.workers.takeovers import Takeovers
+    >>> from tailrace.elements.cuts import CutRequest
+    >>> from tailrace.task.journal.history import Cut, Did, History, decode
+    >>> history, takeovers = History(), Takeovers(slots=3, depth=1)
+    >>> def steps(count):
+    ...     for _ in range(count):
+    ...         history.add(Did(vertex=5, line=16, now=0, budget=100))
+    >>> steps(4)
+    >>> history.add(Cut(vertex=5, request=CutRequest(1), now=0, volatile=b"", heard=1))
+    >>> before_ack = history.gained(-1)
+    >>> before_ack.first, len(before_ack.entries), before_ack.cuts
+    (0, 5, [(1, 4)])
+    >>> takeovers.gained(1, before_ack)
+    >>> takeovers.completed(1)
+    >>> history.complete(1)
+    >>> history.first, history.end
+    (4, 5)
+
+2 more steps (entries 5 and 6), and a frame goes to worker 0; 1 more (entry 7), and one goes to worker 2. Each of them gets
+the history up to there in front of the frame. The last step (entry 8) has sent nothing yet when the worker is lost:
+
+    >>> copies = {0: Copy(), 2: Copy()}
+    >>> steps(2)
+    >>> copies[0].gain(history.gained(0))
+    >>> steps(1)
+    >>> copies[2].gain(history.gained(2))
+    >>> steps(1)
+    >>> copies[0].end, copies[2].end, history.end
+    (7, 8, 9)
+
+The coordinator asks both survivors. They answer with their copies, and with how much came on each channel (edge 2, from
+slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 2, with digests of them:
+
+    >>> from tailrace.elements.batches import Rows
+    >>> from tailrace.elements.digests import Digest
+    >>> from tailrace.elements.frames import ChannelId, decode as decode_frame, encode_batch
+    >>> def frame(target, seq, text):
+    ...     return encode_batch(ChannelId(2, 1, target), 1, 0, seq, Rows(list(text)))
+    >>> at_0, at_2 = Digest(), Digest()
+    >>> at_0.add(decode_frame(frame(0, 0, "ab"))); at_0.add(decode_frame(frame(0, 2, "cde")))
+    >>> at_2.add(decode_frame(frame(2, 0, "xyz")))
+    >>> takeovers.begin(1, now=0)
+    []
+    >>> takeovers.checkpoint = 1
+    >>> takeovers.ask()
+    [WorkerLost(slice=1, checkpoint=1, turn=1)]
+    >>> takeovers.know(0, KnownHistory(1, copies[0].told(), [(2, 1, 0, at_0.count, at_0.value)], turn=1))
+    >>> takeovers.know(2, KnownHistory(1, copies[2].told(), [(2, 1, 2, at_2.count, at_2.value)], turn=1))
+
+The replacement gets the longest copy, which ends with entry 7. It does entries 5, 6 and 7 again. No survivor knows
+entry 8, and none depends on it:
+
+    >>> resume = takeovers.resume(1, Deploy(b"", []), in_flight=[])
+    >>> resume.history.first, [type(decode(entry)).__name__ for entry in resume.history.entries]
+    (4, ['Cut', 'Did', 'Did', 'Did'])
+    >>> [(edge, source, target, count) for edge, source, target, count, _ in resume.came]
+    [(2, 1, 0, 5), (2, 1, 2, 3)]
+
+It makes 8 records for worker 0 again, and may part them into other frames. The first 5 have the digest that worker 0 has
+told, so only the other 3, from number 5 on, are sent:
+
+    >>> from tailrace.task.channels.sent_log import Keeping, SentLog
+    >>> from tailrace.task.channels.spilling import MemorySpill
+    >>> made = SentLog(Keeping(MemorySpill, budget=1 << 20))
+    >>> for seq, text in ((0, "abcd"), (4, "efgh")):
+    ...     _ = made.went(seq, 4, frame(0, seq, text))
+    >>> made.digest(5).value == at_0.value
+    True
+    >>> [(seq, item.count) for seq, item, _ in made.go_again(came=5)]
+    [(5, 3)]
+
+*The messages*, and who sends them:
+
 survivor                         coordinator                        replacement
                            <-    WorkerLost(slice, checkpoint)
 KnownHistory(slice, history, …)   ->                                 <-    Hello

@@ -1,5 +1,68 @@
 """How a loop nest finds out that nothing is left in it. A *nest* is an outermost loop with everything inside.
 
+*A worked example.* Two workers have a loop, and its input has ended. Worker 0 has sent 3 frames to worker 1 and has worked
+off 2; worker 1 has sent 2 and has worked off 2. One frame is on its way, so the coordinator begins no wave:
+
+    >>> from tailrace.coordinator.loops.loops import Nests, NestSpec
+    >>> from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
+    >>> nests = Nests([NestSpec(slots=2)])
+    >>> nests.message(0, Quiet(nest=0, sent=[0, 3], received=2), now=10)
+    []
+    >>> nests.message(1, Quiet(nest=0, sent=[2, 0], received=2), now=20)
+    []
+
+Worker 1 works off that frame and answers with a third one, and worker 0 works off the answer. Each has sent 3 frames and
+worked off 3; the counts fit, and wave 1 begins:
+
+    >>> nests.message(1, Quiet(nest=0, sent=[3, 0], received=3), now=30)
+    []
+    >>> nests.message(0, Quiet(nest=0, sent=[0, 3], received=3), now=40)
+    [(0, StartWave(nest=0, wave=1, time=None)), (1, StartWave(nest=0, wave=1, time=None))]
+
+Counts know nothing of timers: one fires in worker 0, before its cut, and sends a frame of 2 records. A task of worker 1 cuts
+by command. The channel from its own worker has delivered the marker; on the channel from worker 0 the 2 records come first.
+They were on their way at the cut, so the task counts them:
+
+    >>> task = Wave(["from 0", "from 1"])
+    >>> task.start(1)
+    True
+    >>> task.marker("from 1", 1)
+    >>> task.read("from 0", 2, earliest=7)
+    >>> task.marker("from 0", 1)
+    >>> task.complete, task.recorded, task.earliest
+    (True, 2, 7)
+
+Both workers report. Wave 1 has found 2 records, so nothing follows from it. Wave 2 begins when the counts fit again:
+
+    >>> nests.message(0, WaveReport(0, 1, WaveFacts(ended=True, watermark=MIN_TIME)), now=50)
+    []
+    >>> nests.message(1, WaveReport(0, 1, WaveFacts(recorded=2, ended=True, watermark=MIN_TIME)), now=60)
+    []
+    >>> def come_to_rest(sent_by_0, sent_by_1, followed):
+    ...     nests.message(0, Quiet(0, [0, sent_by_0], sent_by_1, followed), now=70)
+    ...     return nests.message(1, Quiet(0, [sent_by_1, 0], sent_by_0, followed), now=80)[0][1]
+    >>> come_to_rest(4, 3, followed=0)
+    StartWave(nest=0, wave=2, time=None)
+
+Waves 2, 3 and 4 find no record. Event time has not come to its end in wave 2, functions have not finished in wave 3, and in
+wave 4 nothing is left. Between them each worker follows the command, and sends one frame for it (a watermark, then `Rest`):
+
+    >>> def both_report(wave, **found):
+    ...     nests.message(0, WaveReport(0, wave, WaveFacts(ended=True, **found)), now=90)
+    ...     return nests.message(1, WaveReport(0, wave, WaveFacts(ended=True, **found)), now=100)[0][1]
+    >>> both_report(2, watermark=MIN_TIME)
+    Advance(nest=0)
+    >>> come_to_rest(5, 4, followed=1)
+    StartWave(nest=0, wave=3, time=None)
+    >>> both_report(3, watermark=LAST_TIME, reached=LAST_TIME)
+    CallFinish(nest=0, number=1)
+    >>> come_to_rest(6, 5, followed=2)
+    StartWave(nest=0, wave=4, time=None)
+    >>> both_report(4, watermark=LAST_TIME, reached=LAST_TIME, rested_min=1, rested_max=1)
+    EndLoop(nest=0)
+
+*The messages*, and who sends them:
+
     worker                                     coordinator
     Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with the frames counted
     EventTimeMoved(nest, watermark, live)  ->                  event time has moved on where it enters the nest

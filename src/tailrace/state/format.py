@@ -171,7 +171,7 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     kind: str = ""
-    """The kind of the operator (`graph.kinds`); empty in older files."""
+    """The kind of the operator (`api.kinds`); empty in older files."""
     feedback: list[BlockRef] = []
     """The feedback in flight to the head of a loop, in files of version 1 only. `read_index` makes a log of it. `table` is
     0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""
