@@ -124,8 +124,7 @@ class FeedbackQueue:
             self.logs.completed(checkpoint)
 
     def keep_apart(self) -> None:
-        """Separates records from now on from those before, when the tail has cut: what is merged later depends on nothing
-        before."""
+        """Seals what waits, when the tail has cut: what is merged from now on depends on nothing that was before."""
         self.seal()
         if self._combined is not None:
             self._combined.measure_anew()
@@ -186,8 +185,8 @@ class FeedbackQueue:
         return taken
 
     def _take_again(self, wave: int, count: int) -> Batch | WaveMark | None:
-        """What was taken when this step was done first. The queue does not have the marker of a wave that was there
-        before the cut: it is made anew."""
+        """Feedback that was taken when this step was done first. The queue does not have the marker of a wave that was
+        there before the cut: it is made anew."""
         if wave:
             found = next((one for one in self._ready if isinstance(one, WaveMark) and one.wave == wave), None)
             if found is not None:

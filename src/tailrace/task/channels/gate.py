@@ -119,7 +119,7 @@ class Gate:
             channel.digests = {number: one for number, one in channel.digests.items() if number >= checkpoint}
 
     def begin_at(self, checkpoint: int) -> None:
-        """Starts counting behind the barriers of this checkpoint."""
+        """Begins the digests of channels anew: what comes is behind the barriers of this checkpoint."""
         for channel in self.channels.values():
             channel.digests = {checkpoint: Digest()}
 
@@ -287,8 +287,8 @@ class Gate:
         return here
 
     def take_again(self, number: int, count: int) -> Taken:
-        """What was read in a step when it was done first: `count` records of a channel, or its marker. Barriers are
-        skipped: their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
+        """Input of a step when it was done first: `count` records of a channel, or its marker. Barriers are skipped:
+        their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
         channel = self._numbered[number]
         if channel in self._turn:
             self._turn.remove(channel)
@@ -306,8 +306,8 @@ class Gate:
         return taken
 
     def records_again(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
-        """What was read in several steps that read records only: their batches, each with the port that it came to, and
-        the credit that is granted for them."""
+        """Input of several steps that read records only: their batches, each with the port that it came to, and the
+        credit that is granted for them."""
         read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
         for number, count in totals(pieces).items():
             taken = Taken(self._numbered[number])
@@ -383,7 +383,7 @@ class Gate:
         """Reads on from these channels."""
         for ident in idents:
             channel = self.channels[ident]
-            if channel.blocked:  # the one whose marker completed the cut never was
+            if channel.blocked:  # the channel whose marker completed the cut never was
                 channel.blocked = False
                 if channel.queue and not self.front:
                     self._turn.append(channel)
@@ -452,8 +452,8 @@ class Gate:
 
 
 def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
-    """Batch from what was queued. Raises `UserCodeError` for a record whose bytes cannot be read back: that is an error
-    of its class."""
+    """Batch of a queued element. Raises `UserCodeError` for a record whose bytes cannot be read back: its class is at
+    fault."""
     if not isinstance(element, Frame):
         return element
     try:
@@ -496,7 +496,7 @@ def _unread(channel: InputChannel) -> Iterator[int]:
 
 
 def _counted(taken: Taken) -> int:
-    """What was read, as a fact: a number of records, `A_MARKER` or `A_BARRIER`."""
+    """Fact for what was read: a number of records, `A_MARKER` or `A_BARRIER`."""
     if taken.batch is not None:
         return len(taken.batch)
     return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER

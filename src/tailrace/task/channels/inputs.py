@@ -79,7 +79,7 @@ class InputChannel:
         return bool(self.queue) and isinstance(self.queue[-1][0], EndOfInput)
 
     def count(self, element: Element) -> None:
-        """Counts an element that has come."""
+        """Adds an element that has come to the digests. A barrier begins a new digest instead."""
         if isinstance(element, Barrier):
             self.digests[element.checkpoint] = Digest()
         else:
@@ -132,7 +132,7 @@ class Returning:
 
 @dataclass(slots=True)
 class Taken:
-    """What the task reads next: some records, or a marker, of one channel."""
+    """Next input of the task: some records, or a marker, of one channel."""
 
     channel: InputChannel
     batch: Batch | None = None

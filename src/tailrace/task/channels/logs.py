@@ -83,10 +83,9 @@ def log_frame(batch: Batch, round: int, who: str, subtask: int) -> LogFrame:
 
 
 def restored_frame(part: LogOf, who: str, subtask: int, *, as_it_is: bool = False) -> LogFrame:
-    """Frame of a log that a checkpoint describes: all of its records, or those from some record on, or of some key groups
-    only. The records are as the classes of today make them, or as they are (`as_it_is`) if the frame is only copied.
-    Raises `CheckpointCorrupt` if the frame does not hold them, and `IncompatibleState` if one of their classes is another
-    one now."""
+    """Frame of a log that a checkpoint describes: all of its records, the records from some record on, or the records of
+    some key groups. They are converted to the classes of today, unless the frame is only copied (`as_it_is`). Raises
+    `CheckpointCorrupt` if the frame does not hold them, and `IncompatibleState` if one of their classes has changed."""
     whole = LogFrame(part.round, part.count, bytes(part.data))
     what = f"the log of {part.channel}"
     frame = _read(lambda one: one, whole.data, what)
@@ -134,10 +133,10 @@ class Log:
     def __init__(self, checkpoint: int, complete: bool, whole: bool = False) -> None:
         self.checkpoint = checkpoint
         self.whole = whole
-        """True if its records are written whatever earlier files have."""
+        """True if the records of the log are written whatever earlier files have."""
         self.entries: deque[Entry] = deque()
         self.records = 0
-        """Number of records that it got so far; encoding takes none away."""
+        """Number of records that the log got so far; encoding takes none away."""
         self.shape: list[int] = []
         """Shape of the records on the channel, if a replacement of a worker may need it (`task.channels.shapes`)."""
         self.complete = complete

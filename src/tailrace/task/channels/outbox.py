@@ -1,4 +1,5 @@
-"""Outputs of one subtask: partitions what operators emit, gathers it into frames, and sends as credit allows.
+"""Outputs of one subtask. The outbox partitions what operators emit, gathers it into frames, and sends these as credit
+allows.
 
 A frame is sealed in four cases: enough records are gathered; the task has been round its inputs and few records came of
 that (`Work.go_round`); the oldest of what waits (a record, a watermark, the report that a channel is idle or is not any

@@ -28,7 +28,7 @@ that goes then."""
 class Keeping:
     """Frames that a worker keeps, of all its channels.
 
-    Invariant O4: at most `budget` bytes of it are in memory; every frame is on one channel, kept or about to go once
+    Invariant O4: at most `budget` bytes of them are in memory; every frame is on one channel, kept or about to go once
     more.
     """
 
@@ -134,8 +134,8 @@ class SentLog:
                 self.keeping.release(one)
 
     def go_again(self, came: int) -> list[tuple[int, Marker | Item, int]]:
-        """Elements for a new reader of the channel, which has only the first `came` records and markers: the others, each
-        with its charge. They are kept when they go. What was made again may lie in other frames than what went (see
+        """Elements that a new reader of the channel lacks, each with its charge: it has only the first `came` records and
+        markers. They are kept when they go. What was made again may lie in other frames than what went (see
         `task.failover.parallel_replay`): a frame of which a part has come is parted. Checkpoints under way were given up:
         their barriers do not go once more."""
         self.let_go()

@@ -40,7 +40,7 @@ class Shared(Protocol):
 
 @dataclass
 class Services:
-    """Services that one worker gives to its tasks."""
+    """Services that one worker gives to its tasks: doors to what is outside a task, and settings of the job."""
 
     random_factory: RandomFactory
     job: str = "job"
@@ -91,7 +91,7 @@ class Services:
     clock_asked: bool = False
     """True if user code has read the clock in the current step."""
     inexact: bool = False
-    """True if something that is repeated behind the newest cuts may turn out otherwise, since this was last looked at."""
+    """True if work that is repeated behind the newest cuts may turn out otherwise, since this was last looked at."""
     outside: Outside = field(default_factory=Outside)
     """Way of user code to anything outside the job."""
     tuning: Tuning = field(default_factory=Tuning)

@@ -207,9 +207,9 @@ class InFlightRecording:
         return size
 
     def cut_output(self, number: int, most: int) -> Logged:
-        """Begins logs of the channels on which the barrier waits, and may overtake. The barrier has gone out on all
-        channels, or waits. `most`: how many bytes it may overtake in all (-1: any number); on channels beyond that it
-        stays in line."""
+        """Begins logs of the channels on which the barrier of the cut waits, and may overtake. On all other channels it
+        has gone out. `most`: how many bytes it may overtake in all (-1: any number); on channels beyond that it stays in
+        line."""
         logged: Logged = []
         for channel in self._out:
             waiting = self._outbox.overtaken_by(channel, number)
@@ -310,8 +310,8 @@ class InFlightRecording:
         return Recording(self._who, self._shelf, self._written)
 
     def has_more_than(self, seen: dict[ChannelId, int]) -> bool:
-        """True if something waits in a channel behind the record whose number `seen` has, or anything on a channel that
-        `seen` does not have."""
+        """True if a record waits in a channel behind the number that `seen` has for it; a channel without a number counts
+        from its first record."""
         channels = self._gate.channels
         return any(channels[at].queue and channels[at].expected > seen.get(at, 0) for at in self.overtakable) or any(
             channel.queue and channel.seq > seen.get(channel.id, 0) for channel in self._out

@@ -236,8 +236,8 @@ class AggregateTask(StatefulTask):
                 raise self.user_error(ValueError(what), value, what=what)
 
     def _first(self, key: Any) -> tuple[Any, ...]:
-        """State of a key that the top of the table does not find as it is: a state from below, a new one, or that of a
-        NaN. It begins with the key as the table holds it now, since a restored state begins with another NaN object."""
+        """State of a key that the top of the table does not find as it is: a state from below, a new one, or the state of
+        a NaN. It begins with the key as the table holds it now, since a restored state begins with another NaN object."""
         held, table = settled(key), self.table
         self._careful = self._careful or _mistakable(held)
         found: tuple[Any, ...] | None = table.top.get(held)

@@ -30,7 +30,7 @@ class GroupedBatch:
 
     key_names: list[str]
     tupled: bool
-    """True if keys are tuples: keys of several columns, or of a list of one column. Key groups are those of the tuples."""
+    """True if keys are tuples: keys of several columns, or of a list of one column. The key group is that of the tuple."""
     key_columns: list[pa.Array]
     windows: Times | None
     """Start of the window of each group."""

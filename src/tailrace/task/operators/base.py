@@ -58,7 +58,7 @@ class OperatorTask:
         built."""
 
     def open(self) -> None:
-        """Called once, before anything else except `restore` and what belongs to it."""
+        """Called once, before the first input."""
 
     def process(self, batch: Batch, port: int) -> None:
         """Takes a batch on an input port."""
@@ -269,7 +269,7 @@ def close_all(closing: Sequence[Closing]) -> None:
     for one in closing:
         try:
             one.close()
-        except Exception as error:  # the others must still be closed
+        except Exception as error:  # the rest must still be closed
             raised.append(error)
     if raised:
         raise raised[0]

@@ -102,8 +102,7 @@ class Windows:
         """Number of windows from the first to the last, including those without records."""
 
     def places(self, slots: Slots, count: int) -> tuple[Slots, int]:
-        """Numbers of records: one number for a record's slot, out of `count`, and its window; and how many numbers there
-        are."""
+        """One number for the slot (out of `count`) and the window of each record; and how many numbers there are."""
         if not self.several:
             return slots, count
         numbers = self._count * count

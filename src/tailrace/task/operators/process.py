@@ -105,7 +105,7 @@ class FunctionTask(OperatorTask):
         return self.backend.entries()
 
     def _called(self, what: str) -> None:
-        """Checks and relieves the state after a run of calls of user code."""
+        """Checks the state handles of the function, and relieves the backend, after a run of calls of user code."""
         self.call_user(check_bound, self.fn, self._handles, what=what)
         self.backend.relieve()
 

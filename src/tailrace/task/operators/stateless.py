@@ -198,7 +198,7 @@ _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 
 
 class _Misfit(TypeError):
-    """Result of a user function that is not of the kind that its operator requires."""
+    """Error for a result that the operator of a user function cannot take."""
 
 
 class ToRowsTask(OperatorTask):
