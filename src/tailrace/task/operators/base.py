@@ -162,7 +162,7 @@ class OperatorTask:
     """Stream that `one_schema` is about. A schema that the dataflow declares before the operator (input), or behind it
     (output), stands for what the operator would find out."""
     widens = True
-    """True if subtasks may have different schemas. If several are restored into one, it goes on with types that hold them
+    """True if subtasks may have different schemas. An operator that restores several goes on with types that hold them
     all."""
 
     side_schemas: Mapping[str, OneSchema] = MappingProxyType({})

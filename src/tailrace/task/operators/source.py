@@ -97,7 +97,7 @@ class SourceTask(OperatorTask):
         """Messages for other subtasks of this operator: (subtask, payload). The task carries them off after each step,
         event and opening."""
         self.said = 0
-        """Number of messages for other subtasks so far."""
+        """Number of messages for other subtasks that there have been so far."""
         self._next = 0
         self._unopened: deque[_OpenSplit] = deque()
         self._dealer: Dealer | None = None
@@ -300,8 +300,9 @@ class SourceTask(OperatorTask):
         return min(times if self._discover_at is None else [*times, self._discover_at], default=None)
 
     def read(self, limit: int, now: int) -> int:
-        """Reads at most `limit` records of the next ready split and sends them on; returns their number. Each step opens
-        one split, and all are opened before any is read. Looking for splits is a step of its own, and so is leaving them."""
+        """Reads at most `limit` records of the next ready split and sends them on; returns their number. A step opens one
+        split, if any waits for that, and all are opened before any is read. Looking for splits is a step of its own, and
+        so is leaving them."""
         if self._ends_here:
             self._leave_splits()
             return 0
