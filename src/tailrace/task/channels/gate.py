@@ -1,5 +1,4 @@
-"""Inputs of one subtask: channels with what arrived and was not read, the order in which they are read, and the watermark
-over them."""
+"""Inputs of one subtask: channels with what arrived and was not read, the order of reading, and the watermark over them."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class Gate:
         """True if all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
         self._turn: deque[InputChannel] = deque()
         self.front: deque[list[InputChannel]] = deque()
-        """Channels with what was in flight at the restored cut, in the order in which they are read: one list after the
-        other."""
+        """Channels with what was in flight at the restored cut, in the order of reading: one list after the other."""
         self.at_once = max((channel.flow.window for channel in channels), default=AT_ONCE)
         """Number of bytes of each restored channel that are in memory; the others stay in their files."""
         self._lowest = Lowest(channels)
@@ -198,8 +196,8 @@ class Gate:
         return any(isinstance(one, Parked) and one.element is None for queue in queues for one, _ in queue)
 
     def take(self, limit: int) -> Taken:
-        """The marker of the next channel, or at most `limit` of its records, of one batch or of several small ones.
-        Channels take turns."""
+        """Marker of the next channel, or at most `limit` of its records, of one batch or of several small ones. Channels
+        take turns."""
         facts = self.facts
         if facts is None:
             return self._take(limit)
@@ -273,8 +271,8 @@ class Gate:
         return None
 
     def records_here(self, number: int, most: int) -> int:
-        """Number of records of a channel that are unread in front of its next marker, barriers aside; it counts to about
-        `most`."""
+        """Number of records, counted to about `most`, that are unread on a channel in front of its next marker, barriers
+        aside."""
         here, channel = 0, self._numbered[number]
         if channel.reading is not None:
             here = len(channel.reading) - channel.taken
@@ -452,8 +450,7 @@ class Gate:
 
 
 def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
-    """Batch of a queued element. Raises `UserCodeError` for a record whose bytes cannot be read back: its class is at
-    fault."""
+    """Batch of a queued element. Raises `UserCodeError` for a record whose class cannot read its bytes back."""
     if not isinstance(element, Frame):
         return element
     try:
