@@ -1,12 +1,13 @@
-"""What waits between the operators of a job, in one subtask: inputs, outputs, the feedback edge.
+"""Channels of one subtask, and what waits in them: inputs, outputs, the feedback edge.
 
-In: frames from other workers, batches of the same worker. Out: batches for the operators, frames for others as credit
-allows, and logs of what a checkpoint finds in flight.
+In: frames from other workers, batches of the same worker. Out: batches for the operators, frames for other workers as
+credit allows, and logs of what a checkpoint finds in flight.
 
 - `gate`, `inputs`, `min_watermark`: input channels, the order in which they are read, and the watermark over them.
 - `outbox`, `partition`, `keys`: output channels, and which record goes to which of them.
 - `feedback`, `combining`: the feedback queue of a loop.
-- `logs`, `written_records`, `shapes`, `spilling`, `lazy_records`: what waits as seen by checkpoints, and where it lies.
+- `logs`, `written_records`, `shapes`, `spilling`, `lazy_records`: records that wait, as checkpoints see them, and their
+  places.
 - `sent_log`, `merged_reads`: what a replacement of a lost worker needs of a channel.
 - `services`: random numbers, clocks and ids, which come from above; `copies`: copies of records, and their fingerprints.
 """

@@ -1,4 +1,4 @@
-"""Feedback that waits, merged by key: what a loop would do one after the other, it does once."""
+"""Merging of feedback that waits, by key: what a loop would do record by record, it does once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NONE = object()
 
 @dataclass(frozen=True)
 class Combiner:
-    """How waiting feedback is merged: `key` reads the keys of rows, `merge` makes one record of two of one key, the one
-    that has waited and the new one."""
+    """Functions that merge waiting feedback: `key` reads the keys of rows, `merge` makes one record of two of one key,
+    the one that has waited and the new one."""
 
     key: Callable[[Rows], list[Any]]
     merge: Callable[[Any, Any], Any]
@@ -49,16 +49,16 @@ class Combined:
         self._times: dict[Any, int] = {}
         """Key -> timestamp, of those that have one."""
         self._order: deque[Any] = deque()
-        """The keys in their order: a dictionary does not forget its oldest entries in constant time."""
+        """Keys in their order: a dictionary does not forget its oldest entries in constant time."""
         self._groups: deque[int] = deque()
-        """And the key group of each."""
+        """Key group of each key, in the order of the keys."""
         self.sizes: Facts | None = None
-        """Where is kept how many bytes records are: what is merged depends on that (`FeedbackQueue.seal`)."""
+        """Facts that hold the measured sizes of records in bytes: what is merged depends on them (`FeedbackQueue.seal`)."""
         self._record_bytes = 0.0
         self._unsampled = _SAMPLE_EVERY
 
     def measure_anew(self) -> None:
-        """What was found out so far is forgotten: who goes on from here has none of it."""
+        """Forgets the measured sizes: a task that goes on from here has none of them."""
         self._record_bytes, self._unsampled = 0.0, _SAMPLE_EVERY
 
     def __len__(self) -> int:
@@ -66,12 +66,12 @@ class Combined:
 
     @property
     def size(self) -> int:
-        """About how many bytes they are."""
+        """Approximate size of the records, in bytes."""
         return int(self._record_bytes * len(self._values))
 
     def add(self, batch: Batch) -> int:
-        """Takes records in, and says how many of them went into one that was there. Raises `UserCodeError` for what the
-        user's `merge` raises."""
+        """Takes records in; returns how many of them were merged into one that was there. Raises `UserCodeError` for what
+        the user's `merge` raises."""
         rows = batch.to_rows()
         keys = self._keys(rows)
         count = len(rows)
@@ -99,7 +99,7 @@ class Combined:
         return count - (len(waiting) - before)
 
     def _stamp(self, keys: list[Any], times: list[int]) -> None:
-        """A merged record has the latest timestamp of its parts."""
+        """Gives each merged record the latest timestamp of its parts."""
         found = self._times
         for key, time in zip(keys, times, strict=True):
             if time != NO_TIME and time > found.get(key, NO_TIME):
@@ -137,8 +137,8 @@ class Combined:
         return keys
 
     def _check_keys(self, merged: list[Any]) -> None:
-        """What was merged has the key of its parts: it waits in their place, and where they were to go. Raises
-        `UserCodeError`."""
+        """Raises `UserCodeError` if a merged record has not the key of its parts: it waits in their place, and goes where
+        they were to go."""
         rows = Rows([self._values[key] for key in merged])
         for key, found, value in zip(merged, self._keys(rows), rows.values, strict=True):
             if found not in (key,):  # the same object, a NaN, equals itself
@@ -148,7 +148,7 @@ class Combined:
                 raise user_error(ValueError(what), self.who, self.subtask, value, what=what, permanent=True)
 
     def _sample(self, keys: list[Any]) -> None:
-        """Looks now and then at how large merged records are: they may grow by merging."""
+        """Measures now and then how large merged records are: they may grow by merging."""
         self._unsampled += 1
         if self._unsampled < _SAMPLE_EVERY:
             return

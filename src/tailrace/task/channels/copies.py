@@ -14,19 +14,20 @@ from tailrace.task.contract.usercode import user_error
 
 
 def copied(batch: Batch) -> Batch:
-    """A batch whose records share nothing mutable with the original. Columns are immutable and stay as they are."""
+    """Batch whose records share nothing mutable with the original. Columns are immutable and stay as they are."""
     if not isinstance(batch, Rows):
         return batch
     return Rows(list(map(own_copy, batch.values)), batch.times, batch.groups, batch.split)
 
 
 def own_copy(value: Any) -> Any:
-    """A copy that shares nothing mutable with the original, nor with another copy."""
+    """Copy that shares nothing mutable with the original, nor with another copy."""
     return pickle.loads(pickle.dumps(value, 5))
 
 
 def unpicklable(values: list[Any], error: Exception, operator: str, subtask: int, why: str) -> UserCodeError:
-    """The error for records that pickle refused with `error`: names the first of them. `why` is what it was for."""
+    """Error for records that pickle refused with `error`; it names the first such record. `why` is the purpose of the
+    pickling."""
     for value in values:
         try:
             pickle.dumps(value, 5)
@@ -39,7 +40,7 @@ def unpicklable(values: list[Any], error: Exception, operator: str, subtask: int
 
 
 def fingerprint(batch: Batch) -> list[int] | None:
-    """A hash per record that changes when the record is changed in place; None where nothing can be."""
+    """Hash of each record, which changes if the record is changed in place; None for columns, which cannot be changed."""
     if not isinstance(batch, Rows):
         return None
     return [xxhash.xxh3_64_intdigest(_bytes(value)) for value in batch.values]

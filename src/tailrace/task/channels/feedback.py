@@ -1,8 +1,8 @@
-"""The feedback edge of a loop inside one worker: what its tail hands to its head, unbounded, and the logs of it.
+"""Feedback edge of a loop inside one worker: the unbounded queue from its tail to its head, and the logs of the queue.
 
 The tail appends and never waits, so the cycle cannot block; what has no room in memory goes to a spill. A checkpoint does
-not wait for feedback to go round either: from the head's cut until the marker of the checkpoint has come back to the tail,
-what crosses the edge belongs to the checkpoint and is logged (`task.channels.logs`).
+not wait for feedback to go round either. What crosses the edge from the head's cut until the marker of the checkpoint has
+come back to the tail belongs to the checkpoint and is logged (`task.channels.logs`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.task.contract.facts import Facts
 
 
 class FeedbackQueue:
-    """The queue between one tail subtask, `who`, and its head subtask.
+    """Queue between one tail subtask, `who`, and its head subtask.
 
     Invariant Q1: records and markers come out in the order in which they went in. (In rounds: the records that became
     ready, and the markers, each among themselves; a merged record has the place of its oldest part.)
@@ -44,16 +44,16 @@ class FeedbackQueue:
         self.subtask = subtask
         self.in_rounds = in_rounds
         self.records = 0
-        """Ready and unread."""
+        """Number of records that are ready and unread."""
         self.waiting = 0
-        """For the next round."""
+        """Number of records that wait for a later round."""
         self.appended = 0
         self.returned = 0
-        """Records that a checkpoint brought back."""
+        """Number of records that a checkpoint brought back."""
         self.taken = 0
         self.dropped = 0
         self.merged = 0
-        """Records that went into another that waited."""
+        """Number of records that were merged into another that waited."""
         self._memory_bytes = memory_bytes
         self._combined = None if combine is None else Combined(combine, who, subtask)
         # With a combiner half the memory is for the records that can still be merged, so that there always are some.
@@ -61,27 +61,28 @@ class FeedbackQueue:
         self._shelf = Shelf(who, subtask, make_spill, budget)
         self._ready: deque[Item | WaveMark] = deque()
         self._start = 0
-        """How many records of the first item are taken."""
+        """Number of records of the first item that are taken."""
         self._front: Batch | None = None
-        """The records of the first item, where they were decoded."""
+        """Records of the first item, if they were decoded."""
         self._later: deque[tuple[Item, int]] = deque()
         """In rounds: items with the round that they wait for, in order."""
         self._round = 1
-        """In rounds: the round that what comes now waits for."""
+        """In rounds: the round for which records wait that come now."""
         self.logs = Recording(who, self._shelf)
-        """What belongs to each checkpoint that is under way."""
+        """Logs of the checkpoints that are under way."""
         self.facts: Facts | None = None
-        """Where what is taken when is kept (`task.journal.history`)."""
+        """Facts that hold what is taken in each step (`task.journal.history`)."""
         self._ended = False
         self.over = False
-        """Whether the loop of the head has ended: nothing comes back, though the tail may still be on its way to its end. A
-        head that has ended says no barrier, so its tail may cut before it does."""
+        """True if the loop of the head has ended: nothing comes back, though the tail may still be on its way to its end.
+        A head that has ended sends no barrier, so its tail may cut before it does."""
         self._stopped_after: int | None = None
-        """The newest cut by the time rounds were stopped: what is dropped belongs only to checkpoints from before."""
+        """Newest cut at the time when rounds were stopped. What is dropped belongs only to checkpoints up to that cut."""
 
     def remember(self, facts: Facts | None, sizes: Facts | None, on_inexact: Callable[[], None] | None = None) -> None:
-        """Whoever does again what is done here is to find it as it was: what is taken, and what is merged. `on_inexact` is
-        called where records would not be what they were."""
+        """Sets where facts are kept, so that a worker that repeats what is done here takes and merges as this one does.
+        `facts`: what is taken. `sizes`: the sizes by which records are merged. `on_inexact` is called if records would
+        not be what they were."""
         self.facts, self._shelf.on_inexact = facts, on_inexact
         if self._combined is not None:
             self._combined.sizes = sizes
@@ -89,7 +90,7 @@ class FeedbackQueue:
     # The tail.
 
     def append(self, batch: Batch) -> None:
-        """Takes feedback. Raises `UserCodeError` for a record that must go to the disk and cannot be pickled, or that
+        """Appends feedback. Raises `UserCodeError` for a record that must go to the disk and cannot be pickled, or that
         cannot be merged."""
         self._not_ended("a record")
         count = len(batch)
@@ -104,14 +105,16 @@ class FeedbackQueue:
             self._combine(self._combined, batch)
 
     def marker(self, marker: WaveMark) -> None:
-        """A marker of a wave: behind the records that came before it, but past those that wait for the next round."""
+        """Appends the marker of a wave: behind the records that came before it, but past records that wait for the next
+        round."""
         self._not_ended(f"{marker}")
         if not self.in_rounds:
             self.seal()
         self._ready.append(marker)
 
     def barrier(self, checkpoint: int) -> None:
-        """The marker of a checkpoint has come back: its log is complete. Markers of older ones cannot come any more."""
+        """Completes the log of a checkpoint whose marker has come back. Markers of older checkpoints cannot come any
+        more."""
         if self._ended:
             return
         early = self.over and checkpoint > self.logs.newest_cut
@@ -121,25 +124,25 @@ class FeedbackQueue:
             self.logs.completed(checkpoint)
 
     def keep_apart(self) -> None:
-        """The tail has cut: what is to be merged from now on depends on nothing that was before."""
+        """Seals what waits, when the tail has cut: what is merged from now on depends on nothing that was before."""
         self.seal()
         if self._combined is not None:
             self._combined.measure_anew()
 
     def end(self) -> None:
-        """Nothing comes any more: every log is complete, and one that is cut later is from its beginning."""
+        """Ends the feedback: every log is complete, and a log that is begun later is complete from its beginning."""
         self.seal()
         self._ended = True
         self.logs.end()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes any more."""
+        """True if nothing comes any more."""
         return self._ended
 
     @property
     def marks(self) -> list[tuple[int, int]]:
-        """The markers that wait: (wave, how many records wait behind it, of those that are ready)."""
+        """Markers that wait: (wave, number of ready records that wait behind it)."""
         found, behind = list[tuple[int, int]](), 0
         for one in reversed(self._ready):
             if isinstance(one, WaveMark):
@@ -150,8 +153,9 @@ class FeedbackQueue:
 
     @marks.setter
     def marks(self, marks: list[tuple[int, int]]) -> None:
-        """Puts them back among what a log has of the queue, which has no markers. Where records are in one item by now, a
-        marker goes behind all of them: so a wave counts some that it need not, and finds that it came too early."""
+        """Puts markers back among the records that a log has of the queue; the log has no markers. If records are in one
+        item by now, a marker goes behind all of them: a wave then counts some that it need not, and finds that it came
+        too early."""
         for wave, behind in reversed(marks):
             at = len(self._ready)
             for one in reversed(self._ready):
@@ -165,7 +169,7 @@ class FeedbackQueue:
 
     @property
     def ready(self) -> bool:
-        """Whether `take` would give something."""
+        """True if `take` would return something."""
         return bool(self._ready) or bool(self._combined and not self.in_rounds)
 
     def take(self, limit: int) -> Batch | WaveMark | None:
@@ -181,7 +185,8 @@ class FeedbackQueue:
         return taken
 
     def _take_again(self, wave: int, count: int) -> Batch | WaveMark | None:
-        """What was taken when this step was done first. The marker of a wave may have been there before the cut."""
+        """Feedback that was taken when this step was done first. The queue does not have the marker of a wave that was
+        there before the cut: it is made anew."""
         if wave:
             found = next((one for one in self._ready if isinstance(one, WaveMark) and one.wave == wave), None)
             if found is not None:
@@ -214,10 +219,10 @@ class FeedbackQueue:
         return batch
 
     def cut(self, checkpoint: int) -> None:
-        """The head has cut: the log of the checkpoint begins with what is unread. What can still be merged follows when it
-        is read or sealed, which is at the barrier at the latest."""
+        """Begins the log of a checkpoint with what is unread, at the head's cut. Records that can still be merged follow
+        when they are read or sealed, which is at the barrier at the latest."""
         if self.facts is not None:
-            self.seal()  # who goes on from this cut finds what waits as it was, and merges no more with it
+            self.seal()  # a task that goes on from this cut finds what waits as it was, and merges no more with it
         log = self.logs.begin(checkpoint, complete=self.over)
         start = self._start
         for entry in self._ready:
@@ -228,13 +233,13 @@ class FeedbackQueue:
             self.logs.write(log, item, 0, round)
 
     def round_ended(self, number: int) -> None:
-        """The tail has all that round `number` brought. What comes from now on is of a later one: another worker may be
-        told of it before this head is."""
+        """Takes note that the tail has all that round `number` brought. Records that come from now on are of a later
+        round: another worker may start that round before this head does."""
         self.seal()
         self._round = max(self._round, number + 2)
 
     def open_round(self, number: int | None = None) -> int:
-        """What waits for rounds up to `number` (None: for any) becomes ready; says how many records that are."""
+        """Makes ready what waits for rounds up to `number` (None: for any); returns the number of these records."""
         self.seal()
         opened = 0
         while self._later and (number is None or self._later[0][1] <= number):
@@ -246,8 +251,8 @@ class FeedbackQueue:
         return opened
 
     def drop(self) -> None:
-        """There are no more rounds: what waits for one is dropped, and so is all that comes. It stays in the logs of
-        cuts before, because a restore goes back to before rounds were stopped."""
+        """Drops what waits for a round, and all that comes from now on: there are no more rounds. It stays in the logs of
+        earlier cuts, because a restore goes back to before rounds were stopped."""
         if not self.in_rounds:
             raise InternalError(f"feedback of {self.who!r} is dropped, but its loop has no rounds")
         self.seal()
@@ -270,12 +275,12 @@ class FeedbackQueue:
 
     @property
     def stored(self) -> int:
-        """Records that have gone to the disk at once, ever."""
+        """Number of records that have ever gone to the disk at once."""
         return self._shelf.stored
 
     def restored(self, frames: Iterable[LogFrame]) -> None:
-        """What the checkpoint held of this queue, in order. Before anything else. Raises `CheckpointCorrupt` for a frame
-        that is none."""
+        """Takes what the checkpoint held of this queue, in order, before anything else. Raises `CheckpointCorrupt` for an
+        invalid frame."""
         if self.appended or self.taken or not self.logs.untouched:
             raise InternalError(f"feedback of {self.who!r} is restored after its start")
         for frame in frames:
@@ -286,7 +291,7 @@ class FeedbackQueue:
                 self._add(item, frame.round if self.in_rounds else 0)
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases everything."""
         self._ready.clear()
         self._later.clear()
         self.logs.close()
@@ -301,7 +306,7 @@ class FeedbackQueue:
             raise InternalError(f"Q5: {what} came to {self.who!r} after its end")
 
     def _queue(self, items: list[Item]) -> None:
-        """New items go behind all others, and into every open log."""
+        """Adds new items behind all others, and to every open log."""
         for item in items:
             round = self._round if self.in_rounds else 0
             self._add(item, round)
@@ -343,8 +348,8 @@ class FeedbackQueue:
             self.records += by
 
     def seal(self) -> None:
-        """What could still be merged becomes items, in memory as it is, and goes into every open log. At a barrier this
-        keeps apart what belongs to the log and what does not; spilling it is left to later steps."""
+        """Turns records that could still be merged into items, in memory as they are, and adds these to every open log.
+        At a barrier this separates what belongs to the log from what does not. Spilling is left to later steps."""
         if self._combined:
             size, count = self._combined.size, len(self._combined)
             rows = self._combined.take(count)
@@ -354,7 +359,7 @@ class FeedbackQueue:
     # How they go out.
 
     def _take_front(self, limit: int) -> Batch:
-        """At most `limit` records of the first item."""
+        """The next `limit` records of the first item, at most."""
         item = self._first()
         batch = self._front if self._front is not None else self._shelf.load(item)
         start, stop = self._start, min(item.count, self._start + limit)
@@ -374,7 +379,7 @@ class FeedbackQueue:
         return item
 
     def _joins(self, batch: Batch, room: int) -> bool:
-        """Whether the next item goes whole into one batch with `batch`: small ones do, lap by lap they would get smaller
+        """True if the next item goes whole into one batch with `batch`. Small items do: lap by lap they would get smaller
         else."""
         if not self._ready or isinstance(self._ready[0], WaveMark):
             return False

@@ -1,4 +1,4 @@
-"""The inputs of one subtask: channels with what arrived and was not read, in turn, and the watermark over them."""
+"""Inputs of one subtask: channels with what arrived and was not read, the order of reading, and the watermark over them."""
 
 from __future__ import annotations
 
@@ -20,44 +20,45 @@ from tailrace.task.channels.min_watermark import Lowest
 from tailrace.task.contract.facts import Facts
 
 AT_ONCE = 256 << 10
-"""Where there is no channel of today that would say how much one may hold."""
+"""Number of bytes that each restored channel may have in memory, in a gate that has no other channels."""
 A_MARKER, A_BARRIER = -1, -2
-"""As a number of records that were read: none, but a marker, or a barrier."""
+"""Values in place of a number of records that were read: a marker was read, or a barrier."""
 JOINED = 1024
-"""Batches of fewer records that wait on one channel are read together, up to so many records."""
+"""Largest number of records in a batch that is joined from several small ones that wait on one channel."""
 
 
 class Gate:
-    """All channels of one subtask.
+    """All channels into one subtask.
 
-    Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once: of those in
-    front, while there are some.
-    Invariant G3: nothing is read of today's channels while something is unread that was in flight at the restored cut; nor
-    of what was in flight to a job that went on from an earlier cut, before all of what that one had found in flight.
+    Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once: of the
+    channels in front, while there are some.
+    Invariant G3: nothing is read of today's channels while something is unread that was in flight at the restored cut. If
+    that was the cut of a job that had gone on from an earlier cut, all that had been in flight at the earlier one is read
+    before what was in flight to that job.
     """
 
     def __init__(self, channels: list[InputChannel], facts: Facts | None = None) -> None:
-        """`facts`: where what is read when is kept (`task.journal.history`)."""
+        """`facts`: holds what is read in each step (`task.journal.history`)."""
         self.channels = {channel.id: channel for channel in channels}
         self.facts = facts
         self._numbered = dict(enumerate(channels))
-        """What brings back records that were in flight is among them, as long as it is in front."""
+        """Channels by number, with the channels that bring back records that were in flight."""
         for number, channel in self._numbered.items():
             channel.number = number
         self.watermark = MIN_TIME
-        """The minimum over channels that are neither idle nor ended; never decreases."""
+        """Minimum over the channels that are neither idle nor ended; never decreases."""
         self.idle_at_end = False
-        """Whether the task counts as idle though all its channels have ended: the head of a loop lives on then, and is told
-        what others that bring event time into the loop do."""
+        """True if the task counts as idle though all its channels have ended. The head of a loop lives on then, and
+        receives what other tasks that bring event time into the loop report."""
         self.woken = False
-        """Whether all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
+        """True if all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
         self._turn: deque[InputChannel] = deque()
         self.front: deque[list[InputChannel]] = deque()
-        """What was in flight at the restored cut, in the order in which it is read: one list after the other."""
+        """Channels with what was in flight at the restored cut, in the order of reading: one list after the other."""
         self.at_once = max((channel.flow.window for channel in channels), default=AT_ONCE)
-        """So many bytes of each channel of that are in memory, and the others in their files."""
+        """Number of bytes of each restored channel that are in memory; the others stay in their files."""
         self._lowest = Lowest(channels)
-        """The event time of the channels whose turn it is."""
+        """Event time of the channels whose turn it is."""
 
     @property
     def has_input(self) -> bool:
@@ -67,7 +68,7 @@ class Gate:
         return bool(self._turn)
 
     def input_times(self) -> list[InputTime]:
-        """Event time on each edge, and who holds it back."""
+        """Event time on each edge, and the source of the channel that holds it back."""
         lowest: dict[int, InputChannel] = {}
         for ident, channel in self.channels.items():
             known = lowest.get(ident.edge)
@@ -81,19 +82,19 @@ class Gate:
 
     @property
     def _current(self) -> Iterable[InputChannel]:
-        """The channels whose turn it is: their event time counts."""
+        """Channels whose turn it is: their event time counts."""
         return self.front[0] if self.front else self.channels.values()
 
     @property
     def all_idle(self) -> bool:
-        """Whether every channel that has not ended is idle; where all have ended, whether the task is."""
+        """True if every channel that has not ended is idle; if all have ended, `idle_at_end`."""
         if self._lowest.watermark() is not None:
             return False
         return True if self._lowest.live else self.idle_at_end
 
     def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
         """Stores what came on a channel: a `Frame`, a batch or a marker. Raises `ProtocolViolation` for a channel that
-        is not ours, a gap, or more than was granted."""
+        does not lead to this subtask, for a gap, and for more than was granted."""
         channel = self.channels.get(ident)
         if channel is None:
             raise ProtocolViolation(f"channel {ident} does not lead to this subtask")
@@ -111,23 +112,23 @@ class Gate:
         channel.queue.append((element, charge))
 
     def complete(self, checkpoint: int) -> None:
-        """Nobody restores an older checkpoint any more."""
+        """Forgets what only older checkpoints than this one need: no worker restores them any more."""
         for channel in self.channels.values():
             channel.digests = {number: one for number, one in channel.digests.items() if number >= checkpoint}
 
     def begin_at(self, checkpoint: int) -> None:
-        """What comes is behind the barriers of this checkpoint."""
+        """Begins the digests of channels anew: what comes is behind the barriers of this checkpoint."""
         for channel in self.channels.values():
             channel.digests = {checkpoint: Digest()}
 
     def sender_replaced(self, ident: ChannelId) -> None:
-        """Another worker sends on a channel from now on, and begins with a whole window. What is unread counts for none of
-        it."""
+        """Prepares a channel for a new sender, which takes the place of a lost one and begins with a whole window. What
+        is unread counts for none of that window."""
         flow = self.channels[ident].flow
         flow.granted, flow.arrived, flow.consumed = flow.window, 0, flow.consumed - flow.arrived
 
     def returned(self, front: list[list[InputChannel]]) -> None:
-        """Before anything has arrived: what was in flight at the restored cut comes first."""
+        """Puts what was in flight at the restored cut in front. Called before anything has arrived."""
         number = len(self.channels)
         for channel in itertools.chain.from_iterable(front):
             channel.number = number
@@ -138,11 +139,12 @@ class Gate:
         self._next_front()
 
     def compare_anew(self) -> None:
-        """Other channels have their turn, or it was put back where they stand in event time."""
+        """Compares the event time of channels anew. Called when other channels have their turn, or their event time was
+        set back."""
         self._lowest = Lowest(self._current)
 
     def as_it_was(self, unread: dict[ChannelId, list[Element]], front: list[list[InputChannel]]) -> None:
-        """The task takes another one's place, and has not read this, which that one had not read at its cut."""
+        """Takes what another task, whose place this one takes, had not read at its cut."""
         for ident, elements in unread.items():
             channel = self.channels[ident]
             channel.expected += sum(map(count_of, elements))
@@ -153,14 +155,15 @@ class Gate:
         self.compare_anew()
 
     def open(self) -> Iterable[tuple[ChannelId, int]]:
-        """The first grants of channels that began closed, where nothing is left of what was in flight."""
+        """First grants of channels that began closed, once nothing is left of what was in flight."""
         for channel in () if self.front else self.channels.values():
             grant = channel.flow.open()
             if grant is not None:
                 yield channel.id, grant
 
     def settle(self) -> None:
-        """What was read has had its effect: where nothing is left of what was in flight, today's channels come."""
+        """Goes on to the next channels if nothing is left of the first ones in front. Called when what was read has had
+        its effect."""
         if self.front and not self._turn:
             self._next_front()
 
@@ -175,26 +178,26 @@ class Gate:
         self._update()
 
     def to_load(self) -> Iterable[tuple[InputChannel, list[Parked]]]:
-        """What is to be read of the channels whose turn it is, of what was in flight at the restored cut. Said once."""
+        """Records to be loaded from files now, of the channels whose turn it is. Each is returned once."""
         for channel in self.front[0] if self.front else ():
             wanted = channel.to_load(self.at_once)
             if wanted:
                 yield channel, wanted
 
     def loaded(self, channel: InputChannel) -> None:
-        """What was to be read of a channel is there."""
+        """Gives a channel its turn, if it has none, when records of it were loaded."""
         if channel.ready and channel not in self._turn and any(channel is one for one in self._current):
             self._turn.append(channel)
 
     @property
     def holds_parked(self) -> bool:
-        """Whether something that was in flight at the restored cut is in its file only."""
+        """True if something that was in flight at the restored cut is in its file only."""
         queues = (channel.queue for channels in self.front for channel in channels)
         return any(isinstance(one, Parked) and one.element is None for queue in queues for one, _ in queue)
 
     def take(self, limit: int) -> Taken:
-        """The next channel's marker, or at most `limit` of its records, of one batch or of several small ones. Channels take
-        turns."""
+        """Marker of the next channel, or at most `limit` of its records, of one batch or of several small ones. Channels
+        take turns."""
         facts = self.facts
         if facts is None:
             return self._take(limit)
@@ -231,11 +234,11 @@ class Gate:
 
     @property
     def barrier_is_next(self) -> bool:
-        """Whether some channel has a barrier next."""
+        """True if some channel has a barrier next."""
         return self._with_barrier() is not None
 
     def take_barrier(self) -> Taken:
-        """A barrier that is next on its channel, whosever turn it is. Only where there is one."""
+        """Barrier that is next on its channel, whichever channel has its turn. To be called only if there is one."""
         if self.facts is not None and self.facts.again:
             return self.take_again(self.facts.of(0), self.facts.of(0))
         channel = self._with_barrier()
@@ -252,8 +255,8 @@ class Gate:
         return Taken(channel, marker=marker)
 
     def lacking(self, facts: Sequence[int]) -> InputChannel | None:
-        """The first channel of which not all has come that a step read, which is to be done again: (number of a channel, how
-        many records of it, or `A_MARKER`), and again. None where all has."""
+        """First channel on which records are missing that a step read, which is to be repeated; None if all are here.
+        `facts`: the number of a channel, how many records of it the step read (or `A_MARKER`, `A_BARRIER`), and again."""
         channels, begun = self._numbered, dict[int, Iterator[int]]()
         for number, count in zip(facts[::2], facts[1::2], strict=True):
             if count == A_BARRIER:
@@ -268,7 +271,8 @@ class Gate:
         return None
 
     def records_here(self, number: int, most: int) -> int:
-        """How many records of a channel are unread in front of its next marker, barriers aside; about `most` at most."""
+        """Number of records, counted to about `most`, that are unread on a channel in front of its next marker, barriers
+        aside."""
         here, channel = 0, self._numbered[number]
         if channel.reading is not None:
             here = len(channel.reading) - channel.taken
@@ -281,8 +285,8 @@ class Gate:
         return here
 
     def take_again(self, number: int, count: int) -> Taken:
-        """What was read in a step when it was done first: so many records of this channel, or its marker. Barriers count
-        for nothing: their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
+        """Input of a step when it was done first: `count` records of a channel, or its marker. Barriers are skipped:
+        their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
         channel = self._numbered[number]
         if channel in self._turn:
             self._turn.remove(channel)
@@ -300,8 +304,8 @@ class Gate:
         return taken
 
     def records_again(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
-        """The same of several steps that read records only: their batches, each with the port that it came to, and what is
-        granted for them."""
+        """Input of several steps that read records only: their batches, each with the port that it came to, and the
+        credit that is granted for them."""
         read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
         for number, count in totals(pieces).items():
             taken = Taken(self._numbered[number])
@@ -313,7 +317,7 @@ class Gate:
         return in_order(pieces, read, ports), grants
 
     def _exactly(self, taken: Taken, count: int) -> list[Batch]:
-        """So many records of a channel, of as many batches as that takes."""
+        """The next `count` records of a channel, of as many batches as that takes."""
         channel, parts = taken.channel, list[Batch]()
         while count:
             if channel.reading is None:
@@ -341,8 +345,8 @@ class Gate:
         return next((channel for channel, head in heads if isinstance(head, Barrier)), None)
 
     def _joined(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
-        """A small batch together with those that wait behind it, as far as a step may take all of them. Through many
-        exchanges batches get ever smaller, since each parts them, and a step costs the same for one record as for many."""
+        """Small batch joined with those that wait behind it, as far as a step may take all of them. Each exchange parts
+        batches, so through many exchanges they get ever smaller, and a step costs the same for one record as for many."""
         most = min(limit, JOINED)
         joined, count, queue = [batch], len(batch), channel.queue
         while queue:
@@ -377,7 +381,7 @@ class Gate:
         """Reads on from these channels."""
         for ident in idents:
             channel = self.channels[ident]
-            if channel.blocked:  # the one whose marker completed the cut never was
+            if channel.blocked:  # the channel whose marker completed the cut never was
                 channel.blocked = False
                 if channel.queue and not self.front:
                     self._turn.append(channel)
@@ -409,7 +413,7 @@ class Gate:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing that arrived is unread, but for barriers: those are no work."""
+        """True if nothing that arrived is unread, but for barriers: those are no work."""
         if self.front:
             return False
         for channel in self.channels.values():
@@ -418,7 +422,8 @@ class Gate:
         return True
 
     def queued_bytes(self) -> int:
-        """What arrived and was not read, and what is left of what was in flight at the restored cut."""
+        """Number of bytes that arrived and were not read, and of those that are left of what was in flight at the
+        restored cut."""
         returned = sum(
             element.size
             for channels in self.front
@@ -445,7 +450,7 @@ class Gate:
 
 
 def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
-    """A batch from what was queued. A record whose bytes cannot be read back is an error of its class."""
+    """Batch of a queued element. Raises `UserCodeError` for a record whose class cannot read its bytes back."""
     if not isinstance(element, Frame):
         return element
     try:
@@ -463,7 +468,7 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
 
 
 def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
-    """What a channel has next, which is in memory."""
+    """The next element of a channel, which is in memory, and its charge."""
     element, charge = entry
     if not isinstance(element, Parked):
         return element, charge
@@ -477,7 +482,7 @@ def _skip_barriers(channel: InputChannel) -> None:
 
 
 def _unread(channel: InputChannel) -> Iterator[int]:
-    """What is unread on a channel and is here, one by one: how many records each holds."""
+    """Numbers of records of the elements that are unread on a channel and are here, one by one."""
     if channel.reading is not None:
         yield len(channel.reading) - channel.taken
     for element, _ in channel.queue:
@@ -488,7 +493,7 @@ def _unread(channel: InputChannel) -> Iterator[int]:
 
 
 def _counted(taken: Taken) -> int:
-    """What was read, as a fact."""
+    """Fact for what was read: a number of records, `A_MARKER` or `A_BARRIER`."""
     if taken.batch is not None:
         return len(taken.batch)
     return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER

@@ -1,4 +1,4 @@
-"""One input channel of a subtask: what arrived and was not read, and what a task reads of it at once."""
+"""Input channel of a subtask: what arrived and was not read, and what a task reads of it at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tailrace.task.channels.lazy_records import Parked
 class InputChannel:
     """One channel into the task.
 
-    Invariant G1: records are read in the order of their sequence numbers without a gap: `expected` is the sequence
-    number of the next record that may arrive.
+    Invariant G1: records are read in the order of their sequence numbers without a gap: `expected` is the sequence number
+    of the next record that may arrive.
     """
 
     __slots__ = (
@@ -29,8 +29,8 @@ class InputChannel:
     def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
         self.id = ident
         self.number = -1
-        """Which one it is of its gate's: in the order of the plan, and behind those what brings back records that were in
-        flight, in the order in which it was restored."""
+        """Number of the channel in its gate: channels in the order of the plan, and behind these the restored channels,
+        in the order in which they were restored."""
         self.port = port
         self.flow = Consumer(window, closed)
         self.queue: deque[tuple[Element | Parked, int]] = deque()
@@ -39,35 +39,35 @@ class InputChannel:
         self.idle = False
         self.ended = False
         self.counted = False
-        """Whether it is among those whose watermarks are compared (`task.channels.min_watermark`)."""
+        """True if the channel is among those whose watermarks are compared (`task.channels.min_watermark`)."""
         self.blocked = False
-        """Whether it waits for other channels to reach a cut that it has reached."""
+        """True if the channel waits for other channels to reach a cut that it has reached."""
         self.reading: Batch | None = None
-        """The batch at the head while only a part of it was taken; `taken` records of it were."""
+        """Batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
         self.charge = 0
         self.worked_off = 0
-        """Frames that were read to their end, and markers that are counted among them."""
+        """Number of frames that were read to their end, and of markers that are counted among them."""
         self.digests: dict[int, Digest] = {0: Digest()}
-        """What has come since the barrier of a checkpoint (0: ever), barriers aside. Kept where it may be
-        asked for, because the sender may be replaced."""
+        """Digests of what has come since the barrier of a checkpoint (0: ever), barriers aside. They are kept if they may
+        be requested, because the sender may be replaced."""
         self.returning: Returning | None = None
-        """Where it is none of today's channels, but what a checkpoint held of an old one: of which."""
+        """Old channel whose records, held by a checkpoint, this one brings back; None for a channel of today."""
 
     @property
     def position(self) -> int:
-        """The number of the first record that is unread."""
+        """Number of the first record that is unread."""
         reading = 0 if self.reading is None else len(self.reading) - self.taken
         return self.expected - reading - sum(count_of(element) for element, _ in self.queue)
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is unread."""
+        """True if nothing is unread."""
         return not self.queue and self.reading is None
 
     @property
     def ready(self) -> bool:
-        """Whether something is unread, and is here."""
+        """True if something is unread, and is in memory."""
         if self.reading is not None or not self.queue:
             return self.reading is not None
         element = self.queue[0][0]
@@ -75,11 +75,11 @@ class InputChannel:
 
     @property
     def ending(self) -> bool:
-        """Whether its end has arrived, and is still to be read."""
+        """True if the end of the channel has arrived, and is still to be read."""
         return bool(self.queue) and isinstance(self.queue[-1][0], EndOfInput)
 
     def count(self, element: Element) -> None:
-        """Something has come."""
+        """Adds an element that has come to the digests. A barrier begins a new digest instead."""
         if isinstance(element, Barrier):
             self.digests[element.checkpoint] = Digest()
         else:
@@ -88,11 +88,12 @@ class InputChannel:
                 digest.add(element, held=held)
 
     def came_since(self, checkpoint: int) -> Digest:
-        """What has come since the barrier of a checkpoint (0: ever), barriers aside."""
+        """Digest of what has come since the barrier of a checkpoint (0: ever), barriers aside."""
         return self.digests.get(checkpoint) or Digest()
 
     def next_to_load(self) -> list[Parked]:
-        """The next that is parked, whatever is here: somebody is to read on, and cannot."""
+        """The next records to load, whatever is in memory, if they are not being loaded: the task is to read on, and
+        cannot."""
         parked = (element for element, _ in self.queue if isinstance(element, Parked) and element.element is None)
         found = next(parked, None)
         if found is None or found.asked:
@@ -101,7 +102,7 @@ class InputChannel:
         return [found]
 
     def to_load(self, most: int) -> list[Parked]:
-        """What is to be read next of what is parked: about `most` bytes, once what is here is less than half of that."""
+        """Records to load next: about `most` bytes, once what is in memory is less than half of that."""
         here, wanted = 0, list[Parked]()
         for element, _ in self.queue:
             if not isinstance(element, Parked) or element.element is not None:
@@ -119,29 +120,29 @@ class InputChannel:
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """Whose records a channel brings back that were in flight at the cut."""
+    """Old channel whose records, in flight at the cut, a restored channel brings back."""
 
     name: ChannelName
-    """What the channel was called, with the subtask that reads it now."""
+    """Name of the old channel, with the subtask that reads it now."""
     operator: int = 0
-    """The position, in its chain, of the operator that receives them: 0 for the root."""
+    """Position, in its chain, of the operator that receives the records: 0 for the root."""
     timely: bool = True
-    """Whether it brings event time as well. Else that stands still while there are such channels."""
+    """True if the channel brings event time as well. Else event time stands still while there are such channels."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What the task reads next: some records, or a marker, of one channel."""
+    """Next input of the task: some records, or a marker, of one channel."""
 
     channel: InputChannel
     batch: Batch | None = None
     marker: Marker | None = None
     grant: int | None = None
-    """The channel's new grant, when it is worth saying."""
+    """New grant of the channel, if it is worth sending."""
 
 
 def count_of(element: Element | Parked) -> int:
-    """How many records an element holds."""
+    """Number of records that an element holds."""
     if isinstance(element, Frame | Parked):
         return element.count
     return 0 if isinstance(element, Marker) else len(element)

@@ -1,4 +1,4 @@
-"""How an operator or an edge reads keys and fields from the records of a batch."""
+"""Reading of keys and fields from the records of a batch, for an operator or an edge."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class FieldReader:
         self.who = who
         self.subtask = subtask
         self.written = written
-        """Where the user says this, if that is not where the operator is written."""
+        """Place where the user wrote the selector, if that is not where the operator is written."""
         self._for_type: type | None = None
         self._getter: Callable[[Any], Any] = selector if callable(selector) else _itself
 
     def getter(self, values: list[Any]) -> Callable[[Any], Any]:
-        """The function that reads the value from records like these. Never empty lists."""
+        """Function that reads the value from records like these. `values` must not be empty."""
         if self.selector is None or callable(self.selector):
             return self._getter
         kind = type(values[0])
@@ -63,7 +63,7 @@ class FieldReader:
         return found
 
     def error(self, error: Exception, values: list[Any]) -> UserCodeError:
-        """The error for people: finds the first record for which reading fails (selectors are pure by contract)."""
+        """Error of the user: finds the first record for which reading fails (selectors are pure by contract)."""
         getter = self.getter(values)
         for value in values:
             try:
@@ -83,7 +83,7 @@ class KeyReader(FieldReader):
         self.cache = KeyGroups(max_parallelism)
 
     def groups(self, batch: Batch) -> Groups:
-        """The key group of each record. Raises `UserCodeError` for a key without a canonical form."""
+        """Key group of each record. Raises `UserCodeError` for a key without a canonical form."""
         try:
             if isinstance(batch, Columns) and not callable(self.selector):
                 return groups_of_arrow(self.arrays(batch), self.cache)
@@ -93,7 +93,7 @@ class KeyReader(FieldReader):
             raise self._unsupported(error, batch.to_rows()) from error
 
     def arrays(self, batch: Columns) -> pa.Array | list[pa.Array]:
-        """The key columns: one array, or a list of arrays for a key of several columns."""
+        """Key columns: one array, or a list of arrays for a key of several columns."""
         assert self.selector is not None and not callable(self.selector)
         if isinstance(self.selector, str):
             return column_of(batch, self.selector, self.who, self.subtask, self.written)
@@ -109,7 +109,7 @@ class KeyReader(FieldReader):
 
 
 def column_of(batch: Columns, name: str, who: str, subtask: int, written: str = "") -> pa.Array:
-    """A column by its name. Raises `UserCodeError` where there is none, or more than one."""
+    """Column by its name. Raises `UserCodeError` if there is none, or more than one."""
     names = batch.data.schema.names
     if names.count(name) != 1:
         how_many = f"are {names.count(name)} columns" if name in names else "is no column"
@@ -119,15 +119,16 @@ def column_of(batch: Columns, name: str, who: str, subtask: int, written: str = 
 
 
 def key_reader(node: Node, selector: Selector | None, subtask: int, port: int = 0) -> FieldReader:
-    """Reads the keys of what comes to an operator on one of its inputs. Its errors are about the `key_by` of that input."""
+    """Reader of the keys of what comes to an operator on one of its inputs. Its errors are about the `key_by` of that
+    input."""
     edges = (edge.partitioning for edge in node.inputs if edge.port == port)
     written = next((kind.written for kind in edges if isinstance(kind, Hash)), "")
     return FieldReader(selector, node.name, subtask, written)
 
 
 def settled(key: Any) -> Any:
-    """A key as state and timers hold it: as the user gave it, but for what a dictionary would not find again, or would take
-    for another (see `plain_key`)."""
+    """Key as state and timers hold it: as the user gave it, but for keys that a dictionary would not find again, or would
+    take for another (see `plain_key`)."""
     return plain_key(key)
 
 
@@ -136,17 +137,17 @@ PLAIN_KEYS = {int, str, bytes, bool, type(None)}
 
 
 def settled_keys(keys: list[Any]) -> list[Any]:
-    """Keys as state holds them. Only types that can hold a NaN are looked at one by one."""
+    """Keys as state holds them. Keys of plain types are not looked at one by one."""
     return keys if are_plain(keys) else list(map(settled, keys))
 
 
 def are_plain(keys: list[Any]) -> bool:
-    """Whether all of them have plain types."""
+    """True if all keys have plain types."""
     return set(map(type, keys)) <= PLAIN_KEYS
 
 
 def targets_of(groups: Groups, owners: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The subtask that owns each group."""
+    """Subtask that owns each group."""
     return owners[groups]
 
 

@@ -1,9 +1,9 @@
 """Records in flight at the restored cut that stay in their file until they are nearly due.
 
 A job that fails while it is behind would else hold all that was in flight in memory before its first step: at a smaller
-parallelism many times what its channels may hold. So of each channel that comes back as much is in memory as a channel of
-today may hold, and the rest is read while that is worked off. Which records are whose was told when the checkpoint was
-restored: what is here has its count, so that any later checkpoint can refer to it in its file without reading it (X3).
+parallelism many times what its channels may hold. So each restored channel has as much in memory as a channel of today
+may hold, and the rest is loaded while that is worked off. The restore has found out which subtask gets which records. The
+count of what a subtask gets is known, so that any later checkpoint can refer to it in its file without reading it (X3).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tailrace.task.channels.written_records import Indexes, Span
 class Parked:
     """Some records of a frame of the restored checkpoint: those at `positions`, or from `span.start` to `span.stop`.
 
-    Invariant G4: what is read of a channel that comes back was there when its turn came: a channel whose next records are
-    not in memory has no turn, and nothing behind them goes past them.
+    Invariant G4: what is read of a restored channel was there when its turn came: a channel whose next records are not in
+    memory has no turn, and nothing behind them goes past them.
     """
 
     __slots__ = ("_positions", "asked", "count", "element", "span")
@@ -31,22 +31,22 @@ class Parked:
         self._positions = positions
         self.count = count
         self.asked = False
-        """Whether it is being read."""
+        """True if the records are being loaded."""
         self.element: Frame | Batch | None = None
-        """The records, once they are there."""
+        """Records, once they are loaded."""
 
     @property
     def size(self) -> int:
-        """About how many bytes they are."""
+        """Approximate size of the records, in bytes."""
         return self.span.size
 
     @property
     def place(self) -> Placed:
-        """What is to be read of which file."""
+        """Part of a file to be read."""
         return Placed(self.span.file, self.span.offset, self.span.length, self.span.checksum)
 
     def load(self, data: bytes) -> None:
-        """Takes the bytes of the frame. Raises `CheckpointCorrupt` where they are not what they were at the restore."""
+        """Takes the bytes of the frame. Raises `CheckpointCorrupt` if they cannot be read any more."""
         try:
             frame = decode(data)
             if frame.count == self.count:

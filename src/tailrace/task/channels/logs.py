@@ -1,10 +1,11 @@
-"""Logs: which records in flight in one channel belong to which checkpoint. Held by reference, encoded later, in portions.
+"""Logs of a channel: which of its records in flight belong to which checkpoint. Records are held by reference, and
+encoded later, in portions.
 
-A log holds the very batches and frames that wait in the channel: recording copies nothing, what is on disk stays there, and
-each checkpoint under way has a log of its own. The reader of the channel *begins* a log at its cut, with the records that it
-has not read. Records that arrive go into every open log. When the last record of a checkpoint has arrived, its log is
-*complete*, and the worker encodes it into its file. At a restore `task.inflight.redistribution` says which subtask takes a
-record.
+A log holds the very batches and frames that wait in the channel: recording copies nothing, what is on disk stays there,
+and each checkpoint under way has a log of its own. The reader of the channel *begins* a log at its cut, with the records
+that it has not read. Records that arrive go into every open log. When the last record of a checkpoint has arrived, its
+log is *complete*, and the worker encodes it into its file. At a restore `task.inflight.redistribution` decides which
+subtask takes a record.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tailrace.task.channels.written_records import Indexes, Span, WrittenRecords
 _T = TypeVar("_T")
 
 Numbered = tuple[ChannelId, int, int]
-"""So many records of a channel, from the one of this number on: (channel, number, count)."""
+"""Some records of a channel, from the one of this number on: (channel, number, count)."""
 Entry = tuple[Item, int, int]
 """(item, the first of its records that belongs to the log, the round that they wait for or 0)."""
 
@@ -39,19 +40,19 @@ class LogFrame:
     """Some records of a log, in order."""
 
     round: int
-    """The round that they wait for, in a loop in rounds; 0: none."""
+    """Round that the records wait for, in a loop in rounds; 0: none."""
     count: int
     data: bytes
     """One frame (`elements.frames`), of no channel."""
     holds: tuple[Numbered, ...] = ()
-    """Which records these are, in order, where they are numbered."""
+    """Numbers of the records, in order, if they are numbered."""
 
     def batch(self, what: str) -> Batch:
-        """The records. Raises `CheckpointCorrupt`, with `what` the frame is of, for bytes that are no frame."""
+        """Records of the frame. Raises `CheckpointCorrupt` for bytes that are no frame; `what` names the frame there."""
         return _read(lambda frame: frame.batch(), self.data, what)
 
     def check(self, what: str) -> None:
-        """Raises `CheckpointCorrupt` for bytes that are no frame of so many records. The records are not read."""
+        """Raises `CheckpointCorrupt` for bytes that are no frame of `count` records. The records are not read."""
         count = _read(lambda frame: frame.count, self.data, what)
         if count != self.count:
             raise CheckpointCorrupt(f"{what} holds {count} records where {self.count} should be")
@@ -77,14 +78,14 @@ def _read(ask: Callable[[Frame], _T], data: bytes, what: str) -> _T:
 
 
 def log_frame(batch: Batch, round: int, who: str, subtask: int) -> LogFrame:
-    """A batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
+    """Batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
     return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
 
 
 def restored_frame(part: LogOf, who: str, subtask: int, *, as_it_is: bool = False) -> LogFrame:
-    """What a checkpoint says of one frame: all of its records, or those from some record on, or of some key groups only; as
-    the classes of today make them, or `as_it_is` where it is only copied. Raises `CheckpointCorrupt` where the frame does
-    not hold them, and `IncompatibleState` where a class of theirs is another one now."""
+    """Frame of a log that a checkpoint describes: all of its records, the records from some record on, or the records of
+    some key groups. They are converted to the classes of today, unless the frame is only copied (`as_it_is`). Raises
+    `CheckpointCorrupt` if the frame does not hold them, and `IncompatibleState` if one of their classes has changed."""
     whole = LogFrame(part.round, part.count, bytes(part.data))
     what = f"the log of {part.channel}"
     frame = _read(lambda one: one, whole.data, what)
@@ -105,7 +106,7 @@ def restored_frame(part: LogOf, who: str, subtask: int, *, as_it_is: bool = Fals
 
 
 def positions_of(part: LogOf) -> Indexes | None:
-    """Where in its frame the records are that belong to a log, where that depends on their key groups; else None: they are
+    """Positions in a frame of the records that belong to a log, if they depend on key groups; else None: the records are
     one behind the other, from `start` on."""
     if part.groups is None:
         return None
@@ -125,33 +126,33 @@ def _of_groups(batch: Batch, groups: tuple[int, int], what: str) -> Batch:
 
 
 class Log:
-    """The records of one channel that belong to one checkpoint."""
+    """Records of one channel that belong to one checkpoint."""
 
     __slots__ = ("checkpoint", "complete", "entries", "records", "shape", "whole")
 
     def __init__(self, checkpoint: int, complete: bool, whole: bool = False) -> None:
         self.checkpoint = checkpoint
         self.whole = whole
-        """Whether its records are written whatever earlier files have."""
+        """True if the records of the log are written whatever earlier files have."""
         self.entries: deque[Entry] = deque()
         self.records = 0
-        """How many it got so far; encoding takes none away."""
+        """Number of records that the log got so far; encoding takes none away."""
         self.shape: list[int] = []
-        """What they were on the channel, where somebody may want to know (`task.channels.shapes`)."""
+        """Shape of the records on the channel, if a replacement of a worker may need it (`task.channels.shapes`)."""
         self.complete = complete
 
 
 class Recording:
-    """The logs of one channel, one for each checkpoint that is under way. Their records are items of `shelf`.
+    """Logs of one channel, one for each checkpoint that is under way. Their records are items of `shelf`.
 
     Invariant Q5: an open log is younger than the newest one that was completed; after the end there is none.
     Invariant Q10: `open` holds exactly the logs that are not complete, the oldest first.
     """
 
     def __init__(self, who: str, shelf: Shelf, written: WrittenRecords | None = None) -> None:
-        """`written`: which records are in files that a log may refer to."""
+        """`written`: the records in files that a log may refer to."""
         self.who = who
-        """Whose channel it is, for errors."""
+        """Name of the operator whose channel it is, for errors."""
         self._written = written
         self.open: list[Log] = []
         self.newest_cut = -1
@@ -159,14 +160,14 @@ class Recording:
         self._logs: dict[int, Log] = {}
         self._newest_complete = -1
         self._newest_known = -1
-        """The newest checkpoint that was cut or given up."""
+        """Newest checkpoint that was cut or given up."""
         self._ended = False
 
     # Recording.
 
     def begin(self, checkpoint: int, whole: bool = False, complete: bool = False) -> Log:
-        """The cut of a checkpoint. The caller writes the unread records into the log; those that arrive later follow.
-        `whole`: the checkpoint refers to no earlier files. `complete`: nothing follows."""
+        """Begins the log of a checkpoint, at its cut. The caller writes the unread records into the log; records that
+        arrive later follow. `whole`: the checkpoint refers to no earlier files. `complete`: nothing follows."""
         if checkpoint <= max(self.newest_cut, self._newest_complete):
             raise InternalError(
                 f"Q3: a cut of checkpoint {checkpoint} after the cut of {self.newest_cut} and the marker of "
@@ -180,18 +181,18 @@ class Recording:
         return log
 
     def write(self, log: Log, item: Item, start: int = 0, round: int = 0) -> None:
-        """An item belongs to a log, from its `start`-th record on."""
+        """Adds an item to a log, from its `start`-th record on."""
         self._shelf.hold(item)
         log.entries.append((item, start, round))
         log.records += item.count - start
 
     def came(self, item: Item, round: int = 0) -> None:
-        """An item arrived: it belongs to every open log."""
+        """Adds an item that arrived to every open log."""
         for log in self.open:
             self.write(log, item, 0, round)
 
     def awaits(self, checkpoint: int) -> bool:
-        """Whether the log of a checkpoint is open. Raises `InternalError` where the checkpoint was neither begun nor given
+        """True if the log of a checkpoint is open. Raises `InternalError` if the checkpoint was neither begun nor given
         up."""
         if checkpoint > self._newest_known:
             raise InternalError(f"Q3: the marker of checkpoint {checkpoint} came to {self.who!r} before its head's cut")
@@ -199,7 +200,8 @@ class Recording:
         return log is not None and not log.complete
 
     def completed(self, checkpoint: int) -> None:
-        """The last record of a checkpoint has arrived. No more arrive for older ones: their open logs are given up."""
+        """Completes the log of a checkpoint whose last record has arrived. No more records arrive for older ones: their
+        open logs are given up."""
         self._newest_complete = max(self._newest_complete, checkpoint)
         log = self._logs.get(checkpoint)
         if log is not None and not log.complete:
@@ -209,14 +211,14 @@ class Recording:
             self.discard(older)
 
     def end(self) -> None:
-        """The channel has ended: every log is complete, and one that is begun later is complete from its beginning."""
+        """Ends the channel: every log is complete, and a log that is begun later is complete from its beginning."""
         self._ended = True
         for log in self.open:
             log.complete = True
         self.open.clear()
 
     def discard(self, checkpoint: int) -> None:
-        """The log of a checkpoint is not needed: it is encoded, or the checkpoint was given up."""
+        """Lets go of the log of a checkpoint that was encoded or given up."""
         self._newest_known = max(self._newest_known, checkpoint)
         log = self._logs.pop(checkpoint, None)
         if log is None:
@@ -227,7 +229,7 @@ class Recording:
             self._shelf.release(item)
 
     def close(self) -> None:
-        """Lets go of every log. The owner of the shelf closes that."""
+        """Lets go of every log. The owner of the shelf closes the shelf."""
         self._logs.clear()
         self.open.clear()
 
@@ -235,30 +237,30 @@ class Recording:
 
     @property
     def untouched(self) -> bool:
-        """Whether no checkpoint was begun or given up so far."""
+        """True if no checkpoint was begun or given up so far."""
         return self._newest_known < 0
 
     def log(self, checkpoint: int) -> Log:
-        """The log of a checkpoint that has one."""
+        """Log of a checkpoint that has one."""
         return self._logs[checkpoint]
 
     def pending(self) -> list[int]:
-        """The checkpoints that have a log."""
+        """Checkpoints that have a log."""
         return list(self._logs)
 
     def complete(self, checkpoint: int) -> bool:
-        """Whether there is a log of the checkpoint, and nothing will be added to it."""
+        """True if there is a log of the checkpoint, and nothing will be added to it."""
         log = self._logs.get(checkpoint)
         return log is not None and log.complete
 
     def records(self, checkpoint: int) -> int:
-        """How many records the log of a checkpoint got so far; encoding takes none away."""
+        """Number of records that the log of a checkpoint got so far; encoding takes none away."""
         log = self._logs.get(checkpoint)
         return 0 if log is None else log.records
 
     def encode(self, checkpoint: int, limit: int) -> tuple[list[LogFrame | Referred], bool]:
-        """About `limit` more records of a complete log, in order, and whether these are the last. What it gave it does
-        not hold any more. Raises `UserCodeError` for a record that cannot be pickled."""
+        """About `limit` more records of a complete log, in order, and True if these are the last. The log does not hold
+        them any more. Raises `UserCodeError` for a record that cannot be pickled."""
         log = self._logs.get(checkpoint)
         if log is None or not log.complete:
             raise InternalError(f"Q3: the log of checkpoint {checkpoint} is {'not complete' if log else 'not there'}")
@@ -271,7 +273,7 @@ class Recording:
         return frames, not log.entries
 
     def skip(self, checkpoint: int, over: Callable[[Item], bool]) -> None:
-        """Lets go of what a log begins with and nobody needs any more."""
+        """Lets go of the items with which a log begins, as long as `over` is true for them."""
         entries = self._logs[checkpoint].entries
         while entries and over(entries[0][0]):
             self._shelf.release(entries.popleft()[0])
@@ -301,14 +303,15 @@ class Recording:
         return frames
 
     def _spans(self, log: Log, item: Item, start: int) -> list[Span]:
-        """Where the records of an entry are, as far as they may be referred to there."""
+        """Places in files of the records of an entry, if a log may refer to all of them there; else empty."""
         if self._written is None or item.at is None or not item.count or log.whole:
             return []
         channel, first = item.at
         return self._written.find(channel, first + start, item.count - start)
 
     def _together(self, log: Log, limit: int) -> list[Batch]:
-        """The first entry of a log, and those after it that go into one frame with it: small ones of rows in memory."""
+        """Records of the first entry of a log, and of the entries after it that go into one frame with it: small ones of
+        rows in memory."""
         first, start, round = log.entries[0]
         batch = self._shelf.load(first)
         parts = [batch.slice(start, first.count) if start else batch]
@@ -331,10 +334,10 @@ class Recording:
             parts.append(piece)
         return parts
 
-    # What may be asked.
+    # Inspection.
 
     def held(self) -> Iterator[Item]:
-        """The items of every log, each as often as logs hold it."""
+        """Items of every log, each as often as logs hold it."""
         for log in self._logs.values():
             for item, _, _ in log.entries:
                 yield item
@@ -349,7 +352,7 @@ class Recording:
 
 
 def joinable_as_one(a: Batch, b: Batch) -> bool:
-    """Whether two batches can be one without that any record loses its key group."""
+    """True if two batches can be one without that any record loses its key group."""
     return joinable(a, b) and (a.groups is None) == (b.groups is None)
 
 
@@ -358,7 +361,7 @@ def _numbered(item: Item, start: int) -> tuple[Numbered, ...]:
 
 
 def _next_of(numbered: list[Numbered], count: int) -> tuple[Numbered, ...]:
-    """Takes so many records away from the front."""
+    """Takes `count` records away from the front of `numbered`."""
     taken: list[Numbered] = []
     while count and numbered:
         channel, first, there = numbered.pop(0)

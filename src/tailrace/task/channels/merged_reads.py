@@ -1,4 +1,4 @@
-"""What several steps have read of their channels, as few batches."""
+"""Records that several steps have read of their channels, as few batches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from tailrace.elements.batches import Batch, Rows, concat
 
 Pieces = Sequence[int]
-"""What they read, one after the other: the number of a channel, how many records of it, and again."""
+"""Reads of several steps, one after the other: the number of a channel, how many records of it, and again."""
 
 
 def totals(pieces: Pieces) -> dict[int, int]:
-    """How many records were read of each channel."""
+    """Number of records that were read of each channel."""
     found = dict.fromkeys(pieces[::2], 0)
     for at in range(0, len(pieces), 2):
         found[pieces[at]] += pieces[at + 1]
@@ -23,15 +23,15 @@ def totals(pieces: Pieces) -> dict[int, int]:
 
 
 def in_order(pieces: Pieces, read: Mapping[int, Sequence[Batch]], ports: Mapping[int, int]) -> list[tuple[int, Batch]]:
-    """The records in the order in which they were read, each batch with the port that it came to. `read`: of each channel
-    all that was read. Batches of columns stay as they were read: how their records are grouped shows."""
+    """Records in the order in which they were read, each batch with the port that it came to. `read`: all that was read
+    of each channel. Batches of columns stay as they were read: an operator may show how records are grouped in batches."""
     if len(set(ports.values())) == 1 and all(isinstance(part, Rows) for parts in read.values() for part in parts):
         return [(next(iter(ports.values())), _rows(pieces, {number: concat(parts) for number, parts in read.items()}))]
     return _piece_by_piece(pieces, read, ports)
 
 
 def _rows(pieces: Pieces, read: Mapping[int, Batch]) -> Batch:
-    """One batch of them. What a piece costs counts: a step may have read a record or two."""
+    """Records of all pieces as one batch. The cost of a piece counts: a step may have read a record or two."""
     if len(read) == 1:
         return next(iter(read.values()))
     whole = concat(list(read.values()))
@@ -69,7 +69,7 @@ def _piece_by_piece(
 
 
 class _Parts:
-    """The batches of one channel, of which so many records at a time are wanted."""
+    """Batches of one channel, from which a number of records is taken at a time."""
 
     def __init__(self, parts: Sequence[Batch]) -> None:
         self._parts = list(reversed(parts))

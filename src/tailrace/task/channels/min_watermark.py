@@ -1,5 +1,5 @@
-"""How far event time has come on all channels of a task. It is asked for behind each marker, and a task of a large job has
-thousands of channels: those are looked at that were lowest and are not any more."""
+"""Lowest event time on all channels of a task. The task requests it behind each marker, and a task of a large job has
+thousands of channels: only channels are looked at that were lowest and are not any more."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tailrace.task.channels.inputs import InputChannel
 
 
 class Lowest:
-    """The watermarks of some channels.
+    """Watermarks of some channels.
 
-    Invariant G5: each of them that is neither idle nor ended is in the heap, once (`counted`), with a watermark that it has
-    or had before; `live` is how many have not ended.
+    Invariant G5: each channel that is neither idle nor ended is in the heap, once (`counted`), with a watermark that it
+    has or had before; `live` is the number of channels that have not ended.
     """
 
     def __init__(self, channels: Iterable[InputChannel]) -> None:
@@ -29,18 +29,18 @@ class Lowest:
         heapify(self._heap)
 
     def wakes(self, channel: InputChannel) -> None:
-        """One of them is not idle any more."""
+        """Adds a channel that is not idle any more."""
         if not channel.counted:
             channel.counted = True
             heappush(self._heap, (channel.watermark, self._joined, channel))
             self._joined += 1
 
     def ends(self) -> None:
-        """One of them has ended."""
+        """Counts the end of a channel."""
         self.live -= 1
 
     def watermark(self) -> int | None:
-        """The lowest of those that are neither idle nor ended; None where there is none."""
+        """Lowest watermark of the channels that are neither idle nor ended; None if there is none."""
         heap = self._heap
         while heap:
             time, number, channel = heap[0]

@@ -1,8 +1,9 @@
-"""The outputs of one subtask: partitions what operators emit, gathers it into frames, and sends as credit allows.
+"""Outputs of one subtask. The outbox partitions what operators emit, gathers it into frames, and sends these as credit
+allows.
 
-A frame is sealed when enough records are gathered, when the task has been round its inputs and few came of that
-(`Work.go_round`), when the oldest of what waits (a record, a watermark, the word that a channel is idle or is not any
-more) has waited `MAX_AGE`, or when the worker has nothing else to do. There is no flush timer. A watermark waits for the
+A frame is sealed in four cases: enough records are gathered; the task has been round its inputs and few records came of
+that (`Work.go_round`); the oldest of what waits (a record, a watermark, the report that a channel is idle or is not any
+more) has waited `MAX_AGE`; or the worker has nothing else to do. There is no flush timer. A watermark waits for the
 records gathered before it and takes later ones with it: moving a watermark back is always safe.
 """
 
@@ -28,18 +29,19 @@ from tailrace.task.contract.facts import Facts
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
 FRAME_BYTES = 256 << 10
 ROUNDS = 8
-"""A channel that gathers a frame in so many rounds of its task, or in fewer, waits for it: frames of fewer records would
-cost a busy worker more than they save in time."""
+"""Number of rounds of a task in which a channel must fill a frame to wait for it: frames of fewer records would cost a
+busy worker more than they save in time."""
 MAX_AGE = 5_000
-"""Microseconds that anything may wait to be sent while its worker is busy."""
+"""Microseconds that an output may wait to be sent while its worker is busy."""
 _SAMPLE_EVERY = 32
 
 Payload = bytes | Batch | Marker
-"""What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
+"""Element on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
 
 
 Queued = tuple[int, Payload | Item, int]
-"""What waits on a channel: (seq, payload, charge). A marker is encoded when it goes; an item goes once more, and is read."""
+"""Output that waits on a channel: (seq, payload, charge). A marker is encoded when it goes; an item goes once more, and
+is read."""
 
 
 class OutputChannel:
@@ -60,39 +62,42 @@ class OutputChannel:
         self.flow = Producer(window, closed)
         self.buffer: list[Batch] = []
         self.buffered = self.before = 0
-        """Records that are gathered, and how many of them were when the task had last been round."""
+        """Number of records that are gathered (`buffered`), and how many of them were when the task had last been round
+        (`before`)."""
         self.queue: deque[Queued] = deque()
-        """In the order in which they go."""
+        """Sealed output, in the order in which it goes."""
         self.seq = 0
         self.sealed = 0
         self.sent = 0
-        """Frames of records that went, and markers that are counted among them; these count when they are sealed."""
+        """Number of frames of records that went, and of markers that are counted among them; a marker counts when it is
+        sealed."""
         self.record_bytes = 0.0
         self.watermark_due = MIN_TIME
         self.watermark_sent = MIN_TIME
         self.awake_due = False
-        """Whether it is to be said that the channel is not idle any more: by records, or by its watermark once more."""
+        """True if the channel is to be reported as not idle any more: by records, or by its watermark once more."""
         self.idle_due = False
         self.idle_said = False
-        """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
+        """True if no records and no watermark were sent since the channel was reported as idle; other markers leave it
+        so."""
         self.kept: SentLog | None = None
-        """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
-        restored from."""
+        """Log of what went behind the barrier of the oldest checkpoint that the receiver may be restored from. None if
+        the receiver is in this worker, or is not replaced alone."""
 
     @property
     def waits(self) -> bool:
-        """Whether it has something to seal."""
+        """True if the channel has something to seal."""
         due = self.watermark_due > self.watermark_sent or self.awake_due or self.idle_due
         return due or bool(self.buffer)
 
     @property
     def position(self) -> int:
-        """The number of the first record that is sealed and has not gone."""
+        """Number of the first record that is sealed and has not gone."""
         return self.queue[0][0] if self.queue else self.seq
 
 
 class OutputEdge:
-    """One edge out of one operator of the task, `who`."""
+    """Edge out of one operator of the task, `who`."""
 
     def __init__(self, who: str, partitioner: Partitioner, channels: list[OutputChannel]) -> None:
         self.who = who
@@ -101,7 +106,7 @@ class OutputEdge:
 
 
 Outgoing = tuple[ChannelId, int, Payload, int]
-"""An action: (channel, seq, payload, charge)."""
+"""Action to carry out: (channel, seq, payload, charge)."""
 
 
 class Outbox:
@@ -116,8 +121,8 @@ class Outbox:
         copy: bool,
         sizes: Facts | None = None,
     ) -> None:
-        """`sizes`: where is kept how many bytes records are (`task.journal.history`). Equal ones may be of other sizes,
-        since what several of them share is pickled once; and where frames end depends on that."""
+        """`sizes`: facts that hold how many bytes records are (`task.journal.history`). Equal records may have different
+        sizes, since what several of them share is pickled once; and where frames end depends on sizes."""
         self.outputs = outputs
         self.channels = {channel.id: channel for output in outputs for channel in output.channels}
         self.incarnation = incarnation
@@ -128,16 +133,16 @@ class Outbox:
         self.sends: list[Outgoing] = []
         self.records = 0
         self.blocked = 0
-        """How many channels have something sealed that waits for credit."""
+        """Number of channels with sealed output that waits for credit."""
         self.barriers_sent: list[tuple[ChannelId, int]] = []
-        """Barriers that have left since somebody looked."""
+        """Barriers that have left since they were last looked at."""
         self.oldest: int | None = None
-        """When the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None, nothing
-        waits to be sealed."""
+        """Time at which the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None,
+        nothing waits to be sealed."""
         self.idle_waits = False
-        """Whether a channel is to be said to be idle with the next flush."""
+        """True if a channel is to be reported as idle with the next flush."""
         self.kept_since = 0
-        """The newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
+        """Newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
         self.now = 0
         self._keeping: Keeping | None = None
 
@@ -163,7 +168,7 @@ class Outbox:
                 self.oldest = self.now
 
     def watermark(self, output: OutputEdge, time: int) -> None:
-        """The operator's watermark reached `time`. The maximum goes with the end of input and is not sent itself."""
+        """Takes a watermark of an operator. The maximum goes with the end of input and is not sent itself."""
         if time == MAX_TIME:
             return
         for channel in output.channels:
@@ -174,12 +179,12 @@ class Outbox:
                     self.oldest = self.now
 
     def idle(self, output: OutputEdge) -> None:
-        """The operator has nothing to say for now. Saying it again is saying it once."""
+        """Reports that an operator has nothing to send for now. To report it again is to report it once."""
         self.still_idle(output)
         self.flush()
 
     def still_idle(self, output: OutputEdge) -> None:
-        """The operator has nothing to say but what it has said by itself: it is idle again behind that."""
+        """Reports that an operator is idle again behind what it has sent by itself."""
         for channel in output.channels:
             waits = bool(channel.buffer) or channel.watermark_due > channel.watermark_sent
             channel.awake_due = False
@@ -189,13 +194,14 @@ class Outbox:
             self.oldest = self.now
 
     def not_idle(self) -> None:
-        """The task has read records that its input brought: behind them it is not idle, whatever was to be said."""
+        """Cancels reports of idleness that are still to be sent: the task has read records that its input brought, and is
+        not idle behind them."""
         self.idle_waits = False
         for channel in self.channels.values():
             channel.idle_due = False
 
     def awake(self, output: OutputEdge) -> None:
-        """The operator is not idle any more, at the watermark where it was."""
+        """Reports that an operator is not idle any more, at the watermark where it was."""
         for channel in output.channels:
             channel.idle_due = False
             channel.awake_due = channel.idle_said
@@ -203,31 +209,31 @@ class Outbox:
                 self.oldest = self.now
 
     def barrier(self, cut: CutRequest) -> None:
-        """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
+        """Sends the barrier of a cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
         self.mark(Barrier(cut))
 
     def end(self) -> None:
-        """The task's input has ended and everything was emitted."""
+        """Sends the end of input, when the task's input has ended and everything was emitted."""
         self.mark(EndOfInput())
 
     @property
     def empty(self) -> bool:
-        """Whether everything that was emitted has gone."""
+        """True if everything that was emitted has gone."""
         return not self.blocked and not any(channel.buffer for channel in self.channels.values())
 
     def mark(self, marker: Marker) -> None:
-        """A marker goes on every channel, behind what was emitted so far."""
+        """Sends a marker on every channel, behind what was emitted so far."""
         self.flush()
         for channel in self.channels.values():
             self._mark(channel, marker)
             self._drain(channel)
 
     def flush_if_old(self) -> bool:
-        """Seals what waits where the oldest of it has waited long enough. True when there was anything."""
+        """Seals what waits if the oldest of it has waited long enough. True if there was anything."""
         return self.oldest is not None and self.now - self.oldest >= MAX_AGE and self.flush()
 
     def been_round(self) -> None:
-        """Seals what waits but on channels that fill fast."""
+        """Seals what waits, except on channels that fill fast. Called when the task has been round its inputs."""
         left = False
         for output in self.outputs:
             for channel in output.channels:
@@ -240,7 +246,7 @@ class Outbox:
             self.oldest = None
 
     def flush(self) -> bool:
-        """Seals everything that waits. True when there was anything."""
+        """Seals everything that waits. True if there was anything."""
         if self.oldest is None:
             return False
         self.oldest = None
@@ -252,17 +258,17 @@ class Outbox:
                     self._seal(output, channel)
         return flushed
 
-    # What the consumer says.
+    # Messages of the consumer.
 
     def granted(self, ident: ChannelId, total: int) -> None:
-        """The consumer of a channel allows more."""
+        """Takes the new grant of a channel's consumer, and sends what it allows."""
         channel = self.channels[ident]
         channel.flow.granted(total)
         self._drain(channel)
 
     def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, int, Payload | Item, int]]:
-        """What the barrier of a checkpoint waits behind on a channel, in order: (seq, records, payload, charge). Nothing
-        where it has gone. It stays behind earlier barriers, and so behind what is before those."""
+        """Output that the barrier of a checkpoint waits behind on a channel, in order: (seq, records, payload, charge).
+        Empty if the barrier has gone. The barrier stays behind earlier barriers, and so behind what is before those."""
         start, passed = self._overtaken(channel, checkpoint)
         if not passed:
             return []
@@ -272,7 +278,7 @@ class Outbox:
         ]
 
     def overtake(self, channel: OutputChannel, checkpoint: int) -> None:
-        """The barrier of a checkpoint goes past what waits, at once unless an earlier barrier waits, too."""
+        """Moves the barrier of a checkpoint past what waits. It goes at once unless an earlier barrier waits, too."""
         start, passed = self._overtaken(channel, checkpoint)
         if passed:
             stop = start + len(passed)
@@ -310,7 +316,7 @@ class Outbox:
         self._drain(channel)
 
     def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
-        """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
+        """Batch cut so that each frame takes at most half the window, as far as records can be parted."""
         if not channel.record_bytes:
             channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / max(1, len(batch)))
         most = max(1, int(min(FRAME_BYTES, channel.flow.window // 2) / channel.record_bytes))
@@ -381,20 +387,20 @@ class Outbox:
         self.blocked -= 1
 
     def keep(self, keeping: Keeping) -> None:
-        """What goes to other workers is kept, for those that take the place of one of them."""
+        """Keeps what goes to other workers from now on, for a worker that takes the place of one of them."""
         self._keeping = keeping
         for channel in self.channels.values():
             if not channel.local:
                 channel.kept = SentLog(keeping)
 
     def frame(self, item: Item) -> bytes:
-        """A frame that waits to go once more."""
+        """Frame that waits to go once more."""
         assert self._keeping is not None
         return self._keeping.frame(item)
 
     def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
-        """Another worker reads a channel from now on, and has only the first `came` records and markers of what is kept.
-        Checkpoints that are under way were given up: their barriers do not go once more."""
+        """Sends what is kept of a channel once more, to a new receiver that has only the first `came` records and markers
+        of it. Checkpoints that are under way were given up: their barriers do not go once more."""
         channel = self.channels[ident]
         assert channel.kept is not None
         again = channel.kept.go_again(came)
@@ -406,7 +412,8 @@ class Outbox:
         self._drain(channel)
 
     def without_barriers(self, ident: ChannelId) -> None:
-        """What waits on a channel was made again: checkpoints whose barriers are there were given up."""
+        """Drops the barriers that wait on a channel. What waits there was made again, and the checkpoints of the barriers
+        were given up."""
         channel = self.channels[ident]
         waits = deque(one for one in channel.queue if not isinstance(one[1], Barrier))
         self.blocked += bool(waits) - bool(channel.queue)
@@ -414,8 +421,8 @@ class Outbox:
         self._drain(channel)
 
     def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
-        """What the barrier of the restored checkpoint had overtaken: it is the first that goes behind it. Frames are counted
-        when they go."""
+        """Queues what the barrier of the restored checkpoint had overtaken: it is the first that goes behind that
+        barrier. Frames are counted when they go."""
         channel = self.channels[ident]
         for seq, payload, charge in overtaken:
             self._queue(channel, seq, payload, charge)
@@ -423,13 +430,13 @@ class Outbox:
         self._drain(channel)
 
     def made_again(self, ident: ChannelId, count: int) -> Digest:
-        """The digest of the first `count` records and markers that are kept of a channel; of fewer where there are fewer."""
+        """Digest of the first `count` records and markers that are kept of a channel; of fewer if there are fewer."""
         kept = self.channels[ident].kept
         assert kept is not None
         return kept.digest(count)
 
     def complete(self, checkpoint: int) -> None:
-        """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
+        """Lets go of what went before the barrier of a complete checkpoint: no worker restores an older one any more."""
         if checkpoint <= self.kept_since:
             return
         self.kept_since = checkpoint
@@ -438,13 +445,13 @@ class Outbox:
                 channel.kept.complete(checkpoint)
 
     def held(self) -> list[Item]:
-        """The frames that are kept, and those that go once more."""
+        """Frames that are kept, and frames that go once more."""
         channels = [channel for channel in self.channels.values() if channel.kept is not None]
         again = [one for channel in channels for _, one, _ in channel.queue if isinstance(one, Item)]
         return again + [item for channel in channels if channel.kept is not None for item in channel.kept.held()]
 
     def queued_bytes(self) -> int:
-        """What was sealed and waits for credit."""
+        """Number of bytes that are sealed and wait for credit."""
         return sum(charge for channel in self.channels.values() for _, _, charge in channel.queue)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""How the records of one edge find their subtask: one class per partitioning of `graph.operators`."""
+"""Partitioning of the records of one edge over subtasks: one class per partitioning of `graph.operators`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
 Parts = Sequence[tuple[int, Batch]]
-"""Records by target."""
+"""Records of a batch, by target."""
 
 
 class Partitioner(Protocol):
@@ -29,14 +29,14 @@ class Partitioner(Protocol):
 
 
 class ToOne:
-    """The only target."""
+    """Sends every record to the only target."""
 
     def split(self, batch: Batch) -> Parts:
         return [(0, batch)]
 
 
 class ToAll:
-    """Every target gets every record."""
+    """Sends every record to every target."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -46,7 +46,7 @@ class ToAll:
 
 
 class ByKey:
-    """The owner of the record's key group. The groups stay with the batch."""
+    """Sends each record to the owner of its key group. The groups stay with the batch."""
 
     def __init__(self, reader: KeyReader, count: int, max_parallelism: int) -> None:
         self.reader = reader
@@ -66,7 +66,7 @@ class ByKey:
 
 
 class RoundRobin:
-    """Record by record, starting at a different target in each sender."""
+    """Sends records to the targets in turn, starting at a different target in each sender."""
 
     def __init__(self, count: int, first: int) -> None:
         self.count = count
@@ -82,7 +82,7 @@ class RoundRobin:
 
 
 class AtRandom:
-    """Uniformly, from a seeded generator."""
+    """Sends each record to a target that a seeded generator chooses, uniformly."""
 
     def __init__(self, count: int, random: Random) -> None:
         self.count = count
@@ -94,7 +94,7 @@ class AtRandom:
 
 
 class ByFunction:
-    """What the user's function says, modulo the number of targets."""
+    """Sends each record to the target that the user's function returns, modulo the number of targets."""
 
     def __init__(self, fn: Any, count: int, who: str, subtask: int) -> None:
         self.reader = FieldReader(fn, who, subtask)
@@ -104,7 +104,7 @@ class ByFunction:
         return batch.partition(np.array(self.targets(batch), np.int64), self.count)
 
     def targets(self, batch: Batch) -> list[int]:
-        """Where the function says that each record goes."""
+        """Target of each record, by the user's function. Raises `UserCodeError` for what is no whole number."""
         rows = batch.to_rows()
         targets = []
         for value, chosen in zip(rows.values, self.reader.values(rows), strict=True):
@@ -117,7 +117,7 @@ class ByFunction:
 
 
 def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:
-    """The partitioner of an edge for one sender with `count` targets; `who` names the operator in errors."""
+    """Partitioner of an edge for one sender with `count` targets; `who` names the operator in errors."""
     if isinstance(kind, Hash):
         reader = KeyReader(kind.key, who, subtask, services.max_parallelism, kind.written)
         return ByKey(reader, count, services.max_parallelism)

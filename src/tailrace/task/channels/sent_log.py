@@ -1,8 +1,8 @@
-"""What has gone from a worker to others, kept for those that may take the place of one of them: on each channel everything
-behind the barrier of the oldest checkpoint that somebody may be restored from.
+"""Log of what a worker has sent to other workers, for a worker that takes the place of one of them: on each channel
+everything behind the barrier of the oldest checkpoint that a worker may be restored from.
 
-A frame is kept as the bytes that went, not as a copy of them. What has no room in memory goes to a spill, the oldest first,
-and comes back frame by frame, as the credit of a new reader allows.
+A frame is kept as the bytes that went, not as a copy of them. What has no room in memory goes to a spill, the oldest
+first, and comes back frame by frame, as the credit of a new reader allows.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from tailrace.errors import InternalError
 from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
 
 WHAT = "what is kept for workers that are replaced, by StandbyConfig(spill=...),"
-"""What the spill is for, in words, for errors."""
+"""Purpose of the spill, in words, for errors."""
 
 
 AT_LEAST, AT_ONCE = 512, 8
-"""So many elements that nobody wants any more are let go when a checkpoint is complete, and with each one that goes then."""
+"""Number of elements that are not needed any more and are let go when a checkpoint is complete, and with each element
+that goes then."""
 
 
 class Keeping:
-    """What a worker keeps, of all its channels.
+    """Frames that a worker keeps, of all its channels.
 
-    Invariant O4: at most `budget` bytes of it are in memory; every frame is on one channel, kept or about to go once more.
+    Invariant O4: at most `budget` bytes of them are in memory; every frame is on one channel, kept or about to go once
+    more.
     """
 
     def __init__(self, make_spill: Callable[[], FrameSpill], budget: int) -> None:
         self._shelf = Shelf("", 0, make_spill, budget)
         self._in_memory: deque[Item] = deque()
-        """The oldest first; some of them are not wanted any more."""
+        """Frames in memory, the oldest first; some of them are not needed any more."""
         self.channels: list[SentLog] = []
 
     @property
@@ -47,7 +49,7 @@ class Keeping:
         return self._shelf.spilled
 
     def keep(self, count: int, data: bytes) -> Item:
-        """Keeps a frame, of so many records."""
+        """Keeps a frame of `count` records."""
         item = self._shelf.refer(count, len(data), data=data)
         waiting = self._in_memory
         waiting.append(item)
@@ -61,22 +63,22 @@ class Keeping:
         return item
 
     def frame(self, item: Item) -> bytes:
-        """A frame as it went."""
+        """Frame as it went."""
         data = self._shelf.frame(item)
         assert data is not None
         return data
 
     def release(self, item: Item) -> None:
-        """Nobody wants a frame again."""
+        """Lets go of a frame that is not needed again."""
         self._shelf.release(item)
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases everything."""
         self._in_memory.clear()
         self._shelf.close()
 
     def check(self, held: list[Item]) -> None:
-        """Raises `InternalError` where O4 does not hold. `held`: what all channels have."""
+        """Raises `InternalError` where O4 does not hold. `held`: the frames that all channels have."""
         memory = sum(item.size for item in held if item.in_memory)
         spilled = sum(item.size for item in held if not item.in_memory)
         if (memory, spilled) != (self.memory, self.spilled) or memory > self._shelf.budget:
@@ -87,19 +89,19 @@ class Keeping:
 
 
 class SentLog:
-    """What went on one channel, in order, barriers too."""
+    """Log of one channel: what went there, in order, barriers too."""
 
     def __init__(self, keeping: Keeping) -> None:
         self.keeping = keeping
         keeping.channels.append(self)
         self._went: deque[tuple[int, Marker | Item]] = deque()
         self._first = self._unwanted = 0
-        """The number of the first of these, and of the first one that somebody may want."""
+        """Number of the first element of the log (`_first`), and of the first one that may be needed (`_unwanted`)."""
         self._barriers: deque[tuple[int, int]] = deque()
         """(checkpoint, number of its barrier)."""
 
     def went(self, seq: int, count: int, payload: bytes | Marker | Item) -> bytes | Marker:
-        """Something goes, perhaps once more: a marker, or a frame of `count` records. What is to be sent."""
+        """Adds what goes, perhaps once more: a marker, or a frame of `count` records. Returns what is to be sent."""
         if self._first < self._unwanted:
             self.let_go(AT_ONCE)
         if isinstance(payload, bytes):
@@ -111,8 +113,8 @@ class SentLog:
         return payload if isinstance(payload, Marker) else self.keeping.frame(payload)
 
     def complete(self, checkpoint: int) -> None:
-        """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again. That may be very
-        much, so it is let go a little at a time."""
+        """Takes note that a checkpoint is complete: no worker restores an older one, so what went before its barrier is
+        not needed again. That may be very much, so it is let go a little at a time."""
         behind = next((number + 1 for mine, number in self._barriers if mine == checkpoint), None)
         if behind is None and self._went and isinstance(self._went[-1][1], EndOfInput):
             behind = self._first + len(self._went)  # it was read to its end before the cut
@@ -123,7 +125,7 @@ class SentLog:
             self.let_go(AT_LEAST)
 
     def let_go(self, most: int | None = None) -> None:
-        """Lets go of what nobody wants, of so many elements at most."""
+        """Lets go of elements that are not needed, of at most `most`."""
         count = self._unwanted - self._first
         for _ in range(count if most is None else min(most, count)):
             one = self._went.popleft()[1]
@@ -132,9 +134,9 @@ class SentLog:
                 self.keeping.release(one)
 
     def go_again(self, came: int) -> list[tuple[int, Marker | Item, int]]:
-        """Another worker reads the channel, which has only the first `came` records and markers: the others, with what each
-        frame is charged. They are kept when they go. What was made again may lie in other frames than what went (see
-        `task.failover.parallel_replay`): one of which a part has come is parted. Checkpoints under way were given up:
+        """Elements that a new reader of the channel lacks, each with its charge: it has only the first `came` records and
+        markers. They are kept when they go. What was made again may lie in other frames than what went (see
+        `task.failover.parallel_replay`): a frame of which a part has come is parted. Checkpoints under way were given up:
         their barriers do not go once more."""
         self.let_go()
         elements = deque(one for one in self._went if not isinstance(one[1], Barrier))
@@ -153,13 +155,13 @@ class SentLog:
         return [(seq, one, one.size if isinstance(one, Item) else 0) for seq, one in elements]
 
     def _parted(self, item: Item, at: int) -> tuple[Item, Item]:
-        """A frame as two, in its place."""
+        """Frame as two, in its place."""
         front, back = parted(self.keeping.frame(item), at)
         self.keeping.release(item)
         return self.keeping.keep(at, front), self.keeping.keep(item.count - at, back)
 
     def digest(self, count: int) -> Digest:
-        """That of the first `count` records and markers; of fewer where there are fewer."""
+        """Digest of the first `count` records and markers; of fewer if there are fewer."""
         digest = Digest()
         for _, one in self.elements():
             if digest.count >= count:
@@ -170,12 +172,12 @@ class SentLog:
         return digest
 
     def elements(self) -> Iterator[tuple[int, bytes | Marker]]:
-        """All that went and may be wanted, each with the number of its first record, or of the next one. What was spilled
-        is read."""
+        """All elements that went and may be needed, each with the number of its first record, or of the next one for a
+        marker. Spilled frames are read."""
         self.let_go()
         for seq, one in self._went:
             yield seq, one if isinstance(one, Marker) else self.keeping.frame(one)
 
     def held(self) -> list[Item]:
-        """The frames, also those that nobody wants any more and that were not let go yet."""
+        """All frames of the log, also those that are not needed any more and were not let go yet."""
         return [one for _, one in self._went if isinstance(one, Item)]

@@ -1,5 +1,5 @@
-"""The only doors through which anything nondeterministic reaches a task: a driver above the waterline stands behind
-them, so a replay or a simulation can stand there instead."""
+"""The only doors through which anything nondeterministic reaches a task. A driver above the waterline stands behind them,
+so a replay or a simulation can stand there instead."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from random import Random
 
 RandomFactory = Callable[[int], "Random"]
-"""Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
+"""Function that makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
 
 
 class Shared(Protocol):
-    """The generators of random numbers that all code of a process shares. Given from above, too."""
+    """Generators of random numbers that all code of a process shares. Given from above, too."""
 
     def seed(self, seed: int) -> None:
-        """From here on they give what follows from this seed (an int64)."""
+        """Seeds the generators: from here on they give what follows from this seed (an int64)."""
 
     def used(self) -> bool:
-        """Whether any of them may have been used since then."""
+        """True if any of the generators may have been used since `seed`."""
 
 
 @dataclass
 class Services:
-    """What one worker gives to its tasks."""
+    """Services that one worker gives to its tasks: doors to what is outside a task, and settings of the job."""
 
     random_factory: RandomFactory
     job: str = "job"
@@ -55,52 +55,55 @@ class Services:
     allow_dropped_state: bool | tuple[str, ...] = False
     """Operators (uids) whose state may be left behind where it does not fit any more, or True for all."""
     checkpointing: bool = False
-    """Whether the job takes checkpoints: sinks then prepare at each cut."""
+    """True if the job takes checkpoints: sinks then prepare at each cut."""
     overtaking: bool = False
-    """Whether barriers of its checkpoints may overtake records."""
+    """True if barriers of its checkpoints may overtake records."""
     ahead: bool = False
-    """Whether records that wait are written before a checkpoint finds them."""
+    """True if records that wait are written before a checkpoint finds them."""
     in_flight: frozenset[str] = frozenset()
-    """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
-    that they can be handed to them."""
+    """Operators (uids) to which records were in flight at the restored cut. No other function is fused with theirs, so
+    that the records can be handed to them."""
     replaces: bool = False
-    """Whether the worker takes the place of a lost one: its functions are fused as they were there, and its channels begin
-    open."""
+    """True if the worker takes the place of a lost one: its functions are fused as they were there, and its channels
+    begin open."""
     sizes: Facts | None = None
-    """Where sizes of what tasks send are kept, likewise."""
+    """Facts that hold the sizes of what tasks send, for a worker that may have to repeat it."""
     make_spill: MakeSpill | None = None
-    """Makes a place for what has no room in memory; None: it stays there."""
+    """Makes a spill for what has no room in memory; None: it stays there."""
     kept_bytes: int = 0
-    """So much of what went to other workers is kept in memory."""
+    """Number of bytes of what went to other workers that are kept in memory."""
     kept_in: SpillPlace = SpillPlace(WHAT)  # noqa: RUF009 - it is frozen
-    """And the rest here."""
+    """Place of the spill for the rest of what went to other workers."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
-    """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
+    """Feedback queues between the tail and the head of each loop in this worker. They go with the attempt: nothing
+    outlives it."""
     written: WrittenRecords = field(default_factory=WrittenRecords)
-    """Which records in flight in its channels are in files of checkpoints."""
+    """Records in flight in the worker's channels that are in files of checkpoints."""
     facts: Facts | None = None
-    """Where what its tasks do is kept for who may have to do it again."""
+    """Facts that hold what the worker's tasks do, for a worker that may have to repeat it."""
     depth: int = 0
-    """How many workers may be lost at once, and are replaced while the others go on."""
+    """Number of workers that may be lost at once, and are replaced while the others go on."""
     history_bytes: int = 0
-    """So much memory the histories of all workers may take together, which each of them has; 0: any."""
+    """Number of bytes of memory that the histories of all workers, which each worker has, may take together; 0: any."""
     shared: Shared | None = None
-    """Seeded before each step of a task, where that is done again if its worker is lost; None: it is not."""
+    """Generators that are seeded before each step of a task, if steps are repeated when the worker is lost; None if they
+    are not."""
     clock_asked: bool = False
-    """Whether user code has asked for the clock in the current step."""
+    """True if user code has read the clock in the current step."""
     inexact: bool = False
-    """Whether something that is done again behind the newest cuts may be done otherwise, since this was looked at last."""
+    """True if work that is repeated behind the newest cuts may turn out otherwise, since this was last looked at."""
     outside: Outside = field(default_factory=Outside)
-    """What user code asks of the world goes through it."""
+    """Way of user code to anything outside the job."""
     tuning: Tuning = field(default_factory=Tuning)
     stirred: dict[int, None] = field(default_factory=dict)
-    """The vertices whose tasks something has happened to since their worker last looked what they want done, in that order.
-    Invariant K5: no other task wants anything, so that a step costs the same among five hundred tasks as among five."""
+    """Vertices to whose tasks something has happened since their worker last looked for their work, in that order.
+    Invariant K5: no other task has work, so that a step costs the same among five hundred tasks as among five.
+    """
     now: int = 0
-    """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
+    """Clock reading of the current step, int64 microseconds. The task sets it at each step, from its event."""
 
     def feedback_of(self, loop: Loop, subtask: int) -> FeedbackQueue:
-        """The queue of a loop in this worker, the same one for its tail and its head."""
+        """Feedback queue of a loop in this worker, one for its tail and its head together."""
         found = self.feedback.get(loop.scope)
         if found is None:
             spill = self._spill(SpillPlace("feedback", loop.spill_dir))
@@ -113,17 +116,18 @@ class Services:
         return found
 
     def note_inexact(self) -> None:
-        """Some value is not what one would be that goes on from a checkpoint: what is done with it may be something else."""
+        """Takes note that a value is not what a restore from a checkpoint would make of it: what is done with it may
+        differ then."""
         self.inexact = True
 
     def keeping(self) -> Keeping:
-        """Where a slice keeps what went to others."""
+        """Place where a slice keeps what went to other workers."""
         budget = self.kept_bytes if self.tuning.kept is None else self.tuning.kept
         return Keeping(self._spill(self.kept_in), budget)
 
     @property
     def most_history(self) -> int:
-        """Bytes that the histories of all workers may take; 0: any."""
+        """Number of bytes that the histories of all workers may take; 0: any."""
         return self.history_bytes if self.tuning.history is None else self.tuning.history
 
     def _spill(self, place: SpillPlace) -> Callable[[], FrameSpill]:
@@ -131,11 +135,11 @@ class Services:
         return MemorySpill if make is None else lambda: make(place)
 
     def random(self, *place: object) -> Random:
-        """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""
+        """Random generator for one place (operator, subtask): equal seeds and places give equal numbers."""
         return self.random_factory(self.seed_of(*place))
 
     def seed_of(self, *place: object) -> int:
-        """The seed of that generator."""
+        """Seed of the random generator for one place."""
         text = "|".join(map(str, (self.seed, *place)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 

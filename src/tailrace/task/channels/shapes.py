@@ -1,8 +1,8 @@
-"""What records in flight were on their channel: how many were in each frame, and which markers were between them.
+"""Shape of records in flight on their channel: how many were in each frame, and which markers were between them.
 
-A checkpoint may hold them in other frames, and has no markers of waves: for a job that starts again neither counts. Who
-takes the place of one worker while the others go on needs both, as they were: frames and markers are counted, and what waves
-tell of a loop follows from the counts.
+A checkpoint may hold the records in other frames, and has no markers of waves: for a job that starts again neither
+counts. A worker that takes the place of another one, while the others go on, needs both as they were: frames and markers
+are counted, and what waves report of a loop follows from the counts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tailrace.task.channels.inputs import count_of
 from tailrace.task.channels.lazy_records import Parked
 
 A_MARKER = 0
-"""In a shape: the next marker that the log has. Other numbers: so many records; and below 0 a marker that no log has."""
+"""Number in a shape for the next marker that the log has. A number above it is a number of records; one below it is a
+marker that no log has."""
 
 
 def shape_of(element: Element | Parked) -> int:
-    """One element, as a number."""
+    """Number in a shape for one element."""
     if isinstance(element, WaveMark):
         return -1 - 2 * element.wave
     if isinstance(element, Rest):
@@ -31,8 +32,8 @@ def shape_of(element: Element | Parked) -> int:
 
 
 def in_shape(shape: Sequence[int], pieces: Iterable[Frame | Marker], what: str) -> list[Element]:
-    """The elements as they were, of the pieces that a log has of them. What comes before them is left out: where the channel
-    stood in event time. Raises `CheckpointCorrupt` where the pieces have not got them."""
+    """Elements as they were on the channel, of the pieces that a log has of them. Markers that come before them are left
+    out: they give the event time of the channel. Raises `CheckpointCorrupt` if the pieces have not got the elements."""
     left = deque(pieces)
     told = sum(isinstance(piece, Marker) for piece in left) - sum(one == A_MARKER for one in shape)
     for _ in range(told):
@@ -57,7 +58,8 @@ def in_shape(shape: Sequence[int], pieces: Iterable[Frame | Marker], what: str) 
 
 
 def _gathered(count: int, rest: list[Batch], left: deque[Frame | Marker], what: str) -> Batch:
-    """So many records, of the piece that was begun and those behind it. `rest`: what is left of the one begun, if any."""
+    """The next `count` records: of the piece that was begun (`rest`), if any, and of the pieces behind it. What is left
+    of the last piece goes into `rest`."""
     parts = list[Batch]()
     while count:
         if not rest:

@@ -1,5 +1,5 @@
-"""Batches that wait or are logged: in memory up to a budget, the rest as frames in a spill, each held as often as it is
-needed."""
+"""Batches that wait or are logged: in memory up to a budget, the rest as frames in a spill. Each is held as often as it
+is needed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tailrace.task.channels.copies import unpicklable
 
 FRAME_RECORDS = 4096
 FRAME_BYTES = 256 << 10
-"""As far as records can be parted, about the most in one item: it is read, spilled or logged in one step."""
+"""Limits of one item, approximately, and as far as records can be parted: it is read, spilled or logged in one step."""
 _SAMPLE_EVERY = 32
 NOWHERE = ChannelId(0, 0, 0)
-"""Frames of a spill or of a log never travel; the task that restores them decides where their records go."""
+"""Channel of the frames of a spill or of a log. They never travel; the task that restores them decides where their
+records go."""
 
 
 def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
-    """A batch as one frame. Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for."""
+    """Batch as one frame. Raises `UserCodeError` for a record that cannot be pickled; `why` is the purpose of the frame."""
     try:
         return encode_batch(NOWHERE, 0, 0, 0, batch)
     except Exception as error:
@@ -30,45 +31,45 @@ def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
 
 
 class FrameSpill(Protocol):
-    """Where frames go that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
-    keeps (`task.channels.sent_log`). What a reference is only the spill knows that gave it."""
+    """Storage for frames that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
+    keeps (`task.channels.sent_log`). Only the spill that returned a reference knows what it is."""
 
     def append(self, data: bytes) -> Any:
-        """Stores `data`, and gives the reference by which it is read."""
+        """Stores `data`; returns the reference by which it is read."""
 
     def read(self, ref: Any) -> bytes:
-        """What was stored under `ref`."""
+        """Data that was stored under `ref`."""
 
     def release(self, ref: Any) -> None:
-        """The bytes of `ref` are not needed any more."""
+        """Releases the data of `ref`."""
 
     def close(self) -> None:
-        """Nothing of it is needed any more."""
+        """Releases all data."""
 
 
 class SpillPlace(NamedTuple):
-    """Where a spill is to be, and what for."""
+    """Place and purpose of a spill."""
 
     what: str
-    """What is in it, in words, for errors."""
+    """Content of the spill, in words, for errors."""
     folder: str | None = None
-    """A folder of the worker's machine; None: the one for temporary files."""
+    """Folder of the worker's machine; None: the one for temporary files."""
     stored: bool = False
-    """Whether it is in the storage of checkpoints instead."""
+    """True if the spill is in the storage of checkpoints instead."""
 
 
 MakeSpill = Callable[[SpillPlace], FrameSpill]
 
 
 class MemorySpill:
-    """A spill in memory, for harnesses and the simulator."""
+    """Spill in memory, for harnesses and the simulator."""
 
     def __init__(self) -> None:
         self.stored: dict[int, bytes] = {}
         self.held = 0
-        """Bytes stored and not released."""
+        """Number of bytes that are stored and not released."""
         self.appended = 0
-        """Bytes that were ever stored."""
+        """Number of bytes that were ever stored."""
         self._next = 0
 
     def append(self, data: bytes) -> int:
@@ -105,7 +106,7 @@ class Item:
         self.ref = ref
         self.uses = 1
         self.at: tuple[ChannelId, int] | None = None
-        """The channel where the records wait, and the number of the first one there; None: it does not matter."""
+        """Channel where the records wait, and the number of the first one there; None: it does not matter."""
 
     @property
     def in_memory(self) -> bool:
@@ -115,7 +116,7 @@ class Item:
 class Shelf:
     """All items of one queue and of its logs.
 
-    Invariant Q7: `memory` and `spilled` are the sizes of the items that somebody holds, each counted once.
+    Invariant Q7: `memory` and `spilled` are the sizes of the items that have a holder, each counted once.
     Invariant Q8: an item is freed, in memory and in the spill, with the last of its holders.
     Invariant Q9: `memory` is at most `budget`, but for what `keep` was given and `relieve` has not spilled yet.
     """
@@ -127,20 +128,20 @@ class Shelf:
         self.memory = 0
         self.spilled = 0
         self.stored = 0
-        """Records that have gone to the disk at once, ever."""
+        """Number of records that have ever gone to the disk at once."""
         self.on_inexact: Callable[[], None] | None = None
-        """Called where records that wait do not come back from their frame as they are, if that matters."""
+        """Called for records that wait and do not come back from their frame as they are; None if that does not matter."""
         self._make_spill = make_spill
         self._spill: FrameSpill | None = None
         self._excess: deque[Item] = deque()
-        """What was kept whatever the budget, oldest first."""
+        """Items that were kept whatever the budget, the oldest first."""
         self._record_bytes = 0.0
         self._unsampled = 0
 
     # Making items. The caller is their first holder.
 
     def place(self, batch: Batch) -> list[Item]:
-        """A batch as items: in memory where the budget allows, else in the spill."""
+        """Batch as items: in memory if the budget allows, else in the spill."""
         items: list[Item] = []
         for piece, size in self._pieces(batch, self._measured(batch)):
             if self.memory + size <= self.budget:
@@ -150,7 +151,7 @@ class Shelf:
         return items
 
     def keep(self, batch: Batch, size: int) -> list[Item]:
-        """A batch that is in memory already, as items in memory, whatever the budget says: nothing is encoded."""
+        """Batch that is in memory already, as items in memory, whatever the budget: nothing is encoded."""
         while self._excess and not self._excess[0].uses:
             self._excess.popleft()
         items = [self._held(Item(len(part), size, batch=part)) for part, size in self._pieces(batch, size)]
@@ -158,7 +159,7 @@ class Shelf:
         return items
 
     def relieve(self, arrived: int) -> None:
-        """Spills of what was kept too much rather more than the `arrived` bytes, so that this ends."""
+        """Spills rather more than `arrived` bytes of what was kept beyond the budget, so that this ends."""
         while self._excess and self.memory > self.budget and arrived >= 0:
             item = self._excess[-1]  # the newest is needed last
             if item.uses and item.in_memory:
@@ -167,7 +168,7 @@ class Shelf:
             self._excess.pop()
 
     def restore(self, data: bytes, count: int) -> Item:
-        """A frame as an item, without decoding it."""
+        """Frame as an item, without decoding it."""
         if self.memory + len(data) <= self.budget:
             return self._held(Item(count, len(data), data=data))
         return self._stored(count, data)
@@ -184,7 +185,7 @@ class Shelf:
         self.spilled += item.size
 
     def refer(self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None) -> Item:
-        """What somebody else holds in memory, as an item: `size` bytes, whatever the budget."""
+        """Item of `size` bytes for records that another object holds in memory, whatever the budget."""
         return self._held(Item(count, size, batch=batch, data=data))
 
     # Holding and reading them.
@@ -204,19 +205,19 @@ class Shelf:
         item.batch = item.data = None
 
     def load(self, item: Item) -> Batch:
-        """The records of an item."""
+        """Records of an item."""
         if item.batch is not None:
             return item.batch
         return decode(self.frame(item) or b"").batch()
 
     def frame(self, item: Item) -> bytes | None:
-        """The frame of an item that is one already."""
+        """Frame of an item; None if the item is a batch."""
         return item.data if item.in_memory else self._disk().read(item.ref)
 
     def encoded(self, batch: Batch, why: str) -> list[tuple[int, bytes]]:
-        """A batch as frames, each with its count; more than one only where it is much larger than its estimate was.
+        """Batch as frames, each with its count; more than one only if the batch is much larger than its estimate was.
 
-        Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for.
+        Raises `UserCodeError` for a record that cannot be pickled; `why` is the purpose of the frames.
         """
         self.look(batch)
         data = framed(batch, self.who, self.subtask, why)
@@ -228,7 +229,8 @@ class Shelf:
         return [frame for piece, _ in self._pieces(batch, len(data)) for frame in self.encoded(piece, why)]
 
     def look(self, batch: Batch) -> None:
-        """Records that are objects here go into a frame, or are in one: others may go on with what that gives."""
+        """Calls `on_inexact` if records that are objects here do not come back from a frame as they are: another task may
+        go on with what the frame gives."""
         if self.on_inexact is not None and isinstance(batch, Rows) and not comes_back(batch.values):
             self.on_inexact()
 
@@ -255,7 +257,7 @@ class Shelf:
         return item
 
     def _measured(self, batch: Batch) -> int:
-        """About how many bytes a batch is: exact for columns, by the last sample for rows."""
+        """Approximate size of a batch, in bytes: exact for columns, by the last sample for rows."""
         if isinstance(batch, Columns):
             return max(1, encoded_size(batch))
         if not self._record_bytes or self._unsampled >= _SAMPLE_EVERY:
@@ -265,7 +267,8 @@ class Shelf:
         return max(1, int(self._record_bytes * len(batch)))
 
     def _pieces(self, batch: Batch, size: int) -> list[tuple[Batch, int]]:
-        """A batch cut so that each piece is at most about a frame, as far as records can be parted; with their sizes."""
+        """Batch cut so that each piece is at most about a frame, as far as records can be parted; the pieces with their
+        sizes."""
         count = len(batch)
         most = max(1, min(FRAME_RECORDS, FRAME_BYTES * count // max(1, size)))
         if count <= most + most // 4:

@@ -1,7 +1,7 @@
-"""Where records in flight lie in the files of checkpoints, so that a later checkpoint refers to them.
+"""Places of records in flight in the files of checkpoints, so that a later checkpoint refers to them.
 
 While records wait, one checkpoint after the other finds them in flight, and several that overlap find the same ones. They
-are written with the first of them. The others name that file, the frame in it, and which of its records they mean.
+are written with the first of these checkpoints. The others name its file, the frame in it, and the records in the frame.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Some records of a frame in the file of a checkpoint: those of `start` to `stop` that are of these key groups."""
+    """Some records of a frame in the file of a checkpoint: those from `start` to `stop` that are of these key groups, if
+    any are given."""
 
     file: str
     offset: int
     length: int
     checksum: int
-    """Of the whole frame."""
+    """Checksum of the whole frame."""
     start: int
     stop: int
     count: int
     groups: tuple[int, int] | None = None
     size: int = 1
-    """About how many bytes of the frame they are."""
+    """Approximate size of the records, in bytes of the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     first: int
-    """The number, on its channel, of the first record of the span."""
+    """Number, on its channel, of the first record of the span."""
     span: Span
     positions: Indexes | None
-    """Where the records are in the frame; None: one behind the other, from `span.start` on."""
+    """Positions of the records in the frame; None: one behind the other, from `span.start` on."""
 
     @property
     def last(self) -> int:
         return self.first + self.span.count
 
     def part(self, first: int, last: int) -> Span:
-        """The records of these numbers [first, last), which the span has."""
+        """Span of the records with the numbers [first, last), which this span has."""
         skipped, count = first - self.first, last - first
         if count == self.span.count:
             return self.span
@@ -66,25 +67,26 @@ _FIRST = attrgetter("first")
 
 
 class WrittenRecords:
-    """What one worker knows of its channels. Records go by their numbers on the channel (`seq`), which sender and reader
-    share.
+    """Records in flight in the channels of one worker that are in files. Records go by their numbers on the channel
+    (`seq`), which sender and reader share.
 
     Invariant X3: `files` holds files that are durable and that the newest complete checkpoint needs, as far as the worker
-    knows, or that a checkpoint which may still be complete has written. No log refers to another one but `writing`, which it
-    is in itself.
+    knows, or that a checkpoint which may still be complete has written. A log refers to no other file but `writing`,
+    which the log itself is in.
     """
 
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.writing = ""
-        """The file that logs are written into now: it may have records already that had waited before its cut."""
+        """File that logs are written into now: it may have records already that had waited before its cut."""
         self._entries: dict[ChannelId, list[_Entry]] = {}
-        """By their first records."""
+        """Entries of each channel, in order of their first records."""
         self._longest: dict[ChannelId, int] = {}
-        """How many records an entry of a channel has at most: so far back one may begin that has a record."""
+        """Largest number of records of an entry of each channel: an entry that has a record begins at most so far before
+        it."""
 
     def wrote(self, channel: ChannelId, first: int, span: Span, positions: Indexes | None = None) -> None:
-        """Records of a channel, from number `first` on, are in a file."""
+        """Takes note that records of a channel, from number `first` on, are in a file."""
         entries = self._entries.setdefault(channel, [])
         entry = _Entry(first, span, positions)
         start, stop = bisect_left(entries, first, key=_FIRST), bisect_left(entries, entry.last, key=_FIRST)
@@ -92,7 +94,7 @@ class WrittenRecords:
         self._longest[channel] = max(span.count, self._longest.get(channel, 0))
 
     def find(self, channel: ChannelId, first: int, count: int) -> list[Span]:
-        """Where these records are, in order; empty where some of them are in no file that may be referred to."""
+        """Spans of these records, in order; empty if some of them are in no file that a log may refer to."""
         found: list[Span] = []
         at, end = first, first + count
         while at < end:
@@ -105,7 +107,7 @@ class WrittenRecords:
         return found
 
     def _with(self, channel: ChannelId, number: int) -> Iterator[_Entry]:
-        """The entries that have a record, in files that may be referred to."""
+        """Entries that have a record, in files that a log may refer to."""
         entries = self._entries.get(channel, [])
         start = bisect_right(entries, number - self._longest.get(channel, 0), key=_FIRST)
         for entry in entries[start : bisect_right(entries, number, key=_FIRST)]:
@@ -113,12 +115,12 @@ class WrittenRecords:
                 yield entry
 
     def forget(self, channel: ChannelId, before: int) -> None:
-        """Records with lower numbers are not in flight any more."""
+        """Forgets records with lower numbers, which are not in flight any more."""
         entries = self._entries.get(channel)
         if entries:
             entries[:] = [one for one in entries if one.last > before]
 
     def keep(self, files: Iterable[str]) -> None:
-        """Only these files may be referred to."""
+        """Sets the files that a log may refer to."""
         self.files.clear()
         self.files.update(files)

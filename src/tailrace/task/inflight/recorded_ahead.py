@@ -1,9 +1,9 @@
-"""Records that wait are written before a checkpoint finds them: the "continuous" way of FLIP-76 to persist what is in
+"""Writing of records that wait before a checkpoint finds them: the "continuous" way of FLIP-76 to persist what is in
 flight.
 
 Between two checkpoints a worker writes what has come to wait in its channels into the file of the next one. The cut finds
-most of it there, and its logs refer to it; only what has come since is still to be written. What is read before the cut was
-written for nothing: that is the price.
+most of it there, and its logs refer to it; only what has come since is still to be written. Records that are read before
+the cut were written for nothing: that is the price.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tailrace.task.inflight.recording import InFlightRecording
 
 
 class Ahead:
-    """What waits in the channels of one task, and is not written yet.
+    """Records that wait in the channels of one task, and are not written yet.
 
-    It is gathered like a log, by reference, in one portion after the other: `_seen` says up to which record of each channel.
-    What a cut finds does not depend on it: a log refers to what `task.channels.written_records` knows to be in a file, and
-    nothing else.
+    They are gathered like a log, by reference, in one portion after the other: `_seen` has the record of each channel up
+    to which they are. What a cut finds does not depend on it: a log refers to what `task.channels.written_records` knows
+    to be in a file, and nothing else.
     """
 
     def __init__(self, inflight: InFlightRecording) -> None:
@@ -29,11 +29,11 @@ class Ahead:
 
     @property
     def waits(self) -> bool:
-        """Whether something is to be written."""
+        """True if something is to be written."""
         return self._recording.complete(self._portion) or self._inflight.has_more_than(self._seen)
 
     def encode(self, limit: int) -> list[LogFrame]:
-        """About `limit` more records, without those that are in a file that may be referred to, or were read meanwhile.
+        """About `limit` more records, without those that are in a file that a log may refer to, or were read meanwhile.
         Raises `UserCodeError` for a record that cannot be pickled."""
         if not self._recording.complete(self._portion):
             self._portion += 1
@@ -47,6 +47,6 @@ class Ahead:
         return [frame for frame in frames if isinstance(frame, LogFrame)]
 
     def forget(self) -> None:
-        """What was written is lost: all that waits is to be written again."""
+        """Forgets what was written, because it is lost: all that waits is to be written again."""
         self._recording.discard(self._portion)
         self._seen.clear()

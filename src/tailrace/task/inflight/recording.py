@@ -1,13 +1,14 @@
-"""What unaligned cuts of one task overtake: which records were in its channels, and belong to the checkpoint.
+"""Recording of what unaligned cuts of one task overtake: the records that were in its channels, and belong to the
+checkpoint.
 
-The task cuts without waiting for its inputs. Of each channel into it that may be overtaken everything is recorded that the
-task had not read at its cut and that came before the sender's barrier; of each channel out of it everything that its barrier
-went past. Recording copies nothing: a log holds the very frames and batches (`task.channels.logs`), and they go into the
-worker's one file beside the state of the operators, with the first checkpoint that has them
+The task cuts without waiting for its inputs. Of each channel into it that may be overtaken, it records everything that it
+had not read at its cut and that came before the sender's barrier. Of each channel out of it, it records everything that
+its barrier went past. Recording copies nothing: a log holds the very frames and batches (`task.channels.logs`). They go
+into the worker's one file beside the state of the operators, with the first checkpoint that has them
 (`task.channels.written_records`). Both halves bear the name of the channel, and are restored at its reader.
 
-Markers of event time are recorded in their places. Each reader's half begins with where the channel stood in event time: so
-what is restored is late exactly where it would have been.
+Markers of event time are recorded in their places. Each reader's half begins with the event time at which the channel
+stood: so what is restored is late exactly where it would have been.
 """
 
 from __future__ import annotations
@@ -33,23 +34,24 @@ from tailrace.task.channels.spilling import NOWHERE, Item, MemorySpill, Shelf
 from tailrace.task.channels.written_records import WrittenRecords
 
 OF_WAVES = (WaveMark, Rest)
-"""Markers that are in no log: the waves of a loop begin anew in each attempt, and ask each task whether it has rested."""
+"""Markers that are in no log: the waves of a loop begin anew in each attempt, and so do the reports of its tasks on their
+rest."""
 Logged = list[tuple[ChannelLog, Recording]]
-"""What a file is to say of channels, still without pieces; and where their records are."""
+"""Entries of a file for channels, still without pieces, each with the recording that has the records."""
 
 
 def may_be_overtaken(plan: Plan, edge: PlanEdge) -> bool:
-    """Whether barriers may overtake records of an edge. Not those of a broadcast one, whose copies must all be in the same
-    state; not where a head tells its tail what it does, the cut among it (Q3); and not those of a loop in rounds, or on the
-    way into or out of one: the end of a round would come before what belongs to it."""
+    """True if barriers may overtake records of an edge. They may not on a broadcast edge, whose copies must all be in the
+    same state; nor on the edge by which a head sends its tail what it does, the cut among it (Q3); nor on edges of a loop
+    in rounds, or on the way into or out of one, where the end of a round would come before what belongs to it."""
     nests = (plan.nest_of(edge.source), plan.nest_of(edge.target))
     in_rounds = any(nest is not None and nest.rounds is not None for nest in nests)
     return not in_rounds and edge.tag != MARKERS and not isinstance(edge.partitioning, Broadcast)
 
 
 def leads_to_one_that_waits(plan: Plan, vertex: int) -> bool:
-    """Whether records of this vertex come, at once or by way of others, to one that waits for barriers that overtake
-    nothing. The way back to the head of a loop is none: what comes back is in no channel."""
+    """True if records of this vertex come, at once or by way of other vertices, to one that waits for barriers that
+    overtake nothing. The way back to the head of a loop does not count: feedback is in no channel."""
     waits = {edge.target for edge in plan.edges if not may_be_overtaken(plan, edge)}
     reached, behind = set[int](), [vertex]
     while behind:
@@ -60,12 +62,12 @@ def leads_to_one_that_waits(plan: Plan, vertex: int) -> bool:
 
 
 class InFlightRecording:
-    """The recordings of one task's channels.
+    """Recordings of one task's channels.
 
-    Invariant X1: what a checkpoint's logs hold of one channel, the reader's half and then the sender's, is what was sent on
-    it before the sender's cut and not read before the reader's, each record once, in order.
-    Invariant X2: a log of a reader's half is open until the sender's barrier, or the end of the channel, has arrived; one of
-    a sender's half until its barrier has left.
+    Invariant X1: what a checkpoint's logs hold of one channel, the reader's half and then the sender's, is what was sent
+    on it before the sender's cut and not read before the reader's, each record once, in order.
+    Invariant X2: a log of a reader's half is open until the sender's barrier, or the end of the channel, has arrived; one
+    of a sender's half until its barrier has left.
     """
 
     def __init__(
@@ -79,15 +81,16 @@ class InFlightRecording:
         written: WrittenRecords | None = None,
         on_inexact: Callable[[], None] | None = None,
     ) -> None:
-        """`copy`: whether functions may change records that they are given, so that a log needs its own. `written`: what the
-        worker's files have of its channels. `on_inexact`: see `Shelf`."""
+        """`copy`: True if functions may change records that they are given, so that a log needs its own. `written`: what
+        the worker's files have of its channels. `on_inexact`: see `Shelf`."""
         self._plan, self._vertex, self._subtask, self._copy = plan, vertex, subtask, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
         self.overtakable = [ident for ident in gate.channels if ident.edge in edges]
-        """The channels into the task that may be overtaken."""
+        """Channels into the task that may be overtaken."""
         self.follows = leads_to_one_that_waits(plan, vertex.id)
-        """Whether the task makes no unaligned cut before all that send to it have made theirs: see `TaskCuts.struck`."""
+        """True if the task makes no unaligned cut before all tasks that send to it have made theirs: see
+        `TaskCuts.struck`."""
         self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
@@ -95,13 +98,13 @@ class InFlightRecording:
         self._who = who
         self._written = WrittenRecords() if written is None else written
         self._received: dict[ChannelId, Recording] = {}
-        """Of channels into the task, those included that bring back what was in flight at a restored cut."""
+        """Recordings of channels into the task, with the channels that bring back what was in flight at a restored cut."""
         self._sent: dict[ChannelId, Recording] = {}
-        """Of channels out of the task."""
+        """Recordings of channels out of the task."""
         self.recording = 0
-        """How many logs of channels into the task are open."""
+        """Number of logs of channels into the task that are open."""
         self.found = 0
-        """Bytes that the last unaligned cut has found in flight to the task, without what had come back."""
+        """Number of bytes that the last unaligned cut has found in flight to the task, without what had come back."""
         self._in_line: dict[int, dict[ChannelId, None]] = {}
         """Barriers that wait behind records of channels out of the task, and may overtake them: the channels of each
         checkpoint."""
@@ -109,9 +112,9 @@ class InFlightRecording:
     # The cut.
 
     def cut_input(self, number: int, missing: Iterable[ChannelId], whole: bool = False) -> Logged:
-        """The task cuts, and has not read the barriers of `missing` channels. Where each channel stands in event time is
-        told also where nothing is in flight here: something may be at the senders. `whole`: what earlier files have is
-        written again."""
+        """Begins the logs of a cut at which the task has not read the barriers of `missing` channels. The event time of
+        each channel is recorded also if nothing is in flight here: something may be at the senders. `whole`: what earlier
+        files have is written again."""
         behind = set(missing)
         self.found = 0
         logged: Logged = []
@@ -156,8 +159,8 @@ class InFlightRecording:
         return recording, log
 
     def _unread(self, recording: Recording, log: Log, channel: InputChannel) -> bool:
-        """What the task has not read of a channel belongs to the log, up to the barrier. True where there is something, or
-        may be."""
+        """Adds what the task has not read of a channel to the log, up to the barrier. True if there is something, or may
+        be."""
         before = len(log.entries)
         at = channel.position
         if recording.pending() == [log.checkpoint]:  # else an older log is not encoded yet, and refers to what it has
@@ -186,13 +189,13 @@ class InFlightRecording:
         return len(log.entries) > before or bool(log.shape)
 
     def _told(self, shape: int, *logs: Log) -> None:
-        """What an element was on its channel, where another worker may have to know."""
+        """Adds the number of an element to the shapes of logs, if another worker may have to know it."""
         for log in logs if self._gate.facts is not None else ():
             log.shape.append(shape)
 
     def unread(self, number: int) -> int | None:
-        """How many bytes a cut would find in flight to the task. None where a barrier has not arrived: nobody knows yet.
-        What has come back does not count: a job that recovers would make no checkpoint before it has read that."""
+        """Number of bytes that a cut would find in flight to the task. None if a barrier has not arrived: then it is
+        unknown. What has come back does not count: a job that recovers would make no checkpoint before it has read that."""
         size = 0
         for channel in self._gate.channels.values():
             if channel.ended or channel.blocked:
@@ -204,8 +207,9 @@ class InFlightRecording:
         return size
 
     def cut_output(self, number: int, most: int) -> Logged:
-        """The barrier has gone out on all channels, or waits: where it waits it may overtake. `most`: how many bytes in all
-        (-1: any number); on channels beyond that it stays in line."""
+        """Begins logs of the channels on which the barrier of the cut waits, and may overtake. On all other channels it
+        has gone out. `most`: how many bytes it may overtake in all (-1: any number); on channels beyond that it stays in
+        line."""
         logged: Logged = []
         for channel in self._out:
             waiting = self._outbox.overtaken_by(channel, number)
@@ -222,11 +226,11 @@ class InFlightRecording:
         return logged
 
     def overtake_output(self, number: int) -> None:
-        """The barriers of a checkpoint that wait behind records go past them."""
+        """Moves the barriers of a checkpoint that wait behind records past these."""
         for ident in self._in_line.pop(number, ()):
             channel, recording = self._outbox.channels[ident], self._sent[ident]
             log, at = recording.log(number), channel.position
-            if not channel.local:  # else its reader, who is behind, says what is not in flight any more
+            if not channel.local:  # else its reader, which is behind, forgets what is not in flight any more
                 self._written.forget(ident, at)
             for seq, count, payload, charge in self._outbox.overtaken_by(channel, number):
                 self._told(count if isinstance(payload, bytes | Item) else shape_of(payload), log)
@@ -237,13 +241,13 @@ class InFlightRecording:
 
     @property
     def in_line(self) -> list[int]:
-        """The checkpoints of which barriers wait that may overtake, the oldest first."""
+        """Checkpoints of which barriers wait that may overtake, the oldest first."""
         return list(self._in_line)
 
     # What happens between the cut and the last barrier.
 
     def arrived(self, ident: ChannelId, element: Element, charge: int) -> None:
-        """Something came on a channel: it belongs to the logs that are open. Asked only while some are."""
+        """Adds what came on a channel to the logs that are open. Called only while some are."""
         recording = self._received.get(ident)
         if recording is None or not recording.open:
             return
@@ -263,8 +267,9 @@ class InFlightRecording:
             self.recording += len(recording.open) - open_
 
     def _barrier_arrived(self, recording: Recording, number: int) -> None:
-        """The log of this checkpoint is complete. One of an older checkpoint, whose barrier the sender has left out, never
-        will be: it was given up. One that was not begun yet is begun with what is unread by then."""
+        """Completes the log of this checkpoint, whose barrier has arrived. A log of an older checkpoint, whose barrier
+        the sender has left out, never will be complete: it was given up. A log that was not begun yet is begun with what
+        is unread by then."""
         begun = [log.checkpoint for log in recording.open]
         for open_ in begun:
             if open_ == number:
@@ -274,7 +279,7 @@ class InFlightRecording:
         self.recording += len(recording.open) - len(begun)
 
     def sent(self) -> None:
-        """Barriers may have left: what they waited behind has gone before them."""
+        """Completes the logs of barriers that have left: what they waited behind has gone before them."""
         for ident, number in self._outbox.barriers_sent:
             waiting = self._in_line.get(number, {})
             if ident in waiting:
@@ -285,7 +290,7 @@ class InFlightRecording:
         self._outbox.barriers_sent.clear()
 
     def abort(self, number: int) -> None:
-        """A checkpoint will never be complete: nothing of it is kept."""
+        """Lets go of everything of a checkpoint that will never be complete."""
         self._in_line.pop(number, None)
         for recording in (*self._received.values(), *self._sent.values()):
             recording.discard(number)
@@ -301,18 +306,20 @@ class InFlightRecording:
     # What is written before a checkpoint finds it (`task.inflight.recorded_ahead`).
 
     def recording_of_its_own(self) -> Recording:
-        """One that no cut knows of, for what waits in any of the task's channels."""
+        """Recording that no cut knows of, for what waits in any of the task's channels."""
         return Recording(self._who, self._shelf, self._written)
 
     def has_more_than(self, seen: dict[ChannelId, int]) -> bool:
-        """Whether something waits in a channel behind the record of this number, or anything on one that is not named."""
+        """True if a record waits in a channel behind the number that `seen` has for it; a channel without a number counts
+        from its first record."""
         channels = self._gate.channels
         return any(channels[at].queue and channels[at].expected > seen.get(at, 0) for at in self.overtakable) or any(
             channel.queue and channel.seq > seen.get(channel.id, 0) for channel in self._out
         )
 
     def gather(self, recording: Recording, log: Log, seen: dict[ChannelId, int]) -> None:
-        """Writes what waits behind those records into a log, markers aside, and says how far it has come."""
+        """Writes what waits behind the records of `seen` into a log, markers aside, and sets `seen` to how far it has
+        come."""
         for ident in self.overtakable:
             channel = self._gate.channels[ident]
             at, fresh = channel.expected, list[tuple[Element | Parked, int, int]]()
@@ -338,7 +345,8 @@ class InFlightRecording:
             seen[out.id] = out.seq
 
     def was_read(self, item: Item) -> bool:
-        """Whether records of a channel into the task were all read, or of one out of it have all gone."""
+        """True if the records of an item were all read, on a channel into the task, or have all gone, on a channel out of
+        it."""
         assert item.at is not None
         ident, first = item.at
         channel = self._gate.channels.get(ident) or self._outbox.channels[ident]
@@ -406,7 +414,8 @@ class InFlightRecording:
 
 
 def _unread_bytes(channel: InputChannel, number: int) -> int | None:
-    """Up to the barrier of a checkpoint; None where that has not arrived, nor the end of the channel."""
+    """Number of bytes that are unread up to the barrier of a checkpoint; None if neither the barrier has arrived nor the
+    end of the channel."""
     size = 0 if channel.reading is None else channel.charge
     for element, charge in channel.queue:
         if isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.checkpoint == number):

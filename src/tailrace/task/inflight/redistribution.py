@@ -1,4 +1,4 @@
-"""Whose what was on its way is, after a restore: at another parallelism, or in a changed dataflow."""
+"""Redistribution of records that were on their way, after a restore: at another parallelism, or in a changed dataflow."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ _MODULUS = 1 << 256
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """What one subtask takes of a frame."""
+    """Part of a frame that one subtask takes."""
 
     frame: LogFrame | None
-    """The frame itself, or one with its own records, or None."""
+    """The frame itself, or one with the subtask's own records, or None."""
     chosen: Indexes | None = None
-    """Of a frame of its own: where its records were, if they are exactly those of its key groups as the frame has them."""
+    """For a frame of its own: the positions of its records in the whole frame, if the key groups there determine them."""
 
 
 class Redistribution:
-    """What one subtask takes of the logs that the old ones had: the head of a loop of feedback, others of what barriers
-    have overtaken. `edges`: how feedback comes to the tail, or the one edge that leads to the subtask.
+    """Part that one subtask takes of the logs of all old ones: feedback for the head of a loop, for other subtasks what
+    barriers have overtaken. `edges`: how feedback comes to the tail, or the one edge that leads to the subtask.
 
-    - By key: each record is partitioned anew. Keys are read from the record: what came back may have been partitioned
-      otherwise in the dataflow that wrote the checkpoint.
-    - By the user's function: at the same parallelism each record stays where it was. At another one each subtask asks the
-      function for itself, and one that is not deterministic would give a record to two subtasks, or to none: where it gives
-      two answers for one record, it is refused.
-    - Broadcast: at the same parallelism each has its own copies. At another one every subtask gets one copy of each record
-      that all of the old ones had unread. Where some had read theirs and others had not, no answer is right: it is refused.
+    - By key: each record is partitioned anew. Keys are read from the record: feedback may have been partitioned otherwise
+      in the dataflow that wrote the checkpoint.
+    - By the user's function: at the same parallelism each record stays where it was. At another one each subtask calls
+      the function for itself. A function that is not deterministic would give a record to two subtasks, or to none: a
+      function that gives two answers for one record is refused.
+    - Broadcast: at the same parallelism each subtask has its own copies. At another one every subtask gets one copy of
+      each record that all of the old ones had unread. If some had read theirs and others had not, no answer is right: it
+      is refused.
     - By a number only: the whole log of an old subtask goes to one of the new ones.
-    - Where streams are fed back in different ways, nobody can tell which record came by which: at the same parallelism each
-      stays where it was, at another one it is refused.
+    - Streams that are fed back in different ways: it is unknown which record came by which. At the same parallelism each
+      record stays where it was, at another one it is refused.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Redistribution:
         receiver: str = "",
         brought: Callable[[Batch], Batch] = lambda batch: batch,
     ) -> None:
-        """`receiver`: what receives the records, in words; a loop where nothing is said. `brought`: makes of records what
+        """`receiver`: the receiver of the records, in words; a loop if there is none. `brought`: converts records to what
         they are today, before their keys are read."""
         self._brought = brought
         self._receiver = receiver or f"loop {who!r}"
@@ -70,16 +71,18 @@ class Redistribution:
             self._partitioner = make_partitioner(next(iter(telling)), who, subtask, parallelism, services)
             assert isinstance(self._partitioner, ByKey | ByFunction)
         self._held: dict[int, tuple[int, int]] = {}
-        """Of copies, for each old subtask: how many its log holds, and a sum over what they are, in whatever order."""
+        """For copies, by old subtask: how many its log holds, and a sum over what they are, in whatever order."""
         self._old = parallelism
 
     def mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
-        """What of a frame of an old subtask is this one's now. Raises `IncompatibleState` where nobody can tell."""
+        """Part of a frame of an old subtask that is this one's now: a frame or none. Raises `IncompatibleState` if it is
+        unknown which records these are."""
         found = self.deal(subtask, parallelism, frame).frame
         return [] if found is None else [found]
 
     def deal(self, subtask: int, parallelism: int, frame: LogFrame) -> Dealt:
-        """The same, and which records of the frame they are, where their key groups there say so."""
+        """Part of a frame of an old subtask that is this one's now, with the positions of its records if their key groups
+        there determine them. Raises `IncompatibleState` if it is unknown which records these are."""
         self._old = parallelism
         by = self._partitioner
         if isinstance(by, ByKey):
@@ -112,7 +115,8 @@ class Redistribution:
         return frame if subtask % self.parallelism == self.subtask else None
 
     def check(self) -> None:
-        """Everything was read. Raises `IncompatibleState` where some had read copies of what others had not."""
+        """Raises `IncompatibleState` if some old subtasks had read copies of records that others had not. Called when
+        everything was read."""
         if self._held and len({self._held.get(subtask) for subtask in range(self._old)}) > 1:
             raise self._refused(self._old, "some of its subtasks had read broadcast feedback that others had not")
 
@@ -136,6 +140,6 @@ class Redistribution:
 
 
 def _only_some(kinds: set[Partitioning], telling: set[Partitioning]) -> bool:
-    """Whether a way that tells a record's subtask is beside one that does not. A way by key may be: a receiver
-    that wants records by key gets them by key."""
+    """True if a partitioning that determines a record's subtask is beside one that does not. A partitioning by key may
+    be: a receiver that requires records by key gets them by key."""
     return kinds != telling and not all(isinstance(kind, Hash) for kind in telling)

@@ -2,7 +2,7 @@
 
 In: batches, watermarks and timers from the chain of a subtask (`subtask.chain`). Out: batches, and state in its backend.
 
-- `base`: what every operator can be asked; begin here to add one.
+- `base`: the interface of every operator; begin here to add one.
 - `stateless`, `batches`, `expressions`, `dataframes`: functions of records, of batches, of columns, of frames.
 - `process`, `context`, `timers`: process functions, what they see, and when their timers fire.
 - `aggregate`, `accumulators`, `aggregateloops`, `arrow`, `grouping`, `columnstate`: aggregates in rows and in columns.

@@ -1,7 +1,7 @@
-"""The accumulators of built-in aggregates in arrays, by slot: the same values as in rows, exactly.
+"""Accumulators of built-in aggregates in arrays, by slot. Their values are exactly those of accumulators in rows.
 
-What an array cannot hold exactly raises `NotInArrays`, before anything is changed: the operator then goes on as without
-arrays.
+A value that an array cannot hold exactly raises `NotInArrays`, before anything is changed. The operator then goes on
+without arrays.
 """
 
 from __future__ import annotations
@@ -22,36 +22,38 @@ from tailrace.elements.slottables import Slots, grown
 
 Array = np.ndarray[Any, Any]
 Answers = Sequence[pa.Array]
-"""What Arrow answered to the questions of one aggregate, by distinct key of a batch."""
+"""Results of the Arrow functions that one aggregate needs, by distinct key of a batch."""
 _WHOLE = 1 << 53
-"""Up to here each integer is a double."""
+"""Absolute value up to which each integer is exactly a double."""
 
 
 class NotInArrays(Exception):
-    """Arrays cannot hold this."""
+    """Arrays cannot hold a value, or a type."""
 
 
 class Accumulators:
-    """Those of one aggregate. `arrays` are indexed by slot; what is not written is the accumulator of no records."""
+    """Accumulators of one aggregate. `arrays` are indexed by slot; a slot that was never written holds the accumulator of
+    no records."""
 
     def __init__(self, *kinds: Any) -> None:
         self.arrays: list[Array] = [np.zeros(0, kind) for kind in kinds]
 
     def grow(self, slots: int) -> None:
-        """Makes room for so many slots."""
+        """Makes room for `slots` slots."""
         self.arrays = [grown(array, slots) for array in self.arrays]
 
     def at(self, slots: Slots) -> list[Array]:
-        """A copy of what is in some slots."""
+        """Copies of the accumulators in some slots."""
         return [array[slots] for array in self.arrays]
 
     def store(self, slots: Slots, made: list[Array]) -> None:
-        """Writes some slots, each of them once."""
+        """Writes accumulators into some slots. No slot appears twice."""
         for array, new in zip(self.arrays, made, strict=True):
             array[slots] = new
 
     def merged(self, slots: Slots, answers: Answers) -> list[Array]:
-        """What is in some slots, with the partial accumulators of a batch. Raises `NotInArrays`."""
+        """Accumulators of some slots, merged with the partial accumulators of a batch. Writes nothing. Raises
+        `NotInArrays`."""
         raise NotImplementedError
 
     def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
@@ -68,7 +70,7 @@ class Accumulators:
 
 
 class CountAccumulators(Accumulators):
-    """Of `Count`."""
+    """Accumulators of `Count`."""
 
     def __init__(self) -> None:
         super().__init__(np.int64)
@@ -87,7 +89,7 @@ class CountAccumulators(Accumulators):
 
 
 class WholeSums(Accumulators):
-    """Of `Sum` over integers and truth values: in 64 bits, with a sign or without."""
+    """Accumulators of `Sum` over integers and truth values, in 64 bits, signed or unsigned."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__(kind)
@@ -112,7 +114,8 @@ class WholeSums(Accumulators):
 
 
 class FloatSums(Accumulators):
-    """Of `Sum` over floats. While there was none the sum is an integer, in rows too: the second array says which are not."""
+    """Accumulators of `Sum` over floats. As in rows, a sum is an integer until its first float; the second array marks
+    the slots that have had a float."""
 
     def __init__(self) -> None:
         super().__init__(np.float64, np.bool_)
@@ -143,7 +146,7 @@ class FloatSums(Accumulators):
 
 
 class Means(Accumulators):
-    """Of `Mean`: how many, and their sum."""
+    """Accumulators of `Mean`: a count and a sum."""
 
     def __init__(self, sums: WholeSums | FloatSums) -> None:
         super().__init__(np.int64)
@@ -177,7 +180,8 @@ class Means(Accumulators):
 
 
 class Extremes(Accumulators):
-    """Of `Min` and `Max`, over what is a word. The second array says where there was a value."""
+    """Accumulators of `Min` and `Max`, over types whose values are words. The second array marks the slots that have had
+    a value."""
 
     def __init__(self, kind: pa.DataType, largest: bool) -> None:
         self.kind, self.largest = kind, largest
@@ -217,7 +221,7 @@ class Extremes(Accumulators):
 
 
 def accumulators_of(aggregate: Any, of: pa.DataType | None) -> Accumulators | None:
-    """Arrays for the accumulators of a built-in aggregate over a column of this type. None where there are none."""
+    """Accumulators in arrays for a built-in aggregate over a column of this type; None if arrays cannot hold them."""
     kind = type(aggregate)
     if kind is Count:
         return CountAccumulators()
@@ -235,7 +239,8 @@ def accumulators_of(aggregate: Any, of: pa.DataType | None) -> Accumulators | No
 
 
 def _numbers(answer: pa.Array, kind: Any) -> Array:
-    """Numbers in their 64 bits; zero for a null. A sum that was too large for Arrow's own comes as a decimal."""
+    """An answer of Arrow as 64-bit numbers, with zero for a null. A sum that was too large for Arrow's own type comes as
+    a decimal. Raises `NotInArrays` if it does not fit 64 bits."""
     if answer.null_count:
         answer = pc.if_else(answer.is_valid(), answer, pa.scalar(0, answer.type))
     if pa.types.is_decimal(answer.type):
@@ -273,7 +278,7 @@ _MICROS = (-62_135_510_400_000_000, 253_402_214_399_999_999)
 
 
 def _in_calendar(column: pa.Array) -> bool:
-    """Whether Python has these days and times, with a day to spare for time zones."""
+    """True if Python has all of these days and times, with a day to spare for time zones."""
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         low, high = _DAYS if pa.types.is_date(column.type) else _MICROS
         words = words_of(column)  # a null is 1970

@@ -1,9 +1,8 @@
 """Running aggregates per key: reduce, count, sum and their like.
 
-In rows there is one output per record; built-in aggregates run as one generated loop. In columns there is one output
-per distinct key and batch; the batch is aggregated by Arrow first and only its distinct keys touch the state, which is in
-columns itself (`columnstate`) where the types are such that it can be: from the first batch on, until something comes
-that it cannot hold.
+In rows there is one output per record, and built-in aggregates run as one generated loop. In columns there is one output
+per distinct key and batch. Arrow aggregates the batch first, and only its distinct keys touch the state. That state is in
+columns as well (`columnstate`) if its types allow it: from the first batch until a batch comes that columns cannot hold.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from tailrace.task.operators.process import backend_of
 
 
 class StatefulTask(OperatorTask):
-    """What aggregates share: a key, one table of state, and functions that are opened and closed."""
+    """Base of all aggregates: a key, one table of state, and functions that are opened and closed."""
 
     functions: list[Any]
 
@@ -60,13 +59,13 @@ class StatefulTask(OperatorTask):
         self._looked = False
 
     def sample(self) -> slice:
-        """What of a batch is looked at, whether it is a value: all of the first one, and the last of each other. To look at
-        each record would cost too much."""
+        """Slice of a batch whose results are checked (`check_kept`): the whole first batch, and the last record of each
+        other one. Checking each record would cost too much."""
         looked, self._looked = self._looked, True
         return slice(-1, None) if looked else slice(None)
 
     def check_kept(self, made: Iterable[Any], giver: str, *record: Any) -> None:
-        """Raises `UserCodeError` where something that a function gave is no value."""
+        """Raises `UserCodeError` if something that `giver` returned is not a value."""
         try:
             for one in made:
                 check_kept(one, giver)
@@ -151,15 +150,15 @@ class AggregateTask(StatefulTask):
         self._read = self._loop.reads if self._loop is not None else []
         self._sums = [i for i in self._read if isinstance(self.functions[i], Sum | Mean)]
         self._careful = False
-        """Whether batches of rows are taken the careful way, from now on."""
+        """True once batches of rows need the careful way (`_carefully`)."""
         self.one_schema = OneSchema()
         self._merge: Callable[..., list[list[Any]]] | None = None
         self._state: ColumnState | None = None
         self._grouping: SlotGrouping | None = None
-        # A table on disk is larger than memory, and what is in columns is not. And the order in which keys were met decides
-        # in which order results come: who does again what was done since a checkpoint has met others.
+        # State in columns must fit in memory, and a table on disk may be larger. The order in which keys were met decides
+        # the order of results, and a replay from a checkpoint meets keys in another order.
         self._in_columns = self.builtin and self.table.base.mutable and ctx.services.facts is None
-        """Whether state in columns may be tried, or go on."""
+        """True if state in columns may be tried, or continued."""
 
     def process(self, batch: Batch, port: int) -> None:
         if isinstance(batch, Columns):
@@ -192,8 +191,8 @@ class AggregateTask(StatefulTask):
         self.out(Rows(out, rows.times))
 
     def _fast(self, values: list[Any], loop: RowsLoop) -> list[Any]:
-        """The loop over records as they come. Whether it rounded a decimal, or may have taken a key for another, is seen
-        behind it."""
+        """Results of the generated loop over records as they come. Rounded decimals, and keys that may have been
+        confused, are detected after the loop."""
         context, careful = getcontext(), self._careful
         before, context.flags[Inexact] = context.flags[Inexact], False
         fields = [self.inputs[i].getter(values) for i in self._read]
@@ -207,16 +206,16 @@ class AggregateTask(StatefulTask):
         return out
 
     def _carefully(self, values: list[Any], loop: RowsLoop) -> list[Any]:
-        """The same with decimals that are not rounded, and keys that are settled before. The user's functions are called
-        first: their decimals are theirs to round."""
+        """Results of the generated loop with decimals that are not rounded, over keys that are settled first. The user's
+        functions are called before that, in the context of the user: they may round their own decimals."""
         keys = settled_keys(list(map(self.keys.getter(values), values)))
         columns = [list(map(self.inputs[i].getter(values), values)) for i in self._read]
         with localcontext(EXACT):
             return loop.of(keys, columns, self.table.top, self._first)
 
     def _needs_care(self, values: list[Any]) -> bool:
-        """Whether there are decimals to sum, or keys that numpy would round when it compares. What begins otherwise and
-        changes is noticed by `_fast`."""
+        """True if there are decimals to sum, or keys that numpy would round when it compares. Only the first key and the
+        first value of each sum are looked at; `_fast` detects such values later in a batch."""
         if not self._careful:
             with suppress(Exception):  # it is raised again, with its record, when the records are read
                 self._careful = _mistakable(self.keys.getter(values)(values[0]))
@@ -226,7 +225,8 @@ class AggregateTask(StatefulTask):
         return self._careful
 
     def _check_keys(self, values: list[Any]) -> None:
-        """A key that numpy may take for another one came in the midst of a batch: raises where numpy has a say in it."""
+        """Raises `UserCodeError` for a key that is a number of numpy. Called when a key came in the midst of a batch that
+        numpy may take for another one."""
         for value in values:
             key = self.keys.getter(values)(value)
             if any(isinstance(item, np.generic) for item in (key, *parts_of(key))):
@@ -236,8 +236,8 @@ class AggregateTask(StatefulTask):
                 raise self.user_error(ValueError(what), value, what=what)
 
     def _first(self, key: Any) -> tuple[Any, ...]:
-        """The state of a key that the top of the table does not find as it is: one from below, a new one, or a NaN. It
-        begins with the key as the table holds it: what was restored has another NaN in it."""
+        """State of a key that the top of the table does not find as it is: a state from below, a new one, or the state of
+        a NaN. It begins with the key as the table holds it now, since a restored state begins with another NaN object."""
         held, table = settled(key), self.table
         self._careful = self._careful or _mistakable(held)
         found: tuple[Any, ...] | None = table.top.get(held)
@@ -248,7 +248,8 @@ class AggregateTask(StatefulTask):
         return found if found[0] is held else (held, *found[1:])
 
     def _named(self, error: Exception, values: list[Any]) -> Exception:
-        """Which record it was: a field that cannot be read, or a value that cannot be added to what its key has."""
+        """Error of the first record that fails: its field cannot be read, or its value cannot be added to the state of
+        its key."""
         for reader in (self.keys, *self.inputs):
             try:
                 reader.values(Rows(values))
@@ -301,7 +302,7 @@ class AggregateTask(StatefulTask):
         self.out(Columns(data, times))
 
     def _grouped(self, batch: Columns) -> tuple[GroupedBatch, Slots | None]:
-        """A batch by its distinct keys, and the slots of these where they are known."""
+        """Groups of a batch by its distinct keys, and the slots of these keys if they are known."""
         if self._state is not None and self._grouping is not None:
             found = self._grouping.group(batch, self._state.keys)
             if found is not None:
@@ -312,7 +313,7 @@ class AggregateTask(StatefulTask):
         return grouped, None
 
     def _merged(self, grouped: GroupedBatch, slots: Slots | None) -> list[pa.Array] | None:
-        """The results of a batch by state in columns; None where that is not possible."""
+        """Results of a batch, merged into state in columns; None if that is not possible."""
         if not self._in_columns:
             return None
         try:
@@ -322,7 +323,8 @@ class AggregateTask(StatefulTask):
             return None
 
     def _state_for(self, grouped: GroupedBatch) -> ColumnState:
-        """State in columns for a batch: a new one where it comes in other types than before. Raises `NotInArrays`."""
+        """State in columns that takes a batch: a new one if the batch has other types than the last one. Raises
+        `NotInArrays`."""
         state = self._state
         if state is not None and not state.takes(grouped):
             self.table.settle()
@@ -336,7 +338,7 @@ class AggregateTask(StatefulTask):
         return state
 
     def _leave_columns(self) -> None:
-        """Something came that state in columns cannot hold: on with entries, until the next start."""
+        """Moves the state from columns into entries until the next start, because a batch came that columns cannot hold."""
         if self._state is not None:
             self.table.settle()
         self._state = self.table.front = self._grouping = None
@@ -351,7 +353,7 @@ class AggregateTask(StatefulTask):
 
 
 def _mistakable(key: Any) -> bool:
-    """Whether a number of numpy may be taken for this key, or this is one (see `elements.keys`)."""
+    """True if this key is a number of numpy, or if numpy may take one for it (see `elements.keys`)."""
     if isinstance(key, np.generic):
         return True
     if isinstance(key, int | float | Decimal):

@@ -1,5 +1,5 @@
-"""The loops of built-in aggregates, generated for those at hand: a call per record and aggregate would cost more than the
-arithmetic."""
+"""Generated loops of built-in aggregates, one for each combination of them. A call per record and aggregate would cost
+more than the arithmetic."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tailrace.task.contract.usercode import FUSED
 
 Getter = Callable[[Any], Any]
 First = Callable[[Any], tuple[Any, ...]]
-"""The state of a key that a table does not find as it is."""
+"""Function that gives the state of a key that a table does not find as it is."""
 
 
 class RowsLoop:
-    """Goes over a batch of rows.
+    """Generated loop over a batch of rows.
 
-    The state of a key is one tuple (key, accumulator, …), replaced and never changed, so that a snapshot may share it;
-    where accumulators are the results, it is the output record as well.
+    The state of a key is one tuple (key, accumulator, …). It is replaced and never changed, so that a snapshot may share
+    it. If every accumulator is its own result, the tuple is also the output record.
     """
 
     def __init__(self, aggregates: Sequence[Any]) -> None:
         self._aggregates = aggregates
         self.reads = [i for i, f in enumerate(aggregates) if "x" in f.step]
-        """The aggregates that read a value from each record."""
+        """Indexes of the aggregates that read a value from each record."""
         self._compiled: dict[tuple[str | None, ...], Callable[..., list[Any]]] = {}
-        """By the expressions that read the key, and these values."""
+        """Loops by the expressions that read the key and the values."""
 
     def over(
         self, records: list[Any], key: Getter, fields: Sequence[Getter], table: dict[Any, Any], first: First
     ) -> list[Any]:
-        """The results of records, whose keys and values these functions read. They are called for one record behind the
-        other, or stand in the loop as the expressions that they are."""
+        """Results of records, whose keys and values these getters read. A getter with an expression (`expression_of`) is
+        compiled into the loop; any other is called record by record."""
         said = expression_of(key), *map(expression_of, fields)
         columns = [map(get, records) for get, read in zip((key, *fields), said, strict=True) if read is None]
         return self._loop(said)(records, table, first, *columns)
@@ -44,7 +44,7 @@ class RowsLoop:
     def of(
         self, keys: Iterable[Any], fields: Sequence[Iterable[Any]], table: dict[Any, Any], first: First
     ) -> list[Any]:
-        """The results of records with these keys and values."""
+        """Results of records with these keys and values."""
         return self._loop((None,) * (1 + len(fields)))((), table, first, keys, *fields)
 
     def _loop(self, said: tuple[str | None, ...]) -> Callable[..., list[Any]]:
@@ -54,7 +54,8 @@ class RowsLoop:
         return found
 
     def _compile(self, said: tuple[str | None, ...]) -> Callable[..., list[Any]]:
-        """`said`: the expression of `r` that reads the key, and so for each value; None: it comes as a column."""
+        """Generates a loop. `said`: the expressions of `r` that read the key and each value; None for one that comes as a
+        column."""
         aggregates = self._aggregates
         states = ", ".join(f"a{i}" for i in range(len(aggregates)))
         names = ["k", *(f"x{i}" for i in self.reads)]
@@ -86,20 +87,20 @@ class RowsLoop:
 
 
 def expression_of(getter: Getter) -> str | None:
-    """What reads the same from a record `r` without a call; None where only a call does."""
+    """Expression that reads from a record `r` what the getter reads; None if only a call does that."""
     if type(getter) is itemgetter:
         items = getter.__reduce__()[1]
         return f"r[{items[0]!r}]" if len(items) == 1 and type(items[0]) in (int, str) else None
     if type(getter) is attrgetter:
         names = getter.__reduce__()[1]
-        # The compiler takes letters that are no ASCII for their like, a ligature of f and i for both: `getattr` does not.
+        # The compiler normalises letters that are not ASCII (a ligature of f and i becomes both); `getattr` does not.
         plain = len(names) == 1 and names[0].isascii() and names[0].isidentifier() and not iskeyword(names[0])
         return f"r.{names[0]}" if plain else None
     return None
 
 
 def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
-    """The generated loop over the distinct keys of one batch in columns: (keys, table, first, partials, …) -> a list of
+    """Generated loop over the distinct keys of one batch in columns: (keys, table, first, partials, …) -> a list of
     results per aggregate."""
     count = range(len(aggregates))
     names = ", ".join(f"a{i}" for i in count)
@@ -130,5 +131,5 @@ def _numbered(expression: str, i: int) -> str:
 
 
 def _is_result(aggregate: Any) -> bool:
-    """Whether the accumulator is the result, so that no call is needed."""
+    """True if the accumulator is the result, so that no call is needed."""
     return type(aggregate).get_result is BuiltinAggregate.get_result

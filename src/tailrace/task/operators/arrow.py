@@ -30,21 +30,21 @@ class GroupedBatch:
 
     key_names: list[str]
     tupled: bool
-    """Whether keys are tuples: those of several columns, or of a list of one. As such they find their key groups."""
+    """True if keys are tuples: keys of several columns, or of a list of one column. The key group is that of the tuple."""
     key_columns: list[pa.Array]
     windows: Times | None
-    """By group, the start of its window."""
+    """Start of the window of each group."""
     times: Times | None
     answers: list[list[pa.Array]]
-    """For each aggregate, what Arrow answered to each of its questions, by group."""
+    """For each aggregate, the results of its Arrow functions, by group."""
     narrow: list[pa.DataType | None]
-    """For each aggregate that was summed in a wider type the type of its sums."""
+    """For each aggregate that was summed in a wider type, the type that its sums are to have; else None."""
     input_types: list[pa.DataType | None]
-    """The types of the columns that are aggregated."""
+    """Types of the columns that are aggregated."""
     aggregates: list[BuiltinAggregate]
     result_types: list[pa.DataType]
     first: np.ndarray[Any, Any] | None = None
-    """By group, the place of its first record, where there are windows: these begin in that order."""
+    """Position of the first record of each group, if there are windows. Windows begin in that order."""
 
     @classmethod
     def of(
@@ -107,8 +107,8 @@ class GroupedBatch:
         kinds: tuple[dict[int, pa.DataType | None], dict[int, pa.DataType]],
         timed: bool,
     ) -> GroupedBatch:
-        """`named` are the names of the keys, and whether these are tuples; `kinds` the aggregates that were summed in a
-        wider type, with the type of their results, and the types of all columns."""
+        """Reads the table that Arrow has grouped. `named`: the names of the keys, and True if keys are tuples. `kinds`:
+        the result types of aggregates that were summed in a wider type, and the types of all aggregated columns."""
         wide, inputs = kinds
 
         def column(name: str) -> pa.Array:
@@ -162,8 +162,9 @@ def one_zero(column: pa.Array) -> pa.Array:
 
 
 def _summable(task: OperatorTask, name: str, column: pa.Array) -> tuple[pa.Array, pa.DataType | None]:
-    """A column whose sum Arrow finds exactly, and the type of the result where that is not the type of Arrow's sum. Arrow
-    sums in 64 bits, or in 38 digits, and wraps around silently."""
+    """Column in a type in which Arrow sums it exactly, and the type of the result if Arrow's sum has another one. Arrow
+    sums in 64 bits, or in 38 digits, and wraps around silently. Raises `UserCodeError` for a sum that may exceed 76
+    digits."""
     kind = column.type
     if pa.types.is_integer(kind) and _largest(column) * len(column) >= 1 << 63:
         return column.cast(pa.decimal128(38, 0)), pa.uint64() if pa.types.is_unsigned_integer(kind) else pa.int64()
@@ -192,14 +193,14 @@ def _whole(values: list[Any]) -> list[Any]:
 
 
 def _doubles(column: Any, kind: pa.DataType) -> pa.Array | None:
-    """Results that are doubles: of numbers Arrow takes what is exactly one, and refuses the rest. None for others."""
+    """Results as a column of doubles; None for another type, or if Arrow finds a number that is not exactly a double."""
     with suppress(*REFUSALS):
         return pa.array(column, kind) if pa.types.is_float64(kind) else None
     return None
 
 
 def result_arrays(task: OperatorTask, names: Any, columns: list[Any], types: list[pa.DataType]) -> list[pa.Array]:
-    """Results as arrays of their types. One that does not fit (a sum above 64 bits) is the user's error."""
+    """Results as arrays of their types. Raises `UserCodeError` for a result that does not fit (a sum above 64 bits)."""
     arrays = []
     for name, column, kind in zip(names, columns, types, strict=True):
         try:

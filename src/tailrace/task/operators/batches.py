@@ -30,7 +30,8 @@ Given = tuple[pa.RecordBatch, Times | None]
 
 
 class BatchesTask(OperatorTask):
-    """A batch or a frame in, one or several out. `task.operators.batchtimes` says which timestamps they have."""
+    """Operator that calls the user's function with each batch or frame, and emits the batches that it returns. Their
+    timestamps come from `task.operators.batchtimes`."""
 
     one_schema_of = "output"
 
@@ -44,7 +45,7 @@ class BatchesTask(OperatorTask):
         self.own_state = OperatorStates(self.fn, ctx, dropped, exact) if isinstance(self.fn, Function) else None
         self._work = run_to_its_end(as_callable(self.fn))
         self._more = (ctx,) if takes_context(self.fn) else ()
-        """What the function is called with beside the batch."""
+        """Arguments of the function beside the batch."""
         self._time_column = node.operator.timestamps
         self.one_schema = OneSchema()
         ctx.side = {}
@@ -86,7 +87,7 @@ class BatchesTask(OperatorTask):
         return True
 
     def _say(self, what: str, *args: Any) -> None:
-        """What the user's function has to say without a batch at hand."""
+        """Calls a method of the user's function without a batch at hand, and emits what it returns."""
         if isinstance(self.fn, MapBatchesFunction):
             said = self.call_user(getattr(self.fn, what), *args, what=what)
             for made in self._batches([said] if format_of(said) else said or ()):
@@ -109,7 +110,8 @@ class BatchesTask(OperatorTask):
             self._send_aside((given, batch.times), batch.split)
 
     def _kept(self, given: Given | None, made: pa.RecordBatch) -> Times | None:
-        """The timestamps of records that were made of a batch, where they are not in a column and can be known."""
+        """Timestamps of records that the function made of a batch, if they are not in a column and can be known; else
+        None."""
         batch, times = given if given is not None else (None, None)
         return None if times is None or self._time_column is not None else times_kept(batch, times, made)
 
@@ -126,7 +128,7 @@ class BatchesTask(OperatorTask):
         for tag, (values, stamps) in side.items():
             target = self.side_out.get(tag)
             if target is None:
-                continue  # nobody takes it
+                continue  # no operator takes it
             for value, stamp in zip(values, stamps, strict=True):
                 if stamp != NO_TIME and self._time_column is not None:
                     what = f"the timestamps of what is emitted are in its column {self._time_column!r}; leave timestamp= out"
@@ -161,7 +163,7 @@ class BatchesTask(OperatorTask):
         return self._batches(found)
 
     def _batches(self, found: Iterable[Any], tag: str | None = None) -> list[pa.RecordBatch]:
-        """What was returned, or emitted to a side output, as batches."""
+        """Batches of what the function returned, or emitted to a side output. Raises `UserCodeError` for anything else."""
         batches: list[pa.RecordBatch] = []
         did = "returned" if tag is None else f"emitted to {tag!r}"
         for one in found:

@@ -1,9 +1,9 @@
-"""The timestamps of what a function of batches returns.
+"""Timestamps of the batches that a function of batches returns.
 
-Timestamps lie beside a batch, and nobody sees how a function moves records. So they are kept only where it can be seen
-whose they are: where a column of the input, or a slice of it, is in the result untouched, in the same memory, and no other
-column there is a slice of other records. A function that sorts, filters or makes all columns anew has the timestamps in a
-column of their own, which moves with the records.
+Timestamps lie beside a batch, and the operator does not see how a function moves records. It keeps timestamps only if it
+can see which records they belong to: a column of the input, or a slice of it, is in the result untouched, in the same
+memory, and no other column there is a slice of other records. A function that sorts, filters or makes all columns anew
+needs the timestamps in a column of their own, which moves with the records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Place = tuple[pa.DataType, tuple[int, ...]]
 
 
 def with_times(data: pa.RecordBatch, times: Times | None, name: str) -> pa.RecordBatch:
-    """The batch with its timestamps as one more column; null for none."""
+    """Batch with its timestamps as one more column; null for none."""
     kind = pa.timestamp("us", "UTC")
     if times is None:
         column = pa.nulls(data.num_rows, kind)
@@ -29,8 +29,7 @@ def with_times(data: pa.RecordBatch, times: Times | None, name: str) -> pa.Recor
 
 
 def times_kept(given: pa.RecordBatch, times: Times, made: pa.RecordBatch) -> Times | None:
-    """The timestamps of the records of `made`, a batch that a function made of `given`, or None where they cannot be
-    known."""
+    """Timestamps of the records of `made`, a batch that a function made of `given`; None if they cannot be known."""
     places: dict[_Place, list[int]] = {}
     for column in given.columns:
         if (place := _place(column)) is not None:
@@ -38,7 +37,7 @@ def times_kept(given: pa.RecordBatch, times: Times, made: pa.RecordBatch) -> Tim
     found: set[int] | None = None
     for column in made.columns:
         place = _place(column)
-        # Several columns may be slices of one: all that is seen has to say the same.
+        # Several columns may be slices of one: all of them have to agree.
         begins = {column.offset - offset for offset in places.get(place, [])} if place is not None else set()
         begins = {begin for begin in begins if begin >= 0 and begin + len(column) <= len(times)}
         if begins:
@@ -50,7 +49,7 @@ def times_kept(given: pa.RecordBatch, times: Times, made: pa.RecordBatch) -> Tim
 
 
 def _place(column: Any) -> _Place | None:
-    """Where the values of a column are in memory; None for a column that has none of its own."""
+    """Type of a column and the addresses of its values in memory; None for a column without values of its own."""
     if column.type.num_fields or pa.types.is_dictionary(column.type):
         return None
     found = tuple(0 if buffer is None else buffer.address for buffer in column.buffers())

@@ -1,6 +1,5 @@
-"""Records of one form as records of the other, for an operator: what does not fit is the user's error, and names the
-operator, the column and the record.
-"""
+"""Conversion of an operator's records between rows and columns. A record that does not fit is the user's error; the error
+names the operator, the column and the record."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ def columns_in(task: OperatorTask, batch: Batch, schema: pa.Schema, *, select: b
 
 
 class Today:
-    """How records come to an operator over some edges. What a checkpoint had on its way there, in another dataflow perhaps,
-    is brought into that."""
+    """Form and schema in which records come to an operator over some edges. Records that a checkpoint held in flight,
+    perhaps of another dataflow, are converted to them."""
 
     @classmethod
     def at(cls, node_of: NodeOf, task: OperatorTask, port: int) -> Today:
-        """Those into one input of an operator."""
+        """Form and schema over all edges into one input of an operator."""
         return cls(node_of, [edge for edge in task.entry.inputs if edge.port == port])
 
     def __init__(self, node_of: NodeOf, edges: Sequence[Edge]) -> None:
@@ -49,8 +48,8 @@ class Today:
         self.schema = declared_before(node_of, edges) if self.form == "columns" else None
 
     def bring(self, task: OperatorTask, batch: Batch) -> Batch:
-        """Records as they come today. Raises `UserCodeError` for one that does not fit, and `IncompatibleState` where rows
-        have become columns that nobody has declared."""
+        """Records in the form and schema of today. Raises `UserCodeError` for a record that does not fit, and
+        `IncompatibleState` if rows have become columns without a declared schema."""
         if self.form == "rows":
             return rows_in(task, batch)
         if self.schema is not None:
@@ -74,8 +73,8 @@ def rows_in(task: OperatorTask, batch: Batch) -> Rows:
 
 
 def fitted(task: OperatorTask, data: pa.RecordBatch, side: str | None = None) -> pa.RecordBatch:
-    """A batch in the one schema that the operator holds its stream to, or one of its side outputs; in plain columns where
-    it holds it to none."""
+    """Batch in the one schema to which the operator holds its stream, or one of its side outputs; in plain columns if
+    there is none. Raises `UserCodeError` for a record that does not fit."""
     one = task.one_schema if side is None else task.side_schemas.get(side)
     try:
         return plain_batch(data) if one is None else one.fit(data)
@@ -84,7 +83,7 @@ def fitted(task: OperatorTask, data: pa.RecordBatch, side: str | None = None) ->
 
 
 def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
-    """The same error, with the place of the first record that has it where it is not known."""
+    """Error with the position of the first record that causes it, if `error` does not have the position."""
     if error.row is not None:
         return error
     for at, value in enumerate(values):

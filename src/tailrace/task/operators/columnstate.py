@@ -1,8 +1,8 @@
-"""The state of built-in aggregates in columns: what is above the table of their entries (`state.fronts.Front`).
+"""State of built-in aggregates in columns, above the table of their entries (`state.fronts.Front`).
 
 Each distinct key has a slot, and the accumulators are arrays by slot. A key that comes for the first time is looked up in
-the table below; what was written goes into the table at each cut, as the entries that the operator would have in rows.
-So checkpoints know nothing of this.
+the table below. At each cut, what was written goes into the table as the entries that the operator would have in rows, so
+checkpoints know nothing of columns.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from tailrace.task.operators.arrow import GroupedBatch
 
 
 class ColumnState:
-    """The state in front of one table. `new_state` makes it, where it can be made.
+    """State in columns in front of one table; made by `new_state`.
 
     Invariant B6: the state of a key is in its slot where it has one, else in the table. A slot that differs from what the
-    table says is `dirty`.
+    table has is `dirty`.
     """
 
     def __init__(self, table: StateTable, keys: KeySlots, kinds: list[Any], accumulators: list[Accumulators]) -> None:
         self.table = table
         self.keys = keys
         self.kinds = kinds
-        """The types of what is aggregated."""
+        """Types of the columns that are aggregated."""
         self.accumulators = accumulators
         self.dirty = np.zeros(0, np.bool_)
         self.unknown = np.zeros(0, np.bool_)
-        """The slots whose keys are nowhere below."""
+        """By slot, True if its key has no entry below."""
         self._filled = 0
-        """How many slots have what the table says of their keys."""
+        """Number of slots that were filled from the table."""
         self.new = 0
-        """How many these are. All of them are dirty: a key gets its slot with its first batch."""
+        """Number of slots that are `unknown`. All of them are dirty: a key gets its slot with its first batch."""
         self._frozen: Frozen | None = None
 
     def takes(self, batch: GroupedBatch) -> bool:
-        """Whether keys and values are of the types that this was made for."""
+        """True if the keys and values of a batch have the types of this state."""
         return self.keys.takes(batch.key_columns) and batch.input_types == self.kinds
 
     def merge(self, batch: GroupedBatch, slots: Slots | None = None) -> list[pa.Array]:
-        """Adds a batch, whose keys have these slots; gives its results by aggregate. Raises `Unfit` before anything is
-        changed."""
+        """Adds a batch; returns its results by aggregate. `slots`: the slots of its keys, if they are known. Raises
+        `NotInArrays` before anything is changed."""
         if slots is None:
             slots = self.keys.slots(batch.key_columns)
         if self.keys.count > self._filled:
@@ -66,7 +66,7 @@ class ColumnState:
         return results
 
     def _fill(self) -> None:
-        """Gives new slots what the table has for their keys."""
+        """Fills new slots with what the table has for their keys."""
         count = self.keys.count
         self.dirty, self.unknown = grown(self.dirty, count), grown(self.unknown, count)
         for one in self.accumulators:
@@ -86,10 +86,11 @@ class ColumnState:
     # Above the table.
 
     def everything(self) -> None:
-        """Some entries may be in the table only."""
+        """None: some entries may be in the table only."""
 
     def cut(self) -> FrozenColumns | None:
-        """What was written since the last cut. Copies nothing: values that are written before they were taken are kept."""
+        """Entries written since the last cut; None if there are none. Copies nothing: a value that is overwritten before
+        it was taken is kept."""
         if not self.dirty.any():
             return None
         self._frozen = made = Frozen(self.keys, self.accumulators, self.dirty, self.unknown, self.new)
@@ -98,7 +99,7 @@ class ColumnState:
         return made
 
     def take_back(self, columns: FrozenColumns, taken: int) -> None:
-        """What is left of such columns counts as written again."""
+        """Counts what is left of a cut as written again, with the `taken` last entries that were taken."""
         assert isinstance(columns, Frozen)
         self._frozen = None
         slots, unknown = columns.left(taken)
@@ -107,23 +108,23 @@ class ColumnState:
         self.unknown[slots] |= unknown
 
     def written(self) -> tuple[dict[Any, Any], set[Any]]:
-        """What was written since the last cut, as entries. Nothing is ever deleted."""
+        """Entries written since the last cut, and no deleted keys: an aggregate deletes nothing."""
         taken = self.cut()
         self._frozen = None
         return ({} if taken is None else taken.take(len(taken))), set()
 
     def entries(self) -> int:
-        """How many entries the table has."""
+        """Number of entries that the table has."""
         found = self._of_columns()
         return self.new + (self.table.behind() if found is None else found)
 
     def about(self) -> int:
-        """The same, without looking at each."""
+        """Approximate number of entries that the table has; does not look at each entry."""
         found = self._of_columns()
         return self.new + (self.table.about_behind() if found is None else found)
 
     def _of_columns(self) -> int | None:
-        """How many entries are below this, where a frozen layer in columns is."""
+        """Number of entries below, if the table has a frozen layer in columns; else None."""
         frozen = self.table.frozen
         if frozen is None or frozen.columns is None:
             return None
@@ -132,22 +133,23 @@ class ColumnState:
 
 
 class AccumulatorSnapshot:
-    """The accumulators in some slots as they are now, without a copy: what is written before it was taken is kept.
+    """Accumulators in some slots as they are now, without a copy: a value that is overwritten before it was taken is
+    kept.
 
     Invariant B7: what is taken is what was in the slot at the cut.
     """
 
     def __init__(self, accumulators: list[Accumulators], waiting: Array) -> None:
-        """`waiting`: by slot, whether it is among those. It is ours from here on."""
+        """`waiting`: by slot, True if it belongs to the snapshot. The snapshot owns the array from here on."""
         self._accumulators = accumulators
         self.waiting = waiting
-        """By slot, whether it is among those and not taken yet."""
+        """By slot, True if it belongs to the snapshot and was not taken yet."""
         self._kept = np.zeros(len(waiting), np.bool_)
-        # Nothing is written here until it has to be kept, so that this takes no time, and mostly no memory.
+        # Nothing is written here until a value has to be kept: this takes no time, and mostly no memory.
         self._old = [[np.empty(len(waiting), array.dtype) for array in one.arrays] for one in accumulators]
 
     def keep(self, slots: Slots) -> None:
-        """These are going to be written."""
+        """Keeps the values in slots that are about to be overwritten."""
         slots = slots[slots < len(self.waiting)]
         slots = slots[self.waiting[slots] & ~self._kept[slots]]
         for one, old in zip(self._accumulators, self._old, strict=True):
@@ -156,7 +158,7 @@ class AccumulatorSnapshot:
         self._kept[slots] = True
 
     def take(self, slots: Slots) -> list[list[Any]]:
-        """By aggregate, the accumulators of such slots, as the state holds them."""
+        """Accumulators in slots of the snapshot, by aggregate, as the state holds them."""
         self.waiting[slots] = False
         kept = self._kept[slots]
         values = []
@@ -167,7 +169,7 @@ class AccumulatorSnapshot:
 
 
 class Frozen:
-    """What was written in a `ColumnState` between two cuts. Until an entry is taken it is in the arrays of the state."""
+    """Entries written in a `ColumnState` between two cuts. An entry is in the arrays of the state until it is taken."""
 
     def __init__(
         self, keys: KeySlots, accumulators: list[Accumulators], written: Array, unknown: Array, new: int
@@ -175,24 +177,24 @@ class Frozen:
         self._keys = keys
         self._kept = AccumulatorSnapshot(accumulators, written)
         self._unknown = unknown
-        """By slot, whether its key was nowhere below at the cut."""
+        """By slot, True if its key had no entry below at the cut."""
         self._left = int(np.count_nonzero(written))
         self._new = new
         self._slots: Slots | None = None
         self._last = np.empty(0, np.int64)
-        """Those that were taken last."""
+        """Slots that the last `take` returned."""
         self._at = 0
 
     def __len__(self) -> int:
         return self._left
 
     def keep(self, slots: Slots) -> None:
-        """These are going to be written."""
+        """Keeps the values in slots that are about to be overwritten."""
         if self._left:
             self._kept.keep(slots)
 
     def take(self, limit: int) -> dict[Any, Any]:
-        """The next entries: (key, accumulator, …), as in rows."""
+        """The next `limit` entries at most: (key, accumulator, …), as in rows."""
         if self._slots is None:
             self._slots = np.flatnonzero(self._kept.waiting)
         self._last = slots = self._slots[self._at : self._at + limit]
@@ -205,22 +207,23 @@ class Frozen:
     drops = 0
 
     def drop(self, limit: int) -> set[Any]:
-        """An aggregate deletes nothing."""
+        """Empty set: an aggregate deletes nothing."""
         return set()
 
     def new(self, taken: int) -> int:
-        """How many of those that are left, and of the `taken` last ones that were taken, have keys that are not below."""
+        """Number of entries whose keys are not below, among those left and the `taken` last ones that were taken."""
         return self._new + int(self._unknown[self._last[:taken]].sum())  # they are used up from their end
 
     def left(self, taken: int) -> tuple[Slots, Array]:
-        """The slots of the same, and whether their keys are not below."""
+        """Slots of the entries that are left and of the `taken` last ones that were taken; for each, True if its key is
+        not below."""
         slots = np.concatenate([self._last[:taken], np.flatnonzero(self._kept.waiting)])
         return slots, self._unknown[slots]
 
 
 def new_state(table: StateTable, batch: GroupedBatch, nulls: bool) -> ColumnState | None:
-    """State in columns for batches like this one; None where their types have none. `nulls`: whether keys are known to be
-    null now and then."""
+    """State in columns for batches like this one; None if their types cannot be in arrays. `nulls`: True if keys are
+    known to be null now and then."""
     keys = key_slots(batch.key_columns, batch.key_names, nulls, batch.tupled)
     made = [accumulators_of(one, of) for one, of in zip(batch.aggregates, batch.input_types, strict=True)]
     accumulators = [one for one in made if one is not None]

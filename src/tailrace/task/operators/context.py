@@ -1,4 +1,4 @@
-"""The context of an operator: what its user function may ask (see `api.functions.Context`)."""
+"""Context of an operator: what its user function may use of its task (see `api.functions.Context`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from random import Random
 
 FARTHEST_TIMER = 365_250 * 86_400 * 1_000_000
-"""How far ahead a timer of the clock may be set (int64 microseconds): a thousand years. One that is farther away was set for
-no moment at all, or in another unit, and an input that has ended would wait for it."""
+"""Limit of a timer of the clock, counted from now (int64 microseconds): a thousand years. A timer that is farther away is
+a mistake, or in another unit, and an input that has ended would wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Stamped:
 
 
 class OperatorContext:
-    """One object per operator and subtask, set anew for each record."""
+    """Context of one operator in one subtask. The task sets it anew for each record."""
 
     __slots__ = (
         "_epoch", "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
@@ -58,11 +58,11 @@ class OperatorContext:
         self.event_timers: Timers | None = None
         self.processing_timers: Timers | None = None
         self.side: dict[str, tuple[list[Any], list[int]]] | None = None
-        """What was emitted to side outputs and not yet sent on; None where there are none."""
+        """Records that were emitted to side outputs and not yet sent on; None if there are no side outputs."""
         self.round: int | None = None
-        """The round at hand, in a loop in rounds."""
+        """Current round, in a loop in rounds."""
         self.stamping = False
-        """Whether the function has given a record a timestamp of its own since its last output was sent on."""
+        """True if the function has given a record a timestamp of its own since its last output was sent on."""
         self._random: Random | None = None
         self._epoch = 0
 
@@ -127,7 +127,7 @@ class OperatorContext:
         timers.delete(self.key, time, before)
 
     def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int, int]:
-        """The timers, the time, and as what that was kept before times were rounded up."""
+        """(timers, time, the time as it was kept before times were rounded up)."""
         if (event_time is None) == (processing_time is None):
             raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
         timers = self.event_timers if processing_time is None else self.processing_timers
@@ -140,7 +140,7 @@ class OperatorContext:
                 f"with an on_timer of its own"
             )
         given = event_time if processing_time is None else processing_time
-        # One later than that would be due when a loop is over, and as a float it is the same.
+        # A timer later than that would be due when a loop is over, and as a float its time is the same.
         return timers, min(ceil_micros(given), LAST_TIME), min(micros(given), LAST_TIME)
 
     def now(self) -> float:
@@ -158,8 +158,8 @@ class OperatorContext:
         return self.uid, self.subtask, self.services.incarnation, self._epoch
 
     def begin_epoch(self, checkpoint: int) -> None:
-        """What follows is behind the cut of this checkpoint. Random numbers begin anew there, also of a generator that the
-        user has kept: who goes on from it gets the same ones."""
+        """Begins what is behind the cut of this checkpoint. Random numbers begin anew there, also of a generator that the
+        user has kept: a task that goes on from the checkpoint gets the same ones."""
         self._epoch = checkpoint
         if self._random is not None:
             self._random.seed(self.services.seed_of(*self._place))

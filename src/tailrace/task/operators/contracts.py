@@ -1,5 +1,5 @@
-"""Whether what a source or a sink of the user's gives back is what the contract says. What is not is a `TypeError` or
-`ValueError` that names the user's class and method, and says what the contract is."""
+"""Checks that a source or a sink of the user returns what its contract requires. Anything else is a `TypeError` or
+`ValueError` that names the user's class and method, and states the contract."""
 
 from __future__ import annotations
 
@@ -24,38 +24,39 @@ def of_class(value: Any) -> str:
 
 
 def listed(given: Any, who: str) -> list[Any]:
-    """Splits that `who` (a class and a method) listed. A text or a mapping would be taken apart."""
+    """Splits that `who` (a class and a method) listed. Raises `TypeError` for a text or a mapping, which would be taken
+    apart."""
     if isinstance(given, (*_NO_LIST, Mapping)) or not isinstance(given, Iterable):
         raise TypeError(f"{who} must return a list of splits, not {of_class(given)}")
     return list(given)
 
 
 def reader_of(given: Any, who: str) -> Reader:
-    """A reader that `who` made."""
+    """Reader that `who` made. Raises `TypeError` for anything else."""
     if not callable(getattr(given, "read", None)) or not callable(getattr(given, "close", None)):
         raise TypeError(f"{who} must return a tr.Reader, not {of_class(given)}")
     return cast(Reader, given)
 
 
 def enumerator_of(given: Any, who: str) -> Enumerator | None:
-    """An enumerator that `who` made, or None."""
+    """Enumerator that `who` made, or None. Raises `TypeError` for anything else."""
     if given is not None and not callable(getattr(given, "discover", None)):
         raise TypeError(f"{who} must return a tr.Enumerator, or None, not {of_class(given)}")
     return cast("Enumerator | None", given)
 
 
 def writer_of(given: Any, who: str) -> SinkWriter:
-    """A writer that `who` made."""
+    """Writer that `who` made. Raises `TypeError` for anything else."""
     if not all(callable(getattr(given, name, None)) for name in ("write", "prepare", "close")):
         raise TypeError(f"{who} must return a tr.SinkWriter, not {of_class(given)}")
     return cast(SinkWriter, given)
 
 
 def records_of(given: Any, limit: int, form: Form, who: str) -> list[Any] | None:
-    """What `who` read, in rows: a list of at most `limit` records, or None.
+    """Records that `who` read: a list of at most `limit` records, or None.
 
-    Other containers could be iterated over as well, but what comes out of a text, a mapping, a data frame or a named tuple
-    are letters, keys, names of columns and fields, not records.
+    Other containers are refused. A text, a mapping, a data frame and a named tuple could be iterated over as well, but
+    they give letters, keys, names of columns and fields, not records.
     """
     if given is None or type(given) is list:
         records = given
@@ -77,8 +78,8 @@ def _is_plain_sequence(given: Any) -> bool:
 
 
 def batch_of(given: Any, limit: int, names: tuple[str, ...] | None, who: str) -> pa.RecordBatch | None:
-    """What `who` read, in columns: a record batch of at most `limit` rows with these names, or None. An empty list is
-    nothing as well."""
+    """Record batch that `who` read: at most `limit` rows with these column names, or None. An empty list is an empty
+    batch."""
     if given is None or isinstance(given, pa.RecordBatch):
         batch = given
     elif isinstance(given, list | tuple) and not given:

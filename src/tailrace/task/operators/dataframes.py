@@ -1,7 +1,8 @@
-"""Batches as frames of pandas and Polars, for functions that work on these, and what such functions return as batches.
+"""Batches as frames of pandas and Polars, for functions that work on these, and the batches that such functions return.
 
-No value changes on the way. pandas gets columns that stay Arrow's (`pandas.ArrowDtype`), so that a null among whole numbers
-is one; Polars only what it has a type for. What a frame has beside its columns would be lost, and is refused.
+No value changes on the way. pandas gets columns in Arrow's types (`pandas.ArrowDtype`), so that a null among whole
+numbers stays a null. Polars gets only columns that it has a type for. What a frame has beside its columns would be lost,
+and is refused.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from tailrace.graph.operators import BatchFormat
 
 
 class Frames(Protocol):
-    """What a function of batches takes and gives."""
+    """Conversion between record batches and what a function of batches takes and returns."""
 
     said: str
-    """How errors call it."""
+    """Name of the format in errors."""
 
     def given(self, batch: pa.RecordBatch) -> Any:
-        """A batch as the function gets it. Raises `TypeError` for a column that cannot be in it."""
+        """Batch as the function gets it. Raises `TypeError` for a column that the format cannot hold."""
         ...
 
     def batches(self, made: Any) -> list[pa.RecordBatch] | None:
-        """What the function made, or None where that is nothing of this kind. Raises `ValueError`, `TypeError` or what
-        Arrow raises for what no stream can carry."""
+        """Batches of what the function returned; None if that is not of this format. Raises `ValueError`, `TypeError` or
+        an error of Arrow for data that no stream can carry."""
         ...
 
 
 def frames_of(format: BatchFormat) -> Frames:
-    """Raises `ImportError` where the package is not there."""
+    """Conversion for a format. Raises `ImportError` if its package is not installed."""
     kinds: dict[BatchFormat, Callable[[], Frames]]
     kinds = {"arrow": ArrowBatches, "pandas": PandasFrames, "polars": PolarsFrames}
     return kinds[format]()
 
 
 def format_of(made: Any) -> BatchFormat | None:
-    """The format of a batch or a frame; None for anything else, say several of them."""
+    """Format of a batch or a frame; None for anything else, for example a list of them."""
     package = type(made).__module__.partition(".")[0]
     if isinstance(made, pa.RecordBatch | pa.Table):
         return "arrow"
@@ -89,8 +90,9 @@ class PandasFrames:
 
 
 def _array(series: Any, name: str) -> pa.Array:
-    """A column of pandas. In the types of NumPy a NaN stays one: it does not become null. Of Python's objects Arrow says
-    the type only, because it cuts those that are not quite of it: a datetime among dates, a truth value among floats."""
+    """Arrow array of a column of pandas. A NaN in a type of NumPy stays a NaN: it does not become null. For Python
+    objects, Arrow finds only the type: it would truncate values that are not quite of that type, a datetime among dates,
+    a truth value among floats."""
     try:
         array = pa.array(series, from_pandas=False)
         if series.dtype == object:
@@ -115,7 +117,7 @@ class PolarsFrames:
     def __init__(self) -> None:
         self._polars = import_module("polars")
         self._fits: pa.Schema | None = None
-        """A schema that Polars has all types of: that of the last batch."""
+        """Schema of the last batch, of which Polars has all types."""
 
     def given(self, batch: pa.RecordBatch) -> Any:
         if self._fits is None or not batch.schema.equals(self._fits):
@@ -153,7 +155,7 @@ def _not_in_polars(field: pa.Field) -> str:
 
 
 def _narrow_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which streams usually carry what Polars only has with offsets of 64 bits."""
+    """Type in which streams usually carry what Polars has only with offsets of 64 bits."""
     if kind in (pa.large_string(), pa.string()):
         return pa.string()
     if kind in (pa.large_binary(), pa.binary()):

@@ -1,4 +1,4 @@
-"""The schema of a stream in columns to which no record came: of what operators make of a batch without records."""
+"""Schema of a stream in columns to which no record came, from what operators make of a batch without records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tailrace.task.operators.arrow import GroupedBatch
 
 
 def expected_schema(graph: Graph, node: Node) -> pa.Schema | None:
-    """The columns that come to a node, where the dataflow and its sources tell them: not those of `map_batches`, which
-    depend on its function. Raises what Arrow raises for columns that do not fit their operators."""
+    """Columns that come to a node, if the dataflow and its sources determine them; None behind `map_batches`, whose
+    columns depend on its function. Raises an error of Arrow for columns that do not fit their operators."""
     nodes = {one.id: one for one in graph.nodes}
     return declared_before(nodes.__getitem__, node.inputs, _made)
 

@@ -1,4 +1,4 @@
-"""Operators that are told in expressions of `pyarrow.compute`: no Python per record."""
+"""Operators given by expressions of `pyarrow.compute`: no Python per record."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tailrace.task.operators.context import OperatorContext
 
 
 class ExpressionTask(OperatorTask):
-    """What both have in common: what cannot be computed is the user's error, with the first record that has it."""
+    """Base of operators with expressions. A failure is the user's error, with the first record that causes it."""
 
     def formula(self, said: Any) -> Formula:
-        """What the user said, ready to be called."""
+        """Expression of the user, ready to be called. Raises `UserCodeError` for an invalid one."""
         try:
             return Formula(said)
         except ValueError as error:
             raise self.user_error(error.with_traceback(None), what=str(error)) from error
 
     def failed(self, error: Exception, formula: Formula, data: pa.RecordBatch, what: str) -> UserCodeError:
-        """What a formula raised on a batch."""
+        """The user's error for what a formula raised on a batch."""
         at = first_failing(formula, data)
         record = () if at is None else (shown(data, at),)
         said = f"{what} cannot be computed: {error_text(error)}"
@@ -52,7 +52,7 @@ class SelectTask(ExpressionTask):
         self.one_schema = OneSchema()
         self._given: pa.Schema | None = None
         self._made: pa.Schema = None
-        """The schema of the last batch that came, and that of what is made of it."""
+        """Schema of the last batch that came (`_given`), and of the batch made of it."""
 
     def process(self, batch: Batch, port: int) -> None:
         assert isinstance(batch, Columns)

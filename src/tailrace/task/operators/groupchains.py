@@ -1,4 +1,4 @@
-"""Which files hold the state of each key group of one operator, by checkpoint."""
+"""Chains of files that hold the state of each key group of one operator, by checkpoint."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ FileChain = tuple[str, ...]
 
 
 class GroupChains:
-    """The chains of one operator in one subtask: for each key group the files that hold it, the oldest first, of which
-    the first holds the whole group.
+    """Chains of one operator in one subtask: for each key group the files that hold it, the oldest first. The first file
+    of a chain holds the whole group.
 
     Invariant H1: `confirmed` names only files of complete checkpoints, so whatever refers to it can be restored.
-    Invariant H2: the file in which a chain begins is said to hold the group as a whole: it was written so, or nothing of
-    the group was in the checkpoint that it builds on, so that what changed since is all there is of it.
+    Invariant H2: the file in which a chain begins is recorded as holding the group as a whole: it was written so, or
+    nothing of the group was in the checkpoint that it builds on, so that what changed since is all there is of it.
     """
 
     __slots__ = ("_pending", "confirmed")
@@ -27,9 +27,9 @@ class GroupChains:
     def extend(
         self, checkpoint: int, file: str, full: Iterable[int], changed: Iterable[int], written: Container[int]
     ) -> tuple[dict[int, FileChain], list[int]]:
-        """A checkpoint whose own file holds some groups as a whole and of others what changed since the last complete
-        checkpoint: (its chains, the groups that its file is to say it holds as a whole). `written` are the groups that the
-        file has blocks of: one that was written as a whole and has none is empty."""
+        """Chains of a checkpoint, and the groups that its file must be recorded as holding as a whole. The file holds the
+        groups of `full` as a whole, and of the groups of `changed` what changed since the last complete checkpoint.
+        `written`: the groups that the file has blocks of; a group of `full` without blocks is empty."""
         chains = dict(self.confirmed)
         whole = set(full)
         for group in changed:
@@ -47,7 +47,7 @@ class GroupChains:
         return chains, sorted(whole)
 
     def check(self, file: str, chains: Mapping[int, FileChain], whole: Container[int], written: Container[int]) -> None:
-        """H1 and H2 of what `extend` gave, for debug runs."""
+        """Raises `InternalError` if the result of `extend` violates H1 or H2; for debug runs."""
         for group, chain in chains.items():
             before = self.confirmed.get(group, ())
             if chain == before:
@@ -58,14 +58,14 @@ class GroupChains:
                 raise InternalError(f"the chain {chain} of key group {group} does not begin with the whole group")
 
     def confirm(self, checkpoint: int) -> None:
-        """The checkpoint is complete."""
+        """Confirms the chains of a checkpoint that is complete."""
         chains = self._pending.get(checkpoint)
         if chains is not None:
             self.confirmed = chains
         self._forget(checkpoint)
 
     def abort(self, checkpoint: int) -> None:
-        """The checkpoint will never be complete."""
+        """Forgets the chains of a checkpoint that will never be complete."""
         self._pending.pop(checkpoint, None)
 
     def _forget(self, checkpoint: int) -> None:

@@ -1,6 +1,5 @@
-"""Aggregating a record batch by the slots of its keys, where these are known record by record: a few passes over arrays, in
-place of Arrow's hash table. The same groups, in another order, and the same partial accumulators.
-"""
+"""Aggregating a record batch by the slots of its keys, if these are known record by record: a few passes over arrays in
+place of Arrow's hash table. It finds the groups and partial accumulators that Arrow would find, in another order."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 class SlotGrouping:
-    """Groups batches like `pattern`, which Arrow has grouped, of this schema."""
+    """Grouping for batches of one schema, like the batch of `pattern`, which Arrow has grouped."""
 
     def __init__(self, schema: pa.Schema, pattern: GroupedBatch) -> None:
         self.schema = schema
@@ -32,8 +31,8 @@ class SlotGrouping:
     def group(
         self, batch: Columns, keys: KeySlots, windows: Windows | None = None
     ) -> tuple[GroupedBatch, Slots] | None:
-        """The groups of a batch, and the slots of their keys; by key and window, where windows are given. None where it has
-        to be grouped in another way."""
+        """Groups of a batch, by key, or by key and window if windows are given; and the slots of their keys. None if the
+        batch has to be grouped in another way."""
         if not self.possible or batch.data.schema != self.schema:
             return None
         values = [None if one.of is None else batch.data.column(one.of) for one in self.pattern.aggregates]
@@ -70,14 +69,15 @@ class SlotGrouping:
     def _by_window(
         self, windows: Windows, chosen: Slots, count: int, answers: list[list[pa.Array]], first: Array
     ) -> tuple[GroupedBatch, Slots]:
-        """The groups at these places. Their keys are told by their slots only."""
+        """Groups at some places, by key and window. Only the slots give their keys."""
         which, slots = np.divmod(chosen, count) if windows.several else (0, chosen)
         starts = np.full(len(slots), windows.low) + which * windows.slide
         return replace(self.pattern, windows=starts, answers=answers, first=first), slots
 
     def _codes(self, slots: Slots, count: int) -> tuple[Slots, Slots]:
-        """For each record its group. Where there are few slots that is its slot itself, and the slots that occur are told.
-        Else groups are numbered in order of first appearance, and the places of the first records are told."""
+        """Group of each record, and which groups occur. With few slots, the group of a record is its slot, and the second
+        array has the slots that occur. Else groups are numbered in order of first appearance, and the second array has
+        the positions of their first records."""
         if count <= 2 * len(slots):
             occurs = np.zeros(count, np.bool_)
             occurs[slots] = True
@@ -92,17 +92,17 @@ class SlotGrouping:
 
 
 class Windows:
-    """The windows of the records of a batch, by their starts."""
+    """Windows of the records of a batch, by their starts."""
 
     def __init__(self, starts: Array, slide: int) -> None:
         self.starts, self.slide = starts, slide
         self.low, high = int(starts.min()), int(starts.max())
         self.several = high != self.low
         self._count = (high - self.low) // slide + 1
-        """How many there are from the first to the last, with those that have no records."""
+        """Number of windows from the first to the last, including those without records."""
 
     def places(self, slots: Slots, count: int) -> tuple[Slots, int]:
-        """For each record a number for its slot, of so many, and its window; and how many numbers there are."""
+        """One number for the slot (out of `count`) and the window of each record; and how many numbers there are."""
         if not self.several:
             return slots, count
         numbers = self._count * count
@@ -113,11 +113,11 @@ class Windows:
 
 
 _MOST = 1 << 21
-"""Numbers of groups that are looked at by passes over all of them."""
+"""Largest number of groups for which passes over all of them are made."""
 
 
 def _first(places: Slots, count: int, chosen: Slots, heads: Slots | None) -> Array:
-    """For each chosen place that of its first record."""
+    """Position of the first record of each chosen place."""
     if heads is not None:
         return heads
     first = np.empty(count, np.int64)
@@ -127,7 +127,7 @@ def _first(places: Slots, count: int, chosen: Slots, heads: Slots | None) -> Arr
 
 
 def _possible(kind: type, of: pa.DataType | None) -> bool:
-    """Whether passes over arrays give what Arrow gives: of floats the least is another thing, with NaN and -0.0."""
+    """True if passes over arrays give what Arrow gives. For extremes of floats they do not, because of NaN and -0.0."""
     if kind is Count:
         return True
     if kind in (Min, Max):
@@ -136,7 +136,7 @@ def _possible(kind: type, of: pa.DataType | None) -> bool:
 
 
 def _answers(kind: type, values: Array | None, codes: Array, counts: Array) -> list[Array] | None:
-    """What Arrow would answer to the questions of an aggregate; None where a sum might not fit 64 bits."""
+    """Results that Arrow's functions for an aggregate would give; None if a sum might not fit 64 bits."""
     if values is None:
         return [counts]
     if kind in (Min, Max):
@@ -144,7 +144,7 @@ def _answers(kind: type, values: Array | None, codes: Array, counts: Array) -> l
     if values.dtype == np.float64:
         sums = np.bincount(codes, weights=values, minlength=len(counts))
     else:
-        # Not `abs`: that of the least integer is none.
+        # Not `abs`: it overflows for the least integer.
         if max(int(values.max()), -int(values.min())) * len(values) >= 1 << 63:
             return None
         sums = np.zeros(len(counts), np.int64)

@@ -1,8 +1,7 @@
-"""The ends of a loop at run time: its head and tail, and where streams enter and leave it.
+"""Ends of a loop at run time: its head and tail, and where streams enter and leave it.
 
-The tail's subtask hands what comes back to the head's subtask in the same worker, through a queue that never refuses: so
-no back-pressure goes around the loop. What the queue holds of a checkpoint is the head's to write
-(`task.channels.feedback`).
+The tail's subtask hands feedback to the head's subtask in the same worker, through a queue that never refuses, so no
+back-pressure goes around the loop. The head writes what the queue holds of a checkpoint (`task.channels.feedback`).
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from tailrace.task.operators.columns import Today
 from tailrace.task.operators.context import OperatorContext
 
 FEEDBACK_PORT = 1
-"""The port of a head that what comes back is handed in at."""
+"""Port of a head at which feedback is handed in."""
 MARKERS_PORT = 1
-"""The port of a tail at which the markers of its own head come."""
+"""Port of a tail at which the markers of its own head come."""
 CROWDED = 8_192
-"""Records: while more wait in the queue, an adaptive head takes them before any input."""
+"""Number of records in the queue above which an adaptive head takes them before any input."""
 
 
 class HeadState(msgspec.Struct, array_like=True):
-    """What a head has in a checkpoint beside its log."""
+    """State of a head in a checkpoint, beside its log."""
 
     fed: bool
     round: int = 0
@@ -54,31 +53,32 @@ def _loop(node: Node) -> Loop:
 
 
 class HeadTask(OperatorTask):
-    """Where a loop begins. The task asks it whose turn it is: what came back, or the regular input."""
+    """Head of a loop. It decides whether the task reads feedback or the regular input next."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         self.loop = loop = _loop(node)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
         self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
-        """How feedback finds its subtask, as `planned` finds out."""
+        """Rules by which feedback finds its subtask; `planned` determines them."""
         self.channel = ChannelName("", None, node.uid, FEEDBACK_PORT, 0, ctx.subtask, ctx.subtask)
-        """What checkpoints call the way from the tail, which `planned` finds."""
+        """Name in checkpoints of the way from the tail to the head; `planned` completes it."""
         self.fed = False
-        """Whether anything came back since the loop was last at rest."""
+        """True if feedback has come since the loop was last at rest."""
         self.round = 0
-        """In rounds: the round at hand."""
+        """In rounds: the current round."""
         self.round_over = False
-        """In rounds: whether all of it was emitted, and its end was said."""
+        """In rounds: True if the whole current round was emitted, and its end was reported."""
         self.stopped = False
-        """In rounds: whether there will be no other one."""
+        """In rounds: True if there will be no other round."""
         self.said_round = -1
-        """The newest round whose end was said in this attempt."""
+        """Newest round whose end was reported in this attempt."""
         self._regular_turn = False
         self._logs: list[LogFrame] = []
-        """While restoring in rounds: what waits for one."""
+        """While restoring in rounds: records that wait for a round."""
         self._today: Today | None = None
-        """How the body takes feedback: a checkpoint may have had it in another form, or in other types."""
+        """Form and schema in which the body takes feedback. A checkpoint may have feedback in another form, or in other
+        types."""
 
     def planned(self, plan: Plan) -> None:
         feedback = Edge(self.node.id, 0, Forward(), FEEDBACK)
@@ -112,8 +112,8 @@ class HeadTask(OperatorTask):
         self.out(batch)
 
     def takes_feedback(self, input_waits: bool, cut_waits: bool) -> bool:
-        """Whether the next step reads what came back, and not the regular input. While a cut waits behind the regular
-        input, that gets every second step, so that no checkpoint starves."""
+        """True if the next step reads feedback, and not the regular input. While a cut waits behind the regular input,
+        the input gets every second step, so that no checkpoint starves."""
         queue = self.queue
         if not queue.ready or not input_waits:
             return queue.ready
@@ -123,14 +123,14 @@ class HeadTask(OperatorTask):
         return not self._regular_turn
 
     def figures(self) -> dict[str, float]:
-        """What the progress report says of the feedback."""
+        """Figures of the feedback for the progress report."""
         queue, name = self.queue, self.node.name
         figures = {"feedback_records": queue.records + queue.waiting, "feedback_spilled_bytes": queue.spilled}
         return {f"{name}.{what}": float(value) for what, value in (figures | {"feedback_total": queue.taken}).items()}
 
     @property
     def over(self) -> bool:
-        """Whether the loop has ended: nothing comes back any more."""
+        """True if the loop has ended: no feedback comes any more."""
         return self.queue.over
 
     @over.setter
@@ -138,23 +138,23 @@ class HeadTask(OperatorTask):
         self.queue.over = over
 
     def end_loop(self) -> None:
-        """The loop has come to its end."""
+        """Ends the loop."""
         self.over = True
 
     # Rounds.
 
     @property
     def said(self) -> bool:
-        """Whether the end of the round at hand was said in this attempt."""
+        """True if the end of the current round was reported in this attempt."""
         return self.said_round == self.round
 
     def start_round(self, number: int) -> None:
-        """What came back for this round is to be read now."""
+        """Starts a round: the feedback that waits for it is read from now on."""
         self.round, self.round_over = number, False
         self.queue.open_round(number)
 
     def stop_rounds(self) -> None:
-        """There will be no other round: what came back for it is dropped, and so is what still comes."""
+        """Ends the rounds. Feedback that waits for another round is dropped, and so is all that still comes."""
         self.stopped = True
         self.queue.drop()
 
@@ -188,7 +188,8 @@ class HeadTask(OperatorTask):
         self.round, self.round_over, self.stopped = 0, False, False
 
     def restore_log(self, channel: ChannelName, parallelism: int, frame: LogFrame) -> None:
-        """What is another subtask's now is not kept, and the rest goes to the disk where memory is short."""
+        """Takes feedback that was in flight, without the records that are another subtask's now. What has no room in
+        memory goes to the disk."""
         if channel.port != FEEDBACK_PORT:
             super().restore_log(channel, parallelism, frame)
         mine = self.redistribution.mine(channel.target_subtask, parallelism, frame)
@@ -198,7 +199,7 @@ class HeadTask(OperatorTask):
             self._logs += mine
 
     def logs_restored(self) -> None:
-        """What was on its way comes first."""
+        """Puts all restored feedback into the queue, where it comes first."""
         self.redistribution.check()
         logs, self._logs = self._logs, []
         self.queue.restored(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead
@@ -209,14 +210,14 @@ class HeadTask(OperatorTask):
 
 
 class TailTask(OperatorTask):
-    """Where the feedback of a loop ends."""
+    """Tail of a loop, where its feedback ends."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         self.queue = ctx.services.feedback_of(_loop(node), ctx.subtask)
 
     def open(self) -> None:
-        if self.finished:  # before the checkpoint that it was restored from
+        if self.finished:  # before the restored checkpoint
             self.queue.end()
 
     def process(self, batch: Batch, port: int) -> None:
@@ -234,7 +235,8 @@ class TailTask(OperatorTask):
 
 
 class RoundResult(list[Any]):
-    """What a round produced: the records that were fed back, and with them its number and what the loop gave out."""
+    """Result of a round: a list of the records that were fed back, with the number of the round and the records that left
+    the loop."""
 
     def __init__(self, number: int, feedback: list[Any], output: list[Any]) -> None:
         super().__init__(feedback)
@@ -243,18 +245,18 @@ class RoundResult(list[Any]):
 
 
 class JudgeTask(OperatorTask):
-    """Gathers what a round produces, in one place, and asks the user's `until` at its end."""
+    """Judge of a loop in rounds: gathers what each round produces, in one place, and calls the user's `until` at its end."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, Judge) and node.operator.loop.rounds is not None
         self.until = node.operator.loop.rounds.until
         self.verdict: tuple[int, bool] | None = None
-        """The newest round that was judged, and whether it is to be the last one."""
+        """Newest round that was judged, and True if it is to be the last one."""
         self._feedback: list[Any] = []
         self._output: list[Any] = []
         self._classes: Shapes = ()
-        """Those of the records in the newest checkpoint."""
+        """Classes of the records in the newest checkpoint."""
 
     def process(self, batch: Batch, port: int) -> None:
         (self._output if port else self._feedback).extend(batch.to_rows().values)
@@ -291,7 +293,8 @@ class EnterTask(OperatorTask):
 
 
 class LeaveTask(OperatorTask):
-    """A stream on its way out of a loop: its records pass at once, event time when the loop's wave has let it go.
+    """Stream on its way out of a loop. Its records pass at once, event time passes when a wave of the loop has released
+    it.
 
     Invariant E1: `released` never decreases, and no record from before it comes out of the loop any more, but for what
     was late inside.
@@ -304,9 +307,9 @@ class LeaveTask(OperatorTask):
         self.scope = str(_loop(node).scope)
         self.released = MIN_TIME
         self.idle = False
-        """Whether the loop has nothing to say for now, and must not hold anybody back."""
+        """True if the loop has nothing to report for now, and must hold no consumer back."""
         self._allowed: list[tuple[int, int]] = []
-        """(wave, time) that the coordinator has said, whose wave has not come here yet."""
+        """(wave, time) that the coordinator has sent, and whose wave has not come here yet."""
 
     def open(self) -> None:
         self.released = max(self.released, self.ctx.watermark_time)
@@ -318,11 +321,12 @@ class LeaveTask(OperatorTask):
         return self.released
 
     def allow(self, wave: int, time: int) -> None:
-        """Nothing from before `time` comes out behind this wave; `MAX_TIME`: the loop is idle."""
+        """Takes a message of the coordinator: behind this wave nothing from before `time` comes out. `MAX_TIME`: the loop
+        is idle."""
         self._allowed.append((wave, time))
 
     def passed(self, wave: int) -> bool:
-        """A wave has come on every input. True where that lets event time go on."""
+        """Takes a wave that has come on every input. True if it changes the event time or the idleness of the output."""
         before = (self.released, self.idle)
         for at, time in self._allowed:
             if at <= wave:

@@ -30,11 +30,11 @@ from tailrace.task.operators.context import OperatorContext, Stamped
 from tailrace.task.operators.timers import Keyed, Timers
 
 _GIVING = ("process", "process1", "process2", "on_timer", "on_round_end", "finish")
-"""Methods that give any number of records."""
+"""Names of the methods that give any number of records."""
 
 
 class FunctionTask(OperatorTask):
-    """What all process functions share: calling user code record by record, and collecting what it yields."""
+    """Base of all process functions: calls user code record by record, and collects what it yields."""
 
     def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
         super().__init__(node, ctx)
@@ -42,9 +42,9 @@ class FunctionTask(OperatorTask):
         self.gives = SimpleNamespace(
             **{name: run_to_its_end(getattr(fn, name)) for name in _GIVING if hasattr(fn, name)}
         )
-        """The methods of the function that give records, each run to its end."""
+        """Methods of the function that give records, each wrapped so that it runs to its end."""
         self._tried = False
-        """Whether records have come out: the first ones are looked at."""
+        """True if records have come out. The first ones are checked."""
         ctx.side = {}
         self.at_end = at_end
         self.backend: Backend = backend_of(ctx)
@@ -74,7 +74,7 @@ class FunctionTask(OperatorTask):
 
     @property
     def ends_rounds(self) -> bool:
-        """Whether the user's function wants to know of the end of a round."""
+        """True if the user's function handles the end of a round."""
         return ends_rounds(self.fn)
 
     def end_round(self, number: int, limit: int) -> bool:
@@ -105,12 +105,12 @@ class FunctionTask(OperatorTask):
         return self.backend.entries()
 
     def _called(self, what: str) -> None:
-        """A run of calls of user code is over."""
+        """Checks the state handles of the function, and relieves the backend, after a run of calls of user code."""
         self.call_user(check_bound, self.fn, self._handles, what=what)
         self.backend.relieve()
 
     def _collect(self, result: Any, out: list[Any]) -> None:
-        """Adds what a call returned to the output."""
+        """Adds the result of a call to the output. Raises `TypeError` for a result that is one record."""
         if result is None:
             return
         if result.__class__ is not GeneratorType and result.__class__ is not list:
@@ -119,7 +119,7 @@ class FunctionTask(OperatorTask):
         out.extend(map(own_copy, result) if self.copies else result)
 
     def _check_several(self, result: Any) -> None:
-        """Raises `TypeError` for what is one record, and would be taken apart."""
+        """Raises `TypeError` for a result that is one record, and would be taken apart."""
         wrong = type(result).__name__ if isinstance(result, tuple) and result else one_for_several(result)
         if wrong is not None:
             raise TypeError(
@@ -138,7 +138,8 @@ class FunctionTask(OperatorTask):
             self.out(Rows(out, None if times is None else np.array(times, np.int64), None, split))
 
     def _look_at(self, out: list[Any]) -> None:
-        """Raises where one of the first records that come out is none: `yield` was written for `yield from`, say."""
+        """Raises `UserCodeError` if one of the first records that come out is no value: `yield` in place of `yield from`,
+        for example."""
         self._tried = bool(out)
         wrong = next((one for one in out if not_one_value(one) is not None), None)
         if wrong is not None:
@@ -146,7 +147,7 @@ class FunctionTask(OperatorTask):
             raise self.user_error(TypeError(what), wrong)
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
-        """Calls `call(value, ctx)` for each record, under its key where there are keys."""
+        """Calls `call(value, ctx)` for each record, under its key if there are keys."""
         ctx, values, copies = self.ctx, rows.values, self.copies
         out: list[Any] = []
         all_keys = keys if keys is not None else [ctx.no_key] * len(values)
@@ -190,10 +191,10 @@ class ProcessTask(FunctionTask):
 
 
 class TimedTask(FunctionTask):
-    """What keyed process functions share: timers on both clocks.
+    """Base of keyed process functions: timers on both clocks.
 
-    Invariant T4: to its user code event time comes to each timer in turn: while one fires, no later one counts as due, and
-    the watermark never goes back.
+    Invariant T4: to its user code event time comes to each timer in turn: while one fires, no later one counts as due,
+    and the watermark never goes back.
     """
 
     sees_each_timer = True
@@ -204,13 +205,13 @@ class TimedTask(FunctionTask):
         self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of)
         self.keyed = True
         self.touched: StateTable | None = None
-        """In rounds: the keys that had a record in the round at hand, with the order of their first ones, where the function
-        wants to know of its end."""
+        """In rounds, if the user's function handles their end: the keys that had a record in the current round, each with
+        the order of its first record."""
         self._touches = 0
         self._round_keys: list[Any] | None = None
-        """While a round ends: those whose turn is still to come."""
+        """Keys whose turn is still to come while a round ends, the next one last."""
         self.dropping = False
-        """Whether processing-time timers are of no more use: the input has ended, and the user does not await them."""
+        """True if processing-time timers are of no more use: the input has ended, and the user does not await them."""
 
     def advance(self, time: int, limit: int) -> bool:
         self._fire(self.event_timers, time, limit, "event")
@@ -245,7 +246,7 @@ class TimedTask(FunctionTask):
         self._touches = max((order for _, order in self.touched.items()), default=0)
 
     def touch(self, keys: list[Any] | None) -> None:
-        """These keys have records in the round at hand."""
+        """Notes keys that have records in the current round."""
         touched = self.touched
         if touched is not None and keys is not None:
             top = touched.top
@@ -351,7 +352,7 @@ class CoProcessTask(TimedTask):
 
 
 class _Plain(ProcessFunction):
-    """A plain callable in the place of a process function."""
+    """Plain callable in the place of a process function."""
 
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.process = fn  # type: ignore[method-assign, assignment]
@@ -367,7 +368,7 @@ def unstamp(out: list[Any], times: list[int] | None) -> list[int]:
 
 
 def backend_of(ctx: OperatorContext) -> Backend:
-    """The state backend of an operator in a subtask."""
+    """State backend of an operator in a subtask."""
     make, services = ctx.services.make_backend, ctx.services
     made: Backend
     if make is None:
@@ -380,8 +381,8 @@ def backend_of(ctx: OperatorContext) -> Backend:
 
 
 def timers_of(backend: Backend, clock: str, key_of: Callable[[Any], Any]) -> Timers:
-    """The timers of an operator on one clock, as a table of its state. `key_of` finds the key of the state in what the
-    timers are kept by, and the time."""
+    """Timers of an operator on one clock, as a table of its state. `key_of` finds the key of the state in an entry of the
+    table: a pair of what the timers are kept by, and the time."""
     table = backend.table(f"timers:{clock}", kind="timers", group_by=key_of, in_memory=True)
     timers = Timers(table)
     backend.after_restore.append(timers.rebuild)

@@ -1,9 +1,9 @@
-"""The one schema of a stream in columns, for the operators that hold a stream to it: where it is declared in the dataflow,
-and how it goes on behind a restore.
+"""The one schema of a stream in columns, for the operators that hold a stream to it: where the dataflow declares it, and
+how it goes on behind a restore.
 
-One rule for all of them. An operator that finds a schema out, by its first batch, says it in every checkpoint. Behind a
-restore a subtask goes on with its own one; where it had none, or the parallelism is another one, with what those of all old
-subtasks come to.
+One rule applies to all of them. An operator that finds a schema out, by its first batch, puts it into every checkpoint.
+Behind a restore a subtask goes on with its own schema. If it had none, or the parallelism has changed, it goes on with
+the schema that the schemas of all old subtasks come to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.task.operators.base import OperatorTask
 
 
 def learn_schema(operator: OperatorTask, graph: Graph) -> None:
-    """Tells an operator what the dataflow says of the columns that it takes or makes."""
+    """Gives an operator the schema that the dataflow declares for the columns that it takes or makes."""
     node, one = operator.node, operator.one_schema
     if operator.one_schema_of == "input":
         declared = declared_before(graph.node, node.inputs)
@@ -40,8 +40,8 @@ def learn_schema(operator: OperatorTask, graph: Graph) -> None:
 
 
 def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
-    """Before `restore` of the operator: its schema of before, from the same parts, and those of its side outputs. Raises
-    `IncompatibleState` where its old subtasks had several that come to none."""
+    """Restores the schema of an operator, and the schemas of its side outputs. Called before its `restore`, with the same
+    parts. Raises `IncompatibleState` if its old subtasks had several schemas that come to none."""
     if operator.one_schema is not None:
         _restore(operator, operator.one_schema, [(part, part.schema) for part in parts], "the stream")
     for tag, one in operator.side_schemas.items():

@@ -1,4 +1,4 @@
-"""Sinks: what they are given, prepare at a cut, and have published."""
+"""Sinks at run time: what they are given, prepare at a cut, and have published."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from tailrace.task.operators.contracts import (
 )
 
 LARGEST_PREPARED = 32 << 20
-"""Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""
+"""Largest part, in bytes, that a sink may prepare without checkpoints: it travels in one message. With checkpoints, parts
+go into files."""
 
 
 class SinkTask(OperatorTask):
     """Hands batches to the writer, and has it prepare what is to be published.
 
-    With checkpoints it prepares at each cut. What was prepared belongs to that checkpoint and to every later one, until
-    one of them is known to be complete: after an abort the next one publishes it. It says with each which checkpoint had it
-    first: the coordinator knows sooner which are complete, and has nothing published twice. Without checkpoints it prepares
-    at the end, and all is published once the job has succeeded.
+    With checkpoints the writer prepares a part at each cut. A part belongs to that checkpoint and to every later one,
+    until one of them is known to be complete: after an abort the next one publishes it. Each part names the first
+    checkpoint that had it: the coordinator knows sooner than the task which checkpoints are complete, and has no part
+    published twice. Without checkpoints the writer prepares at the end, and all is published once the job has succeeded.
     """
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
@@ -44,19 +45,19 @@ class SinkTask(OperatorTask):
         assert isinstance(node.operator, Sink)
         self.sink = node.operator.sink
         self.writer = SinkWriter()
-        """That of the user's sink, once it is open; until then one that does nothing."""
+        """Writer of the user's sink, once it is open; until then one that does nothing."""
         self.final_prepared: list[bytes] = []
-        """Without checkpoints: what is to be published at the end of the job."""
+        """Parts to publish at the end of the job, without checkpoints."""
         self.unconfirmed: list[tuple[int, bytes]] = []
-        """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
+        """Parts that are in no checkpoint known to be complete, each with the first checkpoint that had it."""
         self.records = 0
         self.one_schema = OneSchema()
         self.widens = not getattr(self.sink, "same_columns", False)
         self._state: OperatorStates | None = None
-        """What the writer declares as `tr.OperatorState`."""
+        """State that the writer declares as `tr.OperatorState`."""
         self._restored: list[MetaPart] = []
         self._over: list[bytes] = []
-        """Prepared at the end of the input, for the next checkpoint."""
+        """Parts prepared at the end of the input, for the next checkpoint."""
         self._ended = False
 
     def open(self) -> None:
@@ -96,8 +97,8 @@ class SinkTask(OperatorTask):
         self.records += len(batch)
 
     def _in_form(self, batch: Batch) -> Batch:
-        """The batch as the sink takes it: rows, or columns of its schema, which is that of the first batch where the sink
-        was given none."""
+        """Batch as the sink takes it: rows, or columns of its schema. A sink without a schema takes the schema of its
+        first batch."""
         if self.sink.form == "rows":
             return rows_in(self, batch)
         schema = getattr(self.sink, "schema", None)
@@ -140,7 +141,8 @@ class SinkTask(OperatorTask):
         return [prepared]
 
     def took_over(self) -> None:
-        """It writes in the place of a lost one, of which everything is published that ever will be."""
+        """Has the writer remove what the sink of a lost worker left. This sink writes in its place, and everything of the
+        lost one that ever will be published is published."""
         self.call_user(self.writer.took_over, what="removing what the sink of a lost worker left")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Sources at run time: splits are asked for, read in turns, and handed back where their reader ends."""
+"""Sources at run time: they request splits, read them in turns, and report each one that ends."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ from tailrace.task.operators.splits import (
 )
 
 ENUMERATOR = 0
-"""The subtask of a source that knows its splits."""
+"""Subtask of a source that knows its splits."""
 
 
 @dataclass
 class _OpenSplit:
     held: HeldSplit
     reader: Reader | None = None
-    """None until it is this split's turn to be opened."""
+    """Reader of the split; None until it is this split's turn to be opened."""
     ready_at: int = 0
-    """Not read again before this time (int64 microseconds)."""
+    """Time before which the split is not read again (int64 microseconds)."""
 
     @property
     def index(self) -> int:
@@ -69,10 +69,10 @@ class _OpenSplit:
 
 
 class SourceTask(OperatorTask):
-    """Reads the splits that it is dealt (`task.operators.splits` says how, and why none is lost or read twice).
+    """Reads the splits that it is dealt (`task.operators.splits` explains how, and why none is lost or read twice).
 
-    A bounded source has one split at a time, and asks for the next one when it has ended, or has nothing at the moment.
-    Where the watermark is made from the splits, and where splits do not end, all of them are open at once and in turn:
+    A bounded source has one split at a time, and requests the next one when the split has ended, or has nothing at the
+    moment. If the watermark is made from the splits, or splits do not end, all of them are open at once and read in turn:
     the watermark is a minimum over splits, so none may run ahead unseen.
     """
 
@@ -85,7 +85,7 @@ class SourceTask(OperatorTask):
         self.source = node.operator.source
         self.outside = ctx.services.outside
         self.all_at_once = False
-        """Set before `open` where the chain makes watermarks from the splits."""
+        """True if the chain makes watermarks from the splits; set before `open`."""
         self.splits: list[_OpenSplit] = []
         self.opened_splits: list[int] = []
         """Splits that came since the task last looked."""
@@ -94,35 +94,37 @@ class SourceTask(OperatorTask):
         self.empty_splits: list[int] = []
         """Splits that were read since the task last looked, and had nothing."""
         self.events: list[tuple[int, bytes]] = []
-        """For other subtasks of this operator: (subtask, payload). Carried off after each step, event and opening."""
+        """Messages for other subtasks of this operator: (subtask, payload). The task carries them off after each step,
+        event and opening."""
         self.said = 0
-        """How many there have been."""
+        """Number of messages for other subtasks that there have been so far."""
         self._next = 0
         self._unopened: deque[_OpenSplit] = deque()
         self._dealer: Dealer | None = None
         self._finds = False
-        """Whether there is an enumerator, here or in the worker whose place this one takes."""
+        """True if there is an enumerator, here or in the worker whose place this one takes."""
         self._enumerator: Enumerator | None = None
-        """None as long as what one has found is done again: it is made when it is asked anew."""
+        """Enumerator of the user. None while what an enumerator found is repeated: it is made for the first new request."""
         self._at: bytes | None = None
-        """The position that the enumerator had last, pickled, as far as it was asked."""
+        """Position that the enumerator had when it was last requested, pickled."""
         self._discover_at: int | None = None
         self._over: list[bytes] = []
-        """Splits that have ended, and that the enumerator is still to be told of."""
+        """Splits that have ended, and whose end is not yet reported to the enumerator."""
         self._opened = False
         self._cuts = Cuts()
         self._inbox: list[tuple[int, SplitMessage]] = []
-        """What came before we were open, or was sent behind a cut that is still to be made here."""
+        """Messages that came before the subtask was open, or were sent behind a cut that is still to be made here."""
         self._ended: set[int] = set()
         """Splits that ended here and that the enumerator has not forgotten."""
         self._asking = False
         self._last = False
-        """Whether we were told that there are no more splits for us."""
+        """True if the enumerator has reported that there are no more splits for this subtask."""
         self._ends_here = self._left = False
-        """Whether a stop wants nothing more to be read, and whether the splits are given up for it."""
+        """True if a stop requires that nothing more is read (`_ends_here`), and if the splits are given up for it
+        (`_left`)."""
         self._restored: list[tuple[int, int, SourceState]] = []
         self._classes: Shapes = ()
-        """Those of the splits and positions in the newest checkpoint."""
+        """Classes of the splits and positions in the newest checkpoint."""
         known = getattr(self.source, "schema", None)
         self.one_schema = OneSchema(known if isinstance(known, pa.Schema) else None)
 
@@ -148,7 +150,7 @@ class SourceTask(OperatorTask):
                 self._list_splits(position, known is None)
             self._answer(self._dealer.deal())
         self._opened = True
-        # A subtask that had finished has told its consumers so, and takes no split; as the enumerator it answers the others.
+        # A subtask that had finished has reported so to its consumers, and takes no split; as the enumerator it answers.
         self._last = self._last or self.finished
         self._tell(not self._last and (self._everything or not self.splits), [])
         self._settle()
@@ -158,7 +160,7 @@ class SourceTask(OperatorTask):
         return self.all_at_once or not self.source.bounded
 
     def _list_splits(self, position: bytes | None, fresh: bool) -> None:
-        """Lists the splits, or starts what finds them."""
+        """Lists the splits, or starts the enumerator that finds them."""
         assert self._dealer is not None
         source, self._at = self.source, position
         finds = lambda: self._make_enumerator() is not None  # noqa: E731 - one call of the user's
@@ -173,7 +175,7 @@ class SourceTask(OperatorTask):
         self._dealer.over = True
 
     def _make_enumerator(self) -> Enumerator | None:
-        """The enumerator, at the position that is known last. Only to be called where the world is asked."""
+        """Enumerator of the user, at the last known position. To be called within a call of `outside` only."""
         if self._enumerator is None:
             at = None if self._at is None else load_described(self._at)
             made = self.source.enumerator(self.ctx.parallelism, at)
@@ -186,15 +188,15 @@ class SourceTask(OperatorTask):
             raise ValueError(f"{of_class(self.source)}.enumerator gave None where it had given an enumerator before")
         return enumerator
 
-    # What subtasks say to each other.
+    # Messages between subtasks.
 
     def event(self, source: int, payload: bytes) -> None:
-        """A message from another subtask. It is stored; what user code must do follows in `read`."""
+        """Stores a message from another subtask. User code that the message requires is called later, in `read`."""
         self._inbox.append((source, read_post(payload)))
         self._settle()
 
     def _settle(self) -> None:
-        """Looks at what came, but for what has to wait."""
+        """Takes the stored messages, except those that have to wait."""
         waiting: list[tuple[int, SplitMessage]] = []
         held_back: set[int] = set()
         for source, post in self._inbox:
@@ -224,8 +226,8 @@ class SourceTask(OperatorTask):
         self._ended.difference_update(message.forget)
 
     def end_here(self) -> None:
-        """A stop: the input ends here, however much is left of it. What is open is closed in the next step; nobody is told
-        that a split has ended, since none has."""
+        """Ends the input here, for a stop, however much is left of it. The next step closes what is open. The end of a
+        split is reported to no subtask, since none has ended."""
         self._ends_here = not self.ended
 
     def _leave_splits(self) -> None:
@@ -255,7 +257,7 @@ class SourceTask(OperatorTask):
             self.said += len(said)
 
     def _tell(self, wants: bool, ended: list[int]) -> None:
-        """Tells the enumerator what ended, and asks it for a split."""
+        """Reports ended splits to the enumerator, and requests a split."""
         if wants or ended:
             self._asking = self._asking or wants
             self._send(ENUMERATOR, Ask(wants, ended))
@@ -267,38 +269,40 @@ class SourceTask(OperatorTask):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will be read any more."""
+        """True if nothing will be read any more."""
         return self._last and not self.splits
 
     @property
     def starved(self) -> bool:
-        """Whether it has no split, and was told that there is none for it at the moment: it does not hold event time
+        """True if the source has no split, and knows that there is none for it at the moment: it does not hold event time
         back."""
         return not (self.splits or self._last or self._asking)
 
     @property
     def _incomplete(self) -> bool:
-        """Whether it must not read what it holds yet: after a restore some of its splits may still come, which were
-        nobody's at the cut, and event time would run ahead of them."""
+        """True if the source must not read yet what it holds. After a restore, splits may still come that no subtask had
+        at the cut, and event time would run ahead of them."""
         return self.all_at_once and self._asking
 
     def ready(self, now: int) -> bool:
-        """Whether there is something to do now: some split may have records, or more splits are to be found."""
+        """True if there is work now: a split may have records, the enumerator is due, or a stop closes the splits."""
         due = self._ends_here or (self._discover_at is not None and self._discover_at <= now)
         return due or (not self._incomplete and any(split.ready_at <= now for split in self.splits))
 
     def known_empty(self, now: int) -> set[int]:
-        """The splits that have nothing now, as their readers have said."""
+        """Splits that have nothing now, as their readers have reported."""
         return {split.index for split in self.splits if split.reader is not None and split.ready_at > now}
 
     def wake_at(self) -> int | None:
-        """When there may be something to do, where there is nothing now; None: when another subtask says so."""
+        """Time at which there may be work, if there is none now; None if only a message from another subtask can bring
+        some."""
         times = [] if self._incomplete else [split.ready_at for split in self.splits]
         return min(times if self._discover_at is None else [*times, self._discover_at], default=None)
 
     def read(self, limit: int, now: int) -> int:
-        """Reads at most `limit` records of the next ready split and sends them on. Says how many. Splits are opened one a
-        step, and all of them before any is read; looking for splits is a step of its own, and so is to leave them."""
+        """Reads at most `limit` records of the next ready split and sends them on; returns their number. A step opens one
+        split, if any waits for that, and all are opened before any is read. Looking for splits is a step of its own, and
+        so is leaving them."""
         if self._ends_here:
             self._leave_splits()
             return 0
@@ -345,8 +349,8 @@ class SourceTask(OperatorTask):
         split.reader = self.call_user(opened, what="opening a split")
 
     def _take_from(self, split: _OpenSplit, limit: int, now: float) -> Taken:
-        """What the reader gives, as a batch of the source's form, None at the end of the split; and how many bytes it has
-        lost since it was read last."""
+        """Batch that the reader returns, in the source's form, or None at the end of the split; and the number of bytes
+        that it has lost since it was read last."""
         reader: Any = split.reader
         given, who = reader.read(limit, now), f"{of_class(reader)}.read"
         lost = getattr(reader, "lost", 0)
@@ -356,7 +360,7 @@ class SourceTask(OperatorTask):
             batch = batch_of(given, limit, self.source.columns, who)
             return (None if batch is None else Columns(batch, split=split.index)), lost
         records = records_of(given, limit, "rows", who)
-        # The list stays the reader's, which may fill it anew; batches wait in channels.
+        # The reader keeps its list, and may fill it anew; batches wait in channels.
         return (None if records is None else Rows(list(records), split=split.index)), lost
 
     def _turn(self, now: int) -> _OpenSplit | None:
@@ -381,7 +385,7 @@ class SourceTask(OperatorTask):
         self._tell(self._may_ask(), [split.index] if told else [])
 
     def _discover(self, now: int) -> None:
-        """Asks the enumerator once for what it found."""
+        """Calls the enumerator once for the splits that it has found."""
         dealer = self._dealer
         assert self._finds and dealer is not None
         self._tell_enumerator()
@@ -393,7 +397,7 @@ class SourceTask(OperatorTask):
 
         found = self.call_user(lambda: self.outside.ask(discovered), what="finding splits")
         if self.ctx.services.facts is not None:
-            self._look_where_it_is()  # whoever does this again goes on from there
+            self._look_where_it_is()  # a replay goes on from there
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
@@ -404,14 +408,14 @@ class SourceTask(OperatorTask):
         self._answer(dealer.deal())
 
     def _tell_enumerator(self) -> None:
-        """Tells the enumerator which of its splits have ended."""
+        """Reports to the enumerator which of its splits have ended."""
         over, self._over = self._over, []
         for split in over if self._finds else ():
             said = lambda split=split: self._enumerating().ended(load_described(split))  # noqa: E731 - one call of the user's
             self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
 
     def _look_where_it_is(self) -> None:
-        """Asks the enumerator for its position."""
+        """Requests the position of the enumerator."""
 
         def asked() -> bytes | None:
             at = dump_described(self._enumerating().position)
@@ -421,8 +425,8 @@ class SourceTask(OperatorTask):
         self._at = self._at if found is None else found
 
     def as_it_was(self, splits: list[tuple[int, int, bool]]) -> None:
-        """Of one that does again what it did behind a cut: its splits (number, when it is read again, whether it was not
-        opened yet) are as they were there, and nobody is told anything of it."""
+        """Sets the splits of a source that repeats what was done behind a cut as they were at the cut: (number, when it
+        is read again, True if it was not opened yet). No subtask receives a message about it."""
         by_index = {split.index: split for split in self.splits}
         self.splits = [by_index[index] for index, _, _ in splits]
         for split, (_, ready_at, _) in zip(self.splits, splits, strict=True):
@@ -466,14 +470,14 @@ class SourceTask(OperatorTask):
         at = self.call_user(lambda: reader.position, what="asking a split for its position")
         data = self._pickled(at, "the position of a split")
         if self.ctx.services.depth and not comes_back(at):
-            # Whoever goes on from it may read the rest in another order, that of a set, say: so does this one.
+            # A reader that goes on from it may read the rest in another order, that of a set for example: so does this one.
             self.call_user(reader.close, what="closing a split")
             split.held.position = data
             self._open(split)
         return data
 
     def _pickled(self, value: Any, what: str) -> bytes:
-        """A value of the user's that goes into a checkpoint or to another subtask."""
+        """Value of the user, pickled for a checkpoint or for another subtask."""
         return self.call_user(lambda: dump_described(value), what=f"pickling {what}")  # type: ignore[no-any-return]
 
     def _split(self, split: Any) -> bytes:

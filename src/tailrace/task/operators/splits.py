@@ -1,17 +1,17 @@
-"""Who reads which split: what the subtasks of a source say to each other, and the half that deals the splits out.
+"""Splits of a source: the messages between its subtasks, and the half that deals the splits out.
 
-Subtask 0 of a source is its enumerator: it alone lists the splits. Readers ask it for one, and it answers. These messages
-go over the coordinator, which does not look inside; each link keeps their order.
+Subtask 0 of a source is its enumerator: it alone lists the splits. Readers request splits from it, and it answers. These
+messages go over the coordinator, which does not look inside; each link keeps their order.
 
 **Why no split is lost or read twice.** A source subtask cuts when it is triggered, each at its own moment, and messages
-may be under way meanwhile. The rule is that of a barrier: what was sent behind the sender's cut is not looked at before
-the receiver's cut (`SplitMessage.cuts`). So in any complete checkpoint a split is in exactly one place:
+may be under way meanwhile. The rule is that of a barrier: a message that was sent behind the sender's cut is not looked
+at before the receiver's cut (`SplitMessage.cuts`). So in any complete checkpoint a split is in exactly one place:
 
 - *held* or *ended* in the snapshot of one reader: it got the split before its cut, so the enumerator knew it before its
-  own (a split is forgotten there only after its reader has said that it ended, and that message obeys the rule too);
-- else *unassigned*, which is nothing that is stored: all that the enumerator knows, less what any reader holds or ended.
-  An assignment under way at the cut is in there, and is made anew after a restore. A reader that had finished by the cut
-  gets none: nothing was under way to it, because it was told that there are no more behind its last split.
+  own (the enumerator forgets a split only after its reader has reported the end, and that message obeys the rule too);
+- else *unassigned*, which is not stored: all splits that the enumerator knows, less what any reader holds or ended. An
+  assignment under way at the cut is among them, and is made anew after a restore. A reader that had finished by the cut
+  gets none: nothing was under way to it, because the enumerator had reported that there are no more behind its last split.
 
 Both halves forget what has ended: first the enumerator (`Ask.ended`), then the reader (`Deal.forget`), so that a long run
 over many splits does not make checkpoints grow. A reader that still remembers what the enumerator has forgotten does no
@@ -28,15 +28,16 @@ from tailrace.errors import InternalError
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """From a reader: what has ended there, and whether it wants a split."""
+    """Message from a reader: the splits that have ended there, and whether it requests a split."""
 
     wants: bool = False
     ended: list[int] = []
 
 
 class Deal(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """To a reader: splits (number, pickled) to read. `last`: there will be no others for it. `forget`: what it said has
-    ended, and the enumerator has forgotten. `more`: this is a part of what it was dealt, and others follow."""
+    """Message to a reader: splits (number, pickled) to read. `last`: there will be no others for it. `forget`: splits
+    whose end it has reported, and that the enumerator has forgotten. `more`: this is a part of a deal, and other parts
+    follow."""
 
     splits: list[tuple[int, bytes]] = []
     last: bool = False
@@ -45,13 +46,13 @@ class Deal(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 MESSAGE_BYTES = 16 << 20
-"""Splits that are dealt out together travel in messages of about so many bytes."""
+"""Approximate size of the messages in which splits travel that are dealt out together."""
 LARGEST_SPLIT = 32 << 20
-"""A split that is larger, pickled, is refused where it is listed: it must fit into a message."""
+"""Largest size of a split, pickled, in bytes: it must fit into a message. A larger one is refused where it is listed."""
 
 
 def in_messages(message: Ask | Deal) -> list[Ask | Deal]:
-    """A message in parts that can travel. Of a deal only the last part ends the reader's waiting."""
+    """Message in parts that can travel. Of a deal only the last part ends the reader's waiting."""
     if isinstance(message, Ask):
         return [message]
     parts: list[list[tuple[int, bytes]]] = [[]]
@@ -67,7 +68,7 @@ def in_messages(message: Ask | Deal) -> list[Ask | Deal]:
 
 
 class SplitMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message with the cuts that its sender had made and did not know to be over."""
+    """Message with the cuts that its sender had made and did not know to be over."""
 
     message: Ask | Deal
     cuts: list[int] = []
@@ -77,12 +78,12 @@ _posts = msgspec.msgpack.Decoder(SplitMessage)
 
 
 class Cuts:
-    """The cuts that one subtask has made, and what must wait for the others' sake."""
+    """Cuts that one subtask has made, and which messages must wait for a cut here."""
 
     def __init__(self) -> None:
         self.newest = 0
         self.open: list[int] = []
-        """Cuts made here of which nobody has said yet that they are complete or aborted."""
+        """Cuts made here that are not known to be complete or aborted."""
         self._aborted: set[int] = set()
 
     def made(self, cut: int) -> None:
@@ -91,7 +92,7 @@ class Cuts:
         self._aborted = {one for one in self._aborted if one > self.newest}
 
     def complete(self, cut: int) -> None:
-        """Everybody has made this cut, and so whatever was to be made of the older ones."""
+        """Forgets a cut that every subtask has made, and the older ones: nothing waits for them any more."""
         self.open = [one for one in self.open if one > cut]
 
     def aborted(self, cut: int) -> None:
@@ -100,16 +101,16 @@ class Cuts:
         self.open = [one for one in self.open if one != cut]
 
     def behind(self, post: SplitMessage) -> bool:
-        """Whether a message was sent behind a cut that is still to be made here."""
+        """True if a message was sent behind a cut that is still to be made here."""
         return any(cut > self.newest and cut not in self._aborted for cut in post.cuts)
 
     def stamp(self, message: Ask | Deal) -> bytes:
-        """A message as bytes, with the cuts that it is behind of."""
+        """Message as bytes, with the open cuts that it is behind of."""
         return msgspec.msgpack.encode(SplitMessage(message, self.open))
 
 
 def read_post(payload: bytes) -> SplitMessage:
-    """A message from its bytes. Raises `InternalError` for what is none: only we write them."""
+    """Message from its bytes. Raises `InternalError` for other bytes: only this module writes them."""
     try:
         return _posts.decode(payload)
     except msgspec.MsgspecError as error:
@@ -117,8 +118,8 @@ def read_post(payload: bytes) -> SplitMessage:
 
 
 class HeldSplit(msgspec.Struct, omit_defaults=True):
-    """A split that a reader has: its number, the split and the reader's position, both pickled. Without a position
-    reading starts at its beginning."""
+    """Split that a reader has: its number, the split and the reader's position, both pickled. Without a position reading
+    starts at the beginning of the split."""
 
     index: int
     split: bytes
@@ -126,25 +127,25 @@ class HeldSplit(msgspec.Struct, omit_defaults=True):
 
 
 class EnumeratorState(msgspec.Struct, omit_defaults=True):
-    """What the enumerator knows."""
+    """State of the enumerator in a checkpoint."""
 
     splits: list[tuple[int, bytes]]
-    """All splits that have not ended, as far as it was told."""
+    """All splits that have not ended, as far as readers have reported."""
     next: int
-    """The number of the next split that is found."""
+    """Number of the next split that is found."""
     over: bool = True
-    """Whether no more will be found."""
+    """True if no more splits will be found."""
     position: bytes | None = None
-    """Where finding goes on: that of a `Enumerator`, pickled."""
+    """Position of the user's `Enumerator` from which finding goes on, pickled."""
 
 
 class SourceState(msgspec.Struct, omit_defaults=True):
-    """What one subtask of a source has at a cut. Reading it unpickles nothing."""
+    """State of one subtask of a source at a cut. Reading it unpickles nothing."""
 
     held: list[HeldSplit] = []
     ended: list[int] = []
     known: EnumeratorState | None = None
-    """In subtask 0."""
+    """State of the enumerator; in subtask 0 only."""
     version: int = 1
 
 
@@ -152,17 +153,17 @@ _states = msgspec.msgpack.Decoder(SourceState)
 
 
 def encode_state(state: SourceState) -> bytes:
-    """The state of a subtask as bytes."""
+    """State of a subtask as bytes."""
     return msgspec.msgpack.encode(state)
 
 
 def decode_state(data: bytes) -> SourceState:
-    """The state of a subtask from bytes."""
+    """State of a subtask from bytes."""
     return _states.decode(data)
 
 
 def classes_of(state: SourceState) -> Shapes:
-    """The classes of the splits and positions in the state of a subtask, as they are."""
+    """Classes of the splits and positions in the state of a subtask, as they are pickled there."""
     known = state.known
     values = [data for one in state.held for data in (one.split, one.position)]
     values += [] if known is None else [*(split for _, split in known.splits), known.position]
@@ -174,11 +175,12 @@ def classes_of(state: SourceState) -> Shapes:
 
 
 class Dealer:
-    """Deals splits out to those who ask.
+    """Deals splits out to the readers that request them.
 
-    One at a time, a reader that asks gets the split of its own number first: it is kept for it until it asked once, so
-    that with as many splits as subtasks each reads its own. With `everything` (event time: the watermark is a minimum
-    over splits, so none may wait its turn) split i goes to subtask i modulo the parallelism, all of them at once.
+    Without `everything`, splits are dealt one at a time. A reader gets the split of its own number first: that split is
+    kept for it until its first request, so that with as many splits as subtasks each reads its own. With `everything`
+    (event time: the watermark is a minimum over splits, so none may wait its turn) split i goes to subtask i modulo the
+    parallelism, all of them at once.
 
     Invariant D1: a split is dealt out at most once per attempt: it leaves `unassigned` when it is.
     """
@@ -190,37 +192,38 @@ class Dealer:
         self.unassigned: dict[int, bytes] = {}
         self.next = 0
         self.over = False
-        """Whether no more splits will be found."""
+        """True if no more splits will be found."""
         self._looked = False
-        """Whether it was looked for splits, so that one can say that there are none for somebody at the moment."""
+        """True if splits were looked for. Before that no reader can be informed that there are none for it at the moment."""
         self._told: set[int] = set()
-        """Readers that were told that there are no more for them."""
+        """Readers that were informed that there are no more splits for them."""
         self._asked: set[int] = set()
         self._waiting: dict[int, bool] = {}
-        """Readers that take more, and whether each has had no answer yet. For event time it waits for one even where
-        there is no split for it: until then it may not be taken for idle."""
+        """Readers that take more splits, each with True if it has had no answer yet. For event time a reader waits for an
+        answer even if there is no split for it: until then it does not count as idle."""
 
     def found(self, splits: list[bytes]) -> None:
-        """There are more splits, pickled; or it was looked for them."""
+        """Adds splits that were found, pickled, if any."""
         self._looked = True
         for split in splits:
             self.known[self.next] = self.unassigned[self.next] = split
             self.next += 1
 
     def restore(self, known: EnumeratorState, held: set[int], ended: set[int]) -> None:
-        """Goes on from a checkpoint. Nothing is kept for anybody: who holds a split does not ask at once."""
+        """Goes on from a checkpoint. No split is kept for a reader: one that holds a split does not send a request at
+        once."""
         self.known = {index: split for index, split in known.splits if index not in ended}
         self.unassigned = {index: split for index, split in self.known.items() if index not in held}
         self.next, self.over = known.next, known.over
         self._asked.update(range(self.parallelism))
-        self._looked = known.over  # else nobody is told that there is none before it was looked anew
+        self._looked = known.over  # else no reader is informed that there is none before splits were looked for
 
     def state(self, position: bytes | None) -> EnumeratorState:
-        """What a checkpoint holds of it."""
+        """State of the enumerator for a checkpoint."""
         return EnumeratorState(list(self.known.items()), self.next, self.over, position)
 
     def ask(self, reader: int, ask: Ask) -> list[tuple[int, Deal]]:
-        """A reader asks: the answers, and to whom they go."""
+        """Takes the request of a reader; returns the answers, each with the reader that receives it."""
         for index in ask.ended:
             self.known.pop(index, None)
         if ask.wants:
@@ -229,7 +232,8 @@ class Dealer:
         return self.deal({reader: ask.ended} if ask.ended else {})
 
     def deal(self, forget: dict[int, list[int]] | None = None) -> list[tuple[int, Deal]]:
-        """What can be dealt out now, and whether that was the last of it."""
+        """Deals that can be made now, each with its reader. A reader for which there will be no more splits is informed
+        of that."""
         forget = forget or {}
         given: dict[int, list[tuple[int, bytes]]] = {}
         own_first = sorted(self._waiting, key=lambda reader: reader not in self.unassigned)
@@ -266,7 +270,7 @@ class Dealer:
 
 
 def deal_again(states: list[tuple[int, int, SourceState]], subtask: int, parallelism: int) -> list[HeldSplit]:
-    """The splits that a subtask holds after a restore, of what all old ones, (subtask, parallelism, state), held. At the
+    """Splits that a subtask holds after a restore. `states`: (subtask, parallelism, state) of all old subtasks. At the
     same parallelism each keeps its own; else they are dealt out in turn."""
     if all(was == parallelism for _, was, _ in states):
         return [held for mine, _, state in states if mine == subtask for held in state.held]
@@ -275,7 +279,7 @@ def deal_again(states: list[tuple[int, int, SourceState]], subtask: int, paralle
 
 
 def joined(states: list[tuple[int, int, SourceState]]) -> tuple[EnumeratorState | None, set[int], set[int]]:
-    """What all old subtasks together say: (what the enumerator knew, what is held, what has ended)."""
+    """State of all old subtasks together: (what the enumerator knew, what is held, what has ended)."""
     known = next((state.known for _, _, state in states if state.known is not None), None)
     held = {held.index for _, _, state in states for held in state.held}
     ended = {index for _, _, state in states for index in state.ended}

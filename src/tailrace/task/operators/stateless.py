@@ -1,4 +1,4 @@
-"""Operators without state: fused row functions, and conversions between the forms."""
+"""Operators without state: fused row functions, and conversions between rows and columns."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FUSIBLE = (Map, Filter, FlatMap)
 
 
 class FusedRows(OperatorTask):
-    """A run of map, filter and flat_map as one generated loop.
+    """Run of map, filter and flat_map as one generated loop.
 
-    Each user function is called on a line of its own in the generated code, so that when one raises, the line of the
-    innermost generated frame says which operator it was and the frame's locals hold its record. (A comprehension would
-    tell neither: it has one line, and from Python 3.12 on its variables are gone once it is left.)
+    Each user function is called on a line of its own in the generated code. When one raises, the line of the innermost
+    generated frame identifies its operator, and the frame's locals hold its record. (A comprehension would give neither:
+    it has one line, and from Python 3.12 on its variables are gone once it is left.)
     """
 
     def __init__(self, nodes: list[Node], ctxs: list[OperatorContext]) -> None:
@@ -39,7 +39,7 @@ class FusedRows(OperatorTask):
         self.functions = [_function(node) for node in nodes]
         self.keeps_count = all(isinstance(node.operator, Map) for node in nodes)
         self._tried = False
-        """Whether records have passed all functions: up to then what they give is looked at."""
+        """True if records have passed all functions. Until then the results of functions are checked."""
         self._plain, self._timed = self._made()
 
     @property
@@ -93,7 +93,7 @@ class FusedRows(OperatorTask):
         return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
 
     def index_at(self, line: int) -> int:
-        """Which of the functions a line of the generated code calls."""
+        """Index of the function that a line of the generated code calls."""
         return min(max(line - _FIRST_LINE, 0), len(self.nodes) - 1)
 
     def close(self) -> None:
@@ -107,15 +107,15 @@ def _function(node: Node) -> Any:
 
 
 _FIRST_LINE = 4
-"""The line of the generated code on which the first user function is called."""
+"""Line of the generated code on which the first user function is called."""
 
 
 MAX_FUSED = 16
-"""How many functions may be fused: each flat_map is a loop in a loop, and Python allows for twenty."""
+"""Largest number of functions that are fused: each flat_map is a loop in a loop, and Python allows for twenty."""
 
 
 def input_names(nodes: list[Node]) -> list[str]:
-    """The variable of the generated code that holds each operator's record, and at the end that of the result."""
+    """Variables of the generated code that hold each operator's record, and at the end the variable of the result."""
     names = ["x0"]
     for i, node in enumerate(nodes):
         names.append(names[i] if isinstance(node.operator, Filter) else f"x{i + 1}")
@@ -125,8 +125,8 @@ def input_names(nodes: list[Node]) -> list[str]:
 def compiled(
     nodes: list[Node], functions: list[Callable[..., Any]], looking: bool = False
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The generated functions: (values) -> values, and (values, times) -> (values, times). `looking`: they look at what
-    functions of one value give."""
+    """Generated functions: (values) -> values, and (values, times) -> (values, times). `looking`: they check the results
+    of functions that give one value."""
     names, indent, lines = input_names(nodes), "    ", []
     one, truth = ("one({})".format, "truth({})".format) if looking else (str, str)
     for i, node in enumerate(nodes):
@@ -160,8 +160,8 @@ def compiled(
 
 
 def _several(given: Iterable[Any] | None) -> Iterable[Any]:
-    """The records that a flat_map has given otherwise than most do. Raises `_Misfit` for what is one value, and for what
-    cannot be gone through."""
+    """Records of a flat_map that has returned none of the usual types. Raises `_Misfit` for one value, and for an object
+    that cannot be iterated over."""
     if given is None:
         return ()
     wrong = one_for_several(given)
@@ -174,8 +174,8 @@ def _several(given: Iterable[Any] | None) -> Iterable[Any]:
 
 
 def _one(given: Any) -> Any:
-    """What a function of one value has given. Raises `_Misfit` for what is none: it would be taken for true, or for a
-    record."""
+    """Value that a function of one value has returned. Raises `_Misfit` for anything that is no value: it would be taken
+    for true, or for a record."""
     wrong = not_one_value(given)
     if wrong is not None:
         raise _Misfit(
@@ -186,7 +186,7 @@ def _one(given: Any) -> Any:
 
 
 def _truth(given: Any) -> Any:
-    """What a function of a filter has given. Raises `_Misfit` also for a function, which is always true."""
+    """Value that the function of a filter has returned. Raises `_Misfit` also for a function, which is always true."""
     if isinstance(given, _FUNCTIONS):
         raise _Misfit(
             f"the filter gave a function ({getattr(given, '__name__', given)}), and no truth value; call it: f()"
@@ -198,19 +198,19 @@ _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 
 
 class _Misfit(TypeError):
-    """A function has given what is not wanted of it."""
+    """Error for a result that the operator of a user function cannot take."""
 
 
 class ToRowsTask(OperatorTask):
-    """Columns to rows with names."""
+    """Converts columns to rows with names."""
 
     def process(self, batch: Batch, port: int) -> None:
         self.out(rows_in(self, batch))
 
 
 class ToColumnsTask(OperatorTask):
-    """Records of either form to record batches of a declared schema. Of a stream in columns it takes the columns that the
-    schema names."""
+    """Converts records of either form to record batches of a declared schema. Of a stream in columns it takes the columns
+    that the schema names."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)

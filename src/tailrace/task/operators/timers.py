@@ -1,5 +1,5 @@
-"""Timers of one operator on one clock: a heap with lazy deletion. Due timers come in order of time, then of setting, then of
-their keys' bytes: old subtasks of a restored job have counted each for itself."""
+"""Timers of one operator on one clock: a heap with lazy deletion. Due timers come in order of time, then of setting, then
+of their keys' bytes: each old subtask of a restored job has counted its settings for itself."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SLACK = 64
 
 
 class Timers:
-    """(key, time) pairs; setting one twice is setting it once.
+    """Set of timers, which are (key, time) pairs; setting one twice is setting it once.
 
-    What is set is a table of state, (key, time) -> the order of setting, and goes into checkpoints like any other. The heap
-    is made from it again after a restore.
+    The timers that are set are a table of state, (key, time) -> the order of setting. It goes into checkpoints like any
+    other. After a restore the heap is made from it again.
 
     Invariant T1: the table holds exactly the timers that are set; an entry of the heap that is not the live one of its
     (key, time) was deleted and is dropped when it comes up.
@@ -36,7 +36,7 @@ class Timers:
         self._top = table.top
         table.users.append(self)
         self.order = 0
-        """How many were ever set, as far as those that are set tell."""
+        """Number of timers that were ever set; after a restore, the highest order of a timer that is set."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -49,17 +49,17 @@ class Timers:
         self.order = max((entry[1] for entry in self._heap), default=0)
 
     def rest(self) -> None:
-        """Somebody else sees to the table from here on, until it is rebuilt."""
+        """Lets go of the heap: another object sees to the table from here on, until `rebuild`."""
         self._heap, self._count = [], 0
 
     def _found(self, entry: tuple[Any, int]) -> int | None:
-        """The order of a timer that is set."""
+        """Order of a timer that is set; None if it is not."""
         order: int | None = self._top.get(entry)
         return self.table.find(entry) if order is None else order
 
     def set(self, key: Any, time: int, before: int | None = None) -> None:
-        """Sets a timer, unless it is set. `before`: as what older versions kept its time, which rounded to the nearest
-        microsecond: one that a checkpoint of theirs has is moved."""
+        """Sets a timer, unless it is set. `before`: its time as older versions kept it, rounded to the nearest
+        microsecond. A timer that a checkpoint of an older version has under that time is moved."""
         if before is not None and before != time and not self.table.info.times_up:
             self.delete(key, before)
         entry = (key, time)
@@ -84,7 +84,7 @@ class Timers:
         heapq.heapify(self._heap)
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due, or None."""
+        """Time at which the earliest timer is due, or None."""
         heap = self._heap
         while heap:
             time, order, keyed = heap[0]
@@ -112,8 +112,9 @@ class Timers:
 
 
 class Keyed:
-    """A key behind an order of setting. That is unique, but for what different subtasks had set before a start at another
-    parallelism: of two such keys the one with the smaller bytes is first, in every process."""
+    """Key that orders timers behind the order of setting. That order is unique, but for timers that different subtasks
+    had set before a start at another parallelism: of two such keys the one with the smaller bytes is first, in every
+    process."""
 
     __slots__ = ("key",)
 

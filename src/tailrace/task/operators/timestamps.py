@@ -1,4 +1,4 @@
-"""Assigning timestamps, and the watermarks that follow from them."""
+"""Assignment of timestamps, and the watermarks that follow from them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tailrace.task.operators.context import OperatorContext
 _Standing = tuple[dict[int, int], int]
 """The largest timestamp per split, and the watermark."""
 INPUT = -1
-"""The one split of a task without a source in its chain: all of its input."""
+"""Number of the one split of a task without a source in its chain: all of its input."""
 LOOKS = 4
-"""How often an input is looked at, at least, until its silence has lasted long enough."""
+"""Least number of looks at an input until its silence has lasted long enough."""
 
 
 class TimestampsTask(OperatorTask):
-    """Gives each record a timestamp. Its watermark is the minimum over the splits that feed it (one, where it does not
-    run in the chain of a source) of the largest timestamp seen less the out-of-orderness and one microsecond.
+    """Gives each record a timestamp, and makes watermarks. The watermark is the minimum over the splits that feed the
+    task (one, if no source is in its chain) of the largest timestamp seen less the out-of-orderness and one microsecond.
 
     Invariant W1: the watermark never decreases. A split that ended, or that was silent for `idle_after`, does not count;
     with all of them silent the output is idle and the watermark stays where it is.
-    Invariant W4: silence is what was looked at and found empty: it begins with an empty read of that very split, and a split
-    falls silent while it is known to have nothing. Records that the task had no time to read are no silence.
+    Invariant W4: silence is what was looked at and found empty: it begins with an empty read of that very split, and a
+    split falls silent while it is known to have nothing. Records that the task had no time to read are no silence.
     """
 
     generates_watermarks = True
@@ -48,27 +48,27 @@ class TimestampsTask(OperatorTask):
         self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask, node.written)
         self.largest: dict[int, int] = {INPUT: MIN_TIME}
         self.empty: dict[int, int] = {}
-        """Since when splits that are not silent have given nothing, as far as it was looked (int64 microseconds)."""
+        """Time since which each split that is not silent was found empty (int64 microseconds)."""
         self.looked = 0
-        """When the input was last found empty, where no source is in the chain (int64 microseconds)."""
+        """Time at which the input was last found empty, if no source is in the chain (int64 microseconds)."""
         self.silent: set[int] = set()
         """Splits that have given nothing for `idle_after`."""
         self.idle = False
-        """Whether all splits that there are are silent."""
+        """True if all splits are silent."""
         self.held = False
-        """Whether the watermark stays where it is: records come that were in flight to several old subtasks. Each of them is
-        in order for itself, but they are not all as far."""
+        """True if the watermark stays where it is, because records come that were in flight to several old subtasks. The
+        records of each old subtask are in order, but the subtasks had not come equally far."""
         self._watermark = MIN_TIME
         self._restored: dict[int, int] = {}
-        """What was the largest timestamp of each split at the cut that this was restored from."""
+        """Largest timestamp of each split at the restored cut."""
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return msgspec.msgpack.encode([self.largest, self._watermark])
 
     def restore(self, parts: list[MetaPart]) -> None:
-        """Splits are known by their index, in whatever subtask they are read now. The watermark is that of this subtask, or
-        at another parallelism the lowest of those that had not finished: it never goes back, and none may be promised
-        too early."""
+        """Restores splits by their index, in whatever subtask they are read now. The watermark is that of this subtask.
+        At another parallelism it is the lowest watermark of the old subtasks that had not finished: it never goes back,
+        and none may be promised too early."""
         read = [(part, msgspec.msgpack.decode(part.data, type=_Standing)) for part in parts if part.data is not None]
         same = all(part.parallelism == self.ctx.parallelism for part, _ in read)
         going = [standing for part, standing in read if not part.finished] or [standing for _, standing in read]
@@ -82,19 +82,19 @@ class TimestampsTask(OperatorTask):
         self.largest = {INPUT: min((largest.get(INPUT, MIN_TIME) for largest, _ in own), default=MIN_TIME)}
 
     def splits_opened(self, splits: list[int]) -> None:
-        """The chain starts at a source that reads these splits, from now on."""
+        """Adds splits that the source of the chain reads from now on."""
         self.largest.pop(INPUT, None)
         for split in splits:
             self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
 
     def split_ended(self, split: int) -> None:
-        """A split of the chain's source gives nothing any more."""
+        """Removes a split of the chain's source that has ended."""
         self.largest.pop(split, None)
         self._heard(split)
         self._update()
 
     def hold(self, held: bool) -> None:
-        """Lets the watermark stay where it is, or go on."""
+        """Keeps the watermark where it is, or lets it go on."""
         if held != self.held:
             self.held = held
             self._update()
@@ -131,22 +131,23 @@ class TimestampsTask(OperatorTask):
 
     @property
     def listens(self) -> bool:
-        """Whether splits fall silent at all."""
+        """True if splits fall silent at all."""
         return self.spec.idle_after is not None
 
     def found_empty(self, split: int, now: int) -> None:
-        """A split of the chain's source was read, and has nothing at the moment."""
+        """Notes that a split of the chain's source was read, and has nothing at the moment."""
         if self.listens and split in self.largest and split not in self.silent:
             self.empty.setdefault(split, now)
 
     def next_silence(self) -> int | None:
-        """When the silence of a split will have lasted long enough (int64 microseconds)."""
+        """Time at which the silence of a split will have lasted long enough (int64 microseconds); None if no split is
+        empty."""
         after = self.spec.idle_after
         return min(self.empty.values()) + after if self.empty and after is not None else None
 
     def fall_silent(self, known_empty: Collection[int], now: int) -> bool:
-        """Of these splits of the chain's source it is known that they have nothing now. Whether one of them has had nothing
-        for long enough, and the others go on without it from here on."""
+        """Silences the splits that have had nothing for long enough; the watermark goes on without them. `known_empty`:
+        splits of the chain's source that are known to have nothing now. True if there were any."""
         after = self.spec.idle_after
         if after is None:
             return False
@@ -155,9 +156,9 @@ class TimestampsTask(OperatorTask):
         return bool(found)
 
     def look(self, now: int) -> int | None:
-        """The task has found its input empty, where no source is in the chain; when it is to look again (int64
-        microseconds). Of the time between two looks no more counts than it was to be: what the task or its worker was busy
-        for longer says nothing of the input."""
+        """Notes that the task has found its input empty, if no source is in the chain; returns when to look again (int64
+        microseconds). Of the time between two looks only the planned pause counts: a longer time, for which the task or
+        its worker was busy, proves nothing about the input."""
         if self.spec.idle_after is None or self.silent:
             return None
         self.empty[INPUT], self.looked = self._since(now), now
@@ -165,21 +166,22 @@ class TimestampsTask(OperatorTask):
 
     @property
     def _pause(self) -> int:
-        """From one look at the input to the next (int64 microseconds)."""
+        """Time from one look at the input to the next (int64 microseconds)."""
         return max(1, (self.spec.idle_after or 0) // LOOKS)
 
     def _since(self, now: int) -> int:
-        """Since when the input has been empty, busy times taken off (int64 microseconds)."""
+        """Time since which the input has been empty, without busy times (int64 microseconds)."""
         since = self.empty.get(INPUT)
         return now if since is None else since + max(0, now - self.looked - self._pause)
 
     def input_is_silent(self, now: int) -> bool:
-        """Whether the input, which is empty now, has been so for long enough."""
+        """True if the input, which is empty now, has been so for long enough."""
         after = self.spec.idle_after
         return after is not None and INPUT in self.empty and self._since(now) + after <= now
 
     def input_falls_silent(self, now: int) -> None:
-        """The input has been empty for long enough. When it was looked at follows from no event that a history has."""
+        """Silences the input if it has been empty for long enough. The decision is recorded as a fact: no event of a
+        history implies when the input was looked at."""
         facts, silent = self.ctx.services.facts, self.input_is_silent(now)
         if silent if facts is None else facts.of(silent):
             self._silence([INPUT])
@@ -220,7 +222,7 @@ class TimestampsTask(OperatorTask):
 
 
 YEAR_10000 = 253_402_300_800_000_000
-"""The first microsecond after the year 9999. Every time since 1978 in milliseconds, taken as seconds, lies behind it."""
+"""First microsecond after the year 9999. Every time since 1978 in milliseconds, taken as seconds, lies behind it."""
 
 
 def times_of(values: list[Any]) -> Times:
@@ -234,7 +236,7 @@ def times_of(values: list[Any]) -> Times:
 
 
 def in_seconds(times: Times) -> Times:
-    """The times as they are. Raises `OverflowError` for one behind the year 9999: a number of milliseconds, most likely."""
+    """Times as they are. Raises `OverflowError` for one behind the year 9999: a number of milliseconds, most likely."""
     if len(times) and (latest := int(times.max())) >= YEAR_10000:
         raise OverflowError(
             f"{latest // 1_000_000:,} seconds since 1970 lie after the year 9999; numbers are seconds: divide milliseconds "

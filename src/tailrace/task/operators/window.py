@@ -4,11 +4,10 @@ A window [start, end) fires when the watermark passes its last microsecond, and 
 the allowed lateness after that; then its state goes. A record later than that goes to the side output `late` and is
 counted (`late_records`).
 
-Built-in aggregates over columns keep their windows in arrays (`windowstate`), where the types are such that they can be:
-from the first batch on, until something comes that arrays cannot hold.
+Built-in aggregates over columns keep their windows in arrays (`windowstate`), if their types allow it.
 
-In a loop nothing is late, because what comes back is not: a record whose window is over opens it anew, and it fires at
-once, with what came in the same batch. So there one window may have several results, each of other records.
+In a loop no record is late, because feedback is not: a record whose window is over opens it anew, and the window fires at
+once, with what came in the same batch. So one window may have several results there, each of other records.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from tailrace.task.operators.windowstate import WindowState
 LATE = "late"
 _NOTHING: Any = object()
 _Fired = tuple[Any, int, Any]
-"""A window that fires: its key, its start, and its state as it is now."""
+"""Window that fires: (key, start, current state)."""
 
 
 class WindowTask(StatefulTask):
@@ -69,21 +68,21 @@ class WindowTask(StatefulTask):
         self.names = names
         self.in_loop = node.scope.level > 0
         self._floors: list[tuple[int, int, int]] = []
-        """While the restored operator catches up: key groups [first, last) that had been further in event time, and how
-        far."""
+        """While the restored operator catches up: (first, last, time), the event time that key groups [first, last) had
+        reached."""
         self.timers = timers_of(self.backend, "event", _key_of)
         self._columns_of_rows = (*key_columns(spec.key), "start", "end", *names)
         self.one_schema = OneSchema()
         self._windows: WindowState | None = None
-        """The windows, while they are in arrays."""
+        """Windows in arrays; None while they are in entries."""
         self._grouping: SlotGrouping | None = None
         self._nulls = False
-        """Whether keys are known to be null now and then."""
-        # A table on disk is larger than memory, and arrays are not.
+        """True if keys are known to be null now and then."""
+        # Arrays must fit in memory, and a table on disk may be larger.
         self._in_columns = self._vectorised() and node.form == "columns" and self.table.base.mutable
-        """Whether arrays may be tried, or gone on with."""
+        """True if arrays may be tried, or continued."""
         self._types: tuple[pa.Schema, GroupedBatch] | None = None
-        """A schema of what comes in columns, and what a batch of it without records comes to: it says the types of
+        """Schema of the input in columns, and what a batch of it without records comes to, which gives the types of
         results."""
 
     # Records in.
@@ -105,7 +104,7 @@ class WindowTask(StatefulTask):
             self._take(batch)
 
     def _at_their_floors(self, batch: Batch) -> None:
-        """Records are late where they were for the old subtask that had their key groups."""
+        """Takes a batch in which a record is late if it was late for the old subtask that had its key group."""
         reached = self.ctx.watermark_time
         spec, ctx = self.spec, self.ctx
         reader = KeyReader(spec.key, self.node.name, ctx.subtask, ctx.services.max_parallelism, self.node.written)
@@ -152,7 +151,7 @@ class WindowTask(StatefulTask):
         return tuple(batch.slice(at, at + 1).to_rows().values)
 
     def _starts(self, times: Times) -> list[Times]:
-        """For each record the start of its last window, then of the one before, …: `size / slide` arrays."""
+        """Starts of the windows of each record: of its last window, then of the one before, …: `size / slide` arrays."""
         # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
         passed, shift = times % self.spec.slide, self.spec.offset % self.spec.slide
         last = times - (passed if not shift else (passed - shift) % self.spec.slide)
@@ -160,7 +159,7 @@ class WindowTask(StatefulTask):
         return [last - i * self.spec.slide for i in range(count)]
 
     def _open(self, starts: Times, times: Times) -> np.ndarray[Any, Any]:
-        """Which records still belong to the window that starts there: inside it, and not too late for it."""
+        """Mask of the records that still belong to the window that starts there: inside it, and not too late for it."""
         inside = times < starts + self.spec.size
         if self.in_loop:
             return inside
@@ -169,7 +168,7 @@ class WindowTask(StatefulTask):
 
     @property
     def _closed(self) -> int:
-        """The start of the newest window that is over, its allowed lateness included."""
+        """Start of the newest window that is over, its allowed lateness included."""
         return self.ctx.watermark_time - (self.spec.size - 1 + self.spec.allowed_lateness)
 
     def _rows(self, rows: Rows) -> None:
@@ -209,7 +208,7 @@ class WindowTask(StatefulTask):
         return tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
 
     def _windows_of(self, key: Any, start: int) -> dict[int, Any]:
-        """The open windows of a key; makes the one that starts at `start`, with its timers, where it is new."""
+        """Open windows of a key. Makes the one that starts at `start`, with its timers, if it is new."""
         table = self.table
         windows: dict[int, Any] | None = table.top.get(key)
         if windows is None:
@@ -251,7 +250,7 @@ class WindowTask(StatefulTask):
         self._refire([(key, start, self.table[key][start]) for key, start in updated])
 
     def _merged_one_by_one(self, part: Columns, starts: Times) -> Iterator[tuple[Any, int]]:
-        """Adds records to windows in entries; gives those that had fired."""
+        """Adds records to windows in entries; yields the windows that had fired before."""
         closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
         grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts)
         assert grouped.windows is not None and grouped.first is not None
@@ -268,8 +267,8 @@ class WindowTask(StatefulTask):
     # Windows in arrays.
 
     def _merged(self, part: Columns, starts: Times) -> list[Slots]:
-        """Adds records to windows in arrays; gives the slots of those that had fired. Raises `NotInArrays` before anything
-        is changed."""
+        """Adds records to windows in arrays; returns the slots of the windows that had fired before. Raises `NotInArrays`
+        before anything is changed."""
         if not self._in_columns:
             raise NotInArrays
         found = None
@@ -294,14 +293,15 @@ class WindowTask(StatefulTask):
         return [slots[again][np.argsort(grouped.first[again])]]
 
     def _state_for(self, grouped: GroupedBatch) -> WindowState:
-        """The windows in arrays. Raises `NotInArrays`."""
+        """Windows in arrays, made from entries if they are not there yet. Raises `NotInArrays`."""
         if self._windows is None:
             spec = self.spec
             self._windows = into_arrays(self.table, self.timers, grouped, self._nulls, spec.size, spec.allowed_lateness)
         return self._windows
 
     def _check_types(self, batch: Columns) -> None:
-        """Windows in arrays that are made for other types than those of this batch go into entries, and come back."""
+        """Moves windows in arrays into entries if the arrays were made for other types than those of this batch. The
+        windows come back into arrays of the new types."""
         selector: Any = self.keys.selector
         columns = [self._column(batch, name) for name in ([selector] if isinstance(selector, str) else selector)]
         self._nulls = self._nulls or any(column.null_count for column in columns)
@@ -316,7 +316,8 @@ class WindowTask(StatefulTask):
         return column_of(batch, name, self.node.name, self.ctx.subtask)
 
     def _leave_columns(self, slots: Sequence[Slots] = ()) -> list[tuple[Any, int]]:
-        """Something came that arrays cannot hold: on with entries, until the next start. Gives the windows in some slots."""
+        """Moves the windows from arrays into entries until the next start, because a batch came that arrays cannot hold.
+        Returns the windows in some slots."""
         state, self._windows, self._in_columns = self._windows, None, False
         if state is None:
             return []
@@ -327,7 +328,7 @@ class WindowTask(StatefulTask):
         return list(zip(settled_keys(state.keys.keys(state.keys_of(some))), state.starts(some).tolist(), strict=True))
 
     def _refire_slots(self, slots: Slots) -> None:
-        """Windows that had fired and got another record within the allowed lateness fire again, each once."""
+        """Fires windows again, each once, that had fired and got another record within the allowed lateness."""
         state = self._windows
         assert state is not None
         _, first = np.unique(slots, return_index=True)
@@ -365,7 +366,7 @@ class WindowTask(StatefulTask):
     # Windows out.
 
     def _refire(self, updated: list[_Fired]) -> None:
-        """Windows that had fired and got another record within the allowed lateness fire again."""
+        """Fires windows again that had fired and got another record within the allowed lateness."""
         for key, start, _ in updated:
             self.timers.delete((key, start), start + self.spec.size - 1)
         self._fire(updated)
@@ -456,7 +457,8 @@ class WindowTask(StatefulTask):
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _grouped_nothing(self) -> GroupedBatch:
-        """What a batch without records comes to: the types of keys and results follow from the one schema of what comes."""
+        """Groups of a batch without records: the types of keys and results follow from the one schema of the input.
+        Raises `IncompatibleState` if that schema is unknown."""
         schema = None if self.one_schema is None else self.one_schema.schema
         if schema is None:
             raise IncompatibleState(
@@ -476,5 +478,5 @@ def _place(key: Any, start: int) -> str:
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:
-    """The key in a timer of a window: ((key, start), time)."""
+    """Key in a timer of a window: ((key, start), time)."""
     return entry[0][0]

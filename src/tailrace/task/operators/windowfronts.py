@@ -1,7 +1,8 @@
-"""What checkpoints see of windows in arrays: what is above the tables of windows and of their timers (`state.fronts.Front`).
+"""View of windows in arrays for checkpoints: the fronts above the tables of windows and of their timers
+(`state.fronts.Front`).
 
-Of what was written between two cuts, and of what was deleted, the entries are made as they would be in rows: of each key
-with a window that changed all its windows, and the timers that were set.
+Of what was written and deleted between two cuts, the entries are made as they would be in rows: all windows of each key
+with a window that changed, and the timers that were set.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ Array = np.ndarray[Any, Any]
 
 
 class WindowFront:
-    """The windows, above the table key -> {start: accumulators}."""
+    """Front of the windows, above the table key -> {start: accumulators}."""
 
     def __init__(self, state: WindowState) -> None:
         self.state = state
 
     def entries(self) -> int:
-        """How many keys have windows."""
+        """Number of keys that have windows."""
         return int(np.count_nonzero(self.state.open))
 
     about = entries
 
     def everything(self) -> dict[Any, Any]:
-        """All keys that have windows, with these."""
+        """All keys that have windows, each with its windows."""
         state, live = self.state, self.state.live[: self.state.pairs.count].copy()
         keys = self.entries()
         return FrozenWindows(state, AccumulatorSnapshot(state.accumulators, live), np.empty(0, np.int64), keys).take(keys)
 
     def cut(self) -> FrozenColumns | None:
-        """What was written since the last cut. Copies no accumulators (`AccumulatorSnapshot`)."""
+        """Windows written since the last cut; None if there are none. Copies no accumulators (`AccumulatorSnapshot`)."""
         state = self.state
         count = state.pairs.count
         dirty, there = state.dirty, state.open > 0
@@ -55,14 +56,14 @@ class WindowFront:
         return FrozenWindows(state, state.kept, deleted, changed)
 
     def take_back(self, columns: FrozenColumns, taken: int) -> None:
-        """What is left of such columns counts as written again."""
+        """Counts what is left of a cut as written again, with the keys that were taken last."""
         assert isinstance(columns, FrozenWindows)
         self.state.kept = None
         keys = columns.left()
         self.state.dirty[keys] = self.state.below[keys] = True
 
     def written(self) -> tuple[dict[Any, Any], set[Any]]:
-        """What was written since the last cut, as entries, and the keys whose windows are all over."""
+        """Entries written since the last cut, and the keys whose windows are all over."""
         columns = self.cut()
         found = _everything(columns)
         self.state.kept = None
@@ -70,29 +71,29 @@ class WindowFront:
 
 
 class FrozenWindows:
-    """What was written of windows between two cuts. Until an entry is taken it is in the arrays of the state."""
+    """Entries of windows written between two cuts. An entry is in the arrays of the state until it is taken."""
 
     def __init__(self, state: WindowState, kept: AccumulatorSnapshot, deleted: Slots, changed: int) -> None:
         self._keys, self._pairs = state.keys, state.pairs
         self._kept = kept
         self._deleted = deleted
-        """The slots of keys."""
+        """Slots of the deleted keys."""
         self._dropped = 0
-        """How many of them are used up."""
+        """Number of deleted keys that are used up."""
         self._left = changed
         self._slots: Slots | None = None
-        """The windows, key by key."""
+        """Slots of the windows, key by key."""
         self._begins = np.empty(0, np.int64)
-        """Where the windows of each key begin there; at last its length."""
+        """Index in `_slots` at which the windows of each key begin; at last its length."""
         self._at = self._last = 0
-        """How many keys are used up, and how many were before the last ones."""
+        """Number of keys that are used up (`_at`), and how many were before the last `take` (`_last`)."""
 
     def __len__(self) -> int:
         return self._left + self.drops
 
     @property
     def drops(self) -> int:
-        """How many deleted keys are left."""
+        """Number of deleted keys that are left."""
         return len(self._deleted) - self._dropped
 
     def _by_key(self) -> Slots:
@@ -106,7 +107,7 @@ class FrozenWindows:
         return self._slots
 
     def take(self, limit: int) -> dict[Any, Any]:
-        """The next keys, with all their windows."""
+        """The next `limit` keys at most, with all their windows."""
         windows = self._by_key()
         self._last = self._at
         self._at = min(self._at + limit, len(self._begins) - 1)
@@ -125,36 +126,36 @@ class FrozenWindows:
         return {key: dict(zip(starts[a:b], states[a:b], strict=True)) for key, (a, b) in zip(keys, parts, strict=True)}
 
     def drop(self, limit: int) -> set[Any]:
-        """The next keys that have no windows any more."""
+        """The next `limit` keys at most that have no windows any more."""
         slots = self._deleted[self._dropped : self._dropped + limit]
         self._dropped += len(slots)
         return set(settled_keys(self._keys.keys(slots))) if len(slots) else set()
 
     def left(self) -> Slots:
-        """The slots of the keys that are left, of those that were taken last, and of all that were deleted."""
+        """Slots of the keys that are left, of the keys that were taken last, and of all deleted keys."""
         windows = self._by_key()
         return np.concatenate([self._pairs.words[0][windows[self._begins[self._last : -1]]], self._deleted])
 
 
 class TimerFront:
-    """The timers of windows, above the table ((key, start), time) -> order."""
+    """Front of the timers of windows, above the table ((key, start), time) -> order."""
 
     def __init__(self, state: WindowState) -> None:
         self.state = state
 
     def entries(self) -> int:
-        """How many are set."""
+        """Number of timers that are set."""
         return sum(one.count for one in self.state.timers)
 
     about = entries
 
     def everything(self) -> dict[Any, Any]:
-        """All that are set."""
+        """All timers that are set."""
         every = [(one, np.flatnonzero(one.is_set)) for one in self.state.timers]
         return _next([_Some(self.state, slots, one.delay, one.order[slots]) for one, slots in every], self.entries())
 
     def cut(self) -> FrozenColumns | None:
-        """Those that were set since the last cut, and those that were deleted or have fired."""
+        """Timers that were set since the last cut, and timers that were deleted or have fired; None if there are neither."""
         state, set_, gone = self.state, [], []
         for one in state.timers:
             new = np.flatnonzero(one.is_set & (one.below != AS_IT_IS))
@@ -166,31 +167,31 @@ class TimerFront:
         return made if made else None
 
     def take_back(self, columns: FrozenColumns, taken: int) -> None:
-        """What is left of such columns counts as written again."""
+        """Counts what is left of a cut as written again, with the timers that were taken last."""
         assert isinstance(columns, FrozenTimers)
         for one, slots in zip(self.state.timers, columns.left(), strict=True):
             one.below[slots] = OTHERWISE
 
     def written(self) -> tuple[dict[Any, Any], set[Any]]:
-        """What was set and deleted since the last cut."""
+        """Timers that were set and deleted since the last cut."""
         return _everything(self.cut())
 
 
 class _Some:
-    """Some timers of one kind, as they are now."""
+    """Timers of one kind in some slots, as they are now."""
 
     def __init__(self, state: WindowState, slots: Slots, delay: int, orders: Array) -> None:
         # What is in a slot of a key, or of a pair, never changes.
         self._keys, self._pairs = state.keys, state.pairs
         self.slots, self._delay, self._orders = slots, delay, orders
         self.at = self.last = 0
-        """How many are used up, and how many were before the last ones."""
+        """Number of timers that are used up (`at`), and how many were before the last `take` (`last`)."""
 
     def __len__(self) -> int:
         return len(self.slots) - self.at
 
     def take(self, limit: int) -> dict[Any, Any]:
-        """The next ones."""
+        """The next `limit` timers at most."""
         self.last, self.at = self.at, min(self.at + limit, len(self.slots))
         if self.last == self.at:
             return {}
@@ -203,7 +204,7 @@ class _Some:
 
 
 class FrozenTimers:
-    """The timers that were set and deleted between two cuts, by kind."""
+    """Timers that were set and deleted between two cuts, by kind."""
 
     def __init__(self, set_: list[_Some], gone: list[_Some]) -> None:
         self._set, self._gone = set_, gone
@@ -213,19 +214,19 @@ class FrozenTimers:
 
     @property
     def drops(self) -> int:
-        """How many deleted ones are left."""
+        """Number of deleted timers that are left."""
         return sum(map(len, self._gone))
 
     def take(self, limit: int) -> dict[Any, Any]:
-        """The next ones that were set."""
+        """The next `limit` timers at most that were set."""
         return _next(self._set, limit)
 
     def drop(self, limit: int) -> set[Any]:
-        """The next ones that were deleted."""
+        """The next `limit` timers at most that were deleted."""
         return set(_next(self._gone, limit))
 
     def left(self) -> list[Slots]:
-        """By kind, the slots of those that are left, of those that were taken last, and of all that were deleted."""
+        """Slots by kind of the timers that are left, of the timers that were taken last, and of all deleted timers."""
         return [np.concatenate([a.slots[a.last :], b.slots]) for a, b in zip(self._set, self._gone, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Windows and timers on their way from entries into arrays, and back."""
+"""Conversion of windows and timers from entries into arrays, and back."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tailrace.task.operators.windowstate import WindowState
 from tailrace.task.operators.windowtimers import AS_IT_IS
 
 _Window = tuple[Any, int, Any]
-"""A key, the start of a window, and its accumulators."""
+"""(key, start of a window, accumulators of the window)."""
 
 
 def into_arrays(
     table: StateTable, timers: Timers, batch: GroupedBatch, nulls: bool, size: int, lateness: int
 ) -> WindowState:
-    """All windows and timers, in arrays for batches like this one. `nulls`: whether keys are known to be null now and then.
-    Raises `NotInArrays` before anything is changed: for types without arrays, for what these cannot hold, and for timers
-    that are none of such windows (those of a job that allowed another lateness)."""
+    """All windows and timers, in arrays for batches like this one. `nulls`: True if keys are known to be null now and
+    then. Raises `NotInArrays` before anything is changed: for types without arrays, for values that arrays cannot hold,
+    and for timers that belong to no such window (timers of a job that allowed another lateness)."""
     made = [accumulators_of(one, of) for one, of in zip(batch.aggregates, batch.input_types, strict=True)]
     windows = [(key, start, one) for key, found in table.items() for start, one in found.items()]
     columns = _key_columns(batch, [key for key, _, _ in windows])
@@ -50,7 +50,7 @@ def into_arrays(
 
 
 def _key_columns(batch: GroupedBatch, keys: list[Any]) -> list[pa.Array]:
-    """Keys of the state as columns like those of a batch."""
+    """Keys of the state as columns like the key columns of a batch. Raises `NotInArrays`."""
     many = len(batch.key_names)
     if batch.tupled and not all(type(key) is tuple and len(key) == many for key in keys):
         raise NotInArrays
@@ -75,7 +75,7 @@ def _load_windows(state: WindowState, windows: list[_Window], keys: KeySlots, co
 
 
 def _load_timers(state: WindowState, timers: Timers, slots: dict[tuple[Any, int], int]) -> None:
-    """The timers of windows in these slots."""
+    """Loads the timers of the windows in these slots. Raises `NotInArrays` for a timer of no such window."""
     found: list[list[tuple[int, int, int]]] = [[] for _ in state.timers]
     for (window, time), order in sorted(timers.table.items(), key=lambda entry: (entry[1], Keyed(entry[0][0]))):
         delays = [one.delay for one in state.timers]
@@ -90,7 +90,7 @@ def _load_timers(state: WindowState, timers: Timers, slots: dict[tuple[Any, int]
 
 
 def into_entries(state: WindowState, table: StateTable, timers: Timers) -> None:
-    """All windows and timers, in their tables again."""
+    """Moves all windows and timers from arrays back into their tables."""
     table.settle()
     timers.table.settle()
     table.front = timers.table.front = None

@@ -1,8 +1,8 @@
-"""The windows of built-in aggregates in arrays.
+"""Windows of built-in aggregates in arrays.
 
-Each distinct key has a slot, and each pair of a key and the start of a window another; accumulators and timers are arrays by
-the latter. While windows are in arrays all of them are: the tables of entries below only hold what they held at the last
-cut, for the checkpoints (`windowfronts`).
+Each distinct key has a slot. Each pair of a key and the start of a window has another slot, by which accumulators and
+timers are arrays. All windows are in arrays, or none is. While they are, the tables of entries below hold only what they
+held at the last cut, for the checkpoints (`windowfronts`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tailrace.task.operators.windowtimers import NOWHERE, SlotTimers
 
 Array = np.ndarray[Any, Any]
 _DIRECT = 1 << 20
-"""Slots of keys up to which the windows of one start are found without a look at the table of pairs."""
+"""Number of slots of keys up to which the windows of one start are found without a look at the table of pairs."""
 _ROOM = 4_096
-"""Slots that may be of windows that are over, however few are open."""
+"""Number of slots that may belong to windows that are over, however few are open."""
 _NO_SLOTS = np.empty(0, np.int64)
 
 
 @dataclass
 class Due:
-    """Timers that fired together: the windows that have reached their end, in order, and those that are over."""
+    """Timers that fired together: the windows that have reached their end, in order, and the windows that are over."""
 
     ended: Slots
     over: Slots
@@ -48,30 +48,31 @@ class WindowState:
     ) -> None:
         self.keys = keys
         self.aggregates, self.kinds = aggregates, kinds
-        """The aggregates, and the types of what they are over."""
+        """Aggregates (`aggregates`), and the types of the columns that they aggregate (`kinds`)."""
         self.accumulators = self._new_accumulators()
         self.pairs = WordTable(2)
-        """(slot of the key, start of the window)."""
+        """Slots of windows by (slot of the key, start of the window)."""
         self._direct: dict[int, Slots] = {}
-        """By start of a window, the slots by slot of the key: of the windows that came last, -1 where it is not known."""
+        """Slots of windows by start of the window and slot of the key, for the starts that came last; -1 where it is not
+        known."""
         self.live = np.zeros(0, np.bool_)
         self.used = np.zeros(0, np.bool_)
-        """The slots that are not live, and whose accumulators are those of a window that is over."""
+        """By slot, True if it is not live and still has the accumulators of a window that is over."""
         self.alive = 0
-        """How many windows are live."""
+        """Number of windows that are live."""
         self.open = np.zeros(0, np.int64)
-        """By slot of a key, how many windows it has."""
+        """Number of windows of each key, by slot of the key."""
         self.dirty = np.zeros(0, np.bool_)
-        """The same, whether its windows are not what the table says."""
+        """By slot of a key, True if its windows are not what the table has."""
         self.below = np.zeros(0, np.bool_)
-        """The same, whether the table says, or may say, anything of it."""
+        """By slot of a key, True if the table has, or may have, an entry of the key."""
         self.ends = SlotTimers(size - 1)
         self.cleanups = SlotTimers(size - 1 + lateness) if lateness else None
-        """None where a window is over as soon as it has reached its end."""
+        """Timers for the clean-up; None if a window is over as soon as it has reached its end."""
         self.order = order
-        """How many timers were ever set."""
+        """Number of timers that were ever set."""
         self.kept: AccumulatorSnapshot | None = None
-        """What a checkpoint has still to take."""
+        """Snapshot that a checkpoint has still to take."""
 
     def _new_accumulators(self) -> list[Accumulators]:
         made = [accumulators_of(one, of) for one, of in zip(self.aggregates, self.kinds, strict=True)]
@@ -80,19 +81,19 @@ class WindowState:
 
     @property
     def timers(self) -> list[SlotTimers]:
-        """Those of all kinds."""
+        """Timers of all kinds."""
         return [self.ends] if self.cleanups is None else [self.ends, self.cleanups]
 
     def starts(self, slots: Slots) -> Array:
-        """The starts of windows."""
+        """Starts of the windows in these slots."""
         return self.pairs.words[1][slots]
 
     def keys_of(self, slots: Slots) -> Slots:
-        """The slots of their keys."""
+        """Slots of the keys of the windows in these slots."""
         return self.pairs.words[0][slots]
 
     def slots(self, keys: Slots, starts: Array) -> Slots:
-        """The slots of windows; new ones get the next ones, and are not live yet."""
+        """Slots of windows, by key and start. New windows get the next slots, and are not live yet."""
         if self.keys.count > len(self.open):
             self.open, self.dirty = grown(self.open, self.keys.count), grown(self.dirty, self.keys.count)
             self.below = grown(self.below, self.keys.count)
@@ -107,7 +108,8 @@ class WindowState:
         return found
 
     def _looked_up(self, keys: Slots, starts: Array) -> Slots:
-        """Most batches are of one window, and that is one of the last ones: of these the slots by key are at hand."""
+        """Slots of windows, looked up or new. Most batches are of one window, and that is one of the last ones: for those
+        the slots by key are at hand."""
         if not len(starts) or self.keys.count > _DIRECT or (starts != starts[0]).any():
             return self.pairs.slots([keys, starts])
         start = int(starts[0])
@@ -128,8 +130,9 @@ class WindowState:
     # Records in.
 
     def merge(self, keys: Slots, starts: Array, answers: Sequence[Answers], first: Array) -> Slots:
-        """Adds what a batch comes to by key and window; gives the slots. `first`: the places of their first
-        records; windows begin in that order. Raises `Unfit` before anything is changed."""
+        """Adds the results of a batch by key and window; returns the slots of the windows. `first`: the positions of
+        their first records; windows begin in that order. Raises `NotInArrays` before any accumulator is changed, except
+        for windows that are over."""
         slots = self.slots(keys, starts)
         new = ~self.live[slots]
         if new.any():
@@ -146,7 +149,7 @@ class WindowState:
         return slots
 
     def _clear(self, slots: Slots) -> None:
-        """Slots of windows that are over get the accumulators of no records."""
+        """Resets slots of windows that are over to the accumulators of no records."""
         if self.kept is not None:
             self.kept.keep(slots)
         for one in self.accumulators:
@@ -154,7 +157,7 @@ class WindowState:
         self.used[slots] = False
 
     def _begin(self, slots: Slots) -> None:
-        """Windows get their first records, in this order."""
+        """Begins windows with their first records, in this order: sets their timers and makes them live."""
         starts, timers = self.starts(slots), self.timers
         orders = self.order + 1 + len(timers) * np.arange(len(slots))
         for i, one in enumerate(timers):
@@ -163,7 +166,7 @@ class WindowState:
         self.put(slots)
 
     def put(self, slots: Slots) -> None:
-        """These windows are live from here on."""
+        """Makes windows live."""
         self.live[slots] = True
         self.alive += len(slots)
         np.add.at(self.open, self.keys_of(slots), 1)
@@ -171,12 +174,12 @@ class WindowState:
     # Windows out.
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due, or None."""
+        """Time at which the earliest timer is due, or None."""
         times = [time for one in self.timers if (time := one.next_time()) is not None]
         return min(times, default=None)
 
     def due(self, time: int, limit: int) -> Due:
-        """Fires the first timers due at or before `time`, at most `limit`."""
+        """Fires the first timers that are due at or before `time`, at most `limit`; returns their windows."""
         ends = self.ends.due(time, limit)
         if self.cleanups is None:
             ended = self.ends.take(ends, self.starts(ends), limit)
@@ -193,7 +196,7 @@ class WindowState:
         return Due(ended, self.cleanups.take(cleanups, self.starts(cleanups), len(first) - of_ends))
 
     def drop(self, slots: Slots) -> None:
-        """These windows are over."""
+        """Ends windows that are over."""
         keys = self.keys_of(slots)
         self.live[slots] = False
         self.used[slots] = True
@@ -202,18 +205,18 @@ class WindowState:
         self.dirty[keys] = True
 
     def results(self, slots: Slots, kinds: list[pa.DataType]) -> list[pa.Array]:
-        """The results of windows, in columns of these types. Raises `Unfit`."""
+        """Results of windows, in columns of these types. Raises `NotInArrays`."""
         return [one.results(one.at(slots), kind) for one, kind in zip(self.accumulators, kinds, strict=True)]
 
     # Room.
 
     @property
     def sparse(self) -> bool:
-        """Whether most slots are of windows that are over."""
+        """True if most slots are of windows that are over."""
         return self.pairs.count > 2 * self.alive + _ROOM
 
     def tidy(self) -> None:
-        """Gives slots back that hold nothing any more. No checkpoint has anything to take meanwhile."""
+        """Gives slots back that hold nothing any more. To be called only while no checkpoint has anything to take."""
         held = self.live.copy()
         for one in self.timers:
             held |= one.below != NOWHERE
@@ -233,8 +236,9 @@ class WindowState:
         self.pairs, self.accumulators, self.live, self.used, self.kept = pairs, accumulators, live, used, None
 
     def _tidy_keys(self, keys: Slots) -> Slots:
-        """The same keys, where most of all slots are of others, in slots of their own."""
-        wanted = self.dirty & self.below  # what the table says of them is still to be deleted
+        """Slots of these keys. If most slots of keys are of keys without windows, the needed keys move to new slots
+        first."""
+        wanted = self.dirty & self.below  # their entries in the table are still to be deleted
         wanted[keys] = True
         old = np.flatnonzero(wanted)
         if self.keys.count <= 2 * len(old) + _ROOM:

@@ -1,4 +1,4 @@
-"""The timers of windows in arrays, by slot: those that are due at once come out together, in the order of
+"""Timers of windows in arrays, by slot. Timers that are due at once come out together, in the order of
 `task.operators.timers`."""
 
 from __future__ import annotations
@@ -12,36 +12,38 @@ from tailrace.elements.slottables import Slots, grown
 
 Array = np.ndarray[Any, Any]
 NOWHERE, AS_IT_IS, OTHERWISE = 0, 1, 2
-"""What the table of timers says of one: nothing; what is true; something that was, or may have been, true."""
+"""State of a timer's entry in the table of timers: there is none, it is true, or it was, or may have been, true."""
 
 
 class SlotTimers:
-    """Timers of one kind: each is due so long after the start of its window.
+    """Timers of one kind. Each is due `delay` after the start of its window.
 
-    They are kept in groups by that start. There are few of these, so finding the ones that are due looks at no other timer.
+    They are kept in groups by that start. There are few starts, so finding the timers that are due looks at no other
+    timer.
 
-    Invariant T3: the groups hold exactly the timers that are set, each once, and those of each group in order of setting.
+    Invariant T3: the groups hold exactly the timers that are set, each once, and the timers of each group in order of
+    setting.
     """
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
         self.order = np.zeros(0, np.int64)
-        """By slot, when it was set: as `task.operators.timers` counts."""
+        """By slot, the order of setting, as `task.operators.timers` counts it."""
         self.is_set = np.zeros(0, np.bool_)
         self.below = np.zeros(0, np.int8)
-        """By slot, what the table of timers says of it."""
+        """By slot, the state of its entry in the table of timers: `NOWHERE`, `AS_IT_IS` or `OTHERWISE`."""
         self.count = 0
         self._groups: dict[int, list[Slots]] = {}
         self._heap: list[int] = []
-        """The starts of all groups, and some that have none any more."""
+        """Starts of all groups, and some starts that have no group any more."""
 
     def grow(self, count: int) -> None:
-        """Makes room for so many slots."""
+        """Makes room for `count` slots."""
         self.order, self.is_set = grown(self.order, count), grown(self.is_set, count)
         self.below = grown(self.below, count)
 
     def set(self, slots: Slots, starts: Array, orders: Array) -> None:
-        """Sets timers that are not set. They are in order."""
+        """Sets timers that are not set, in this order."""
         self.order[slots] = orders
         self.is_set[slots] = True
         self.below[slots] = np.where(self.below[slots] == NOWHERE, NOWHERE, OTHERWISE)
@@ -66,7 +68,7 @@ class SlotTimers:
                 group.append(part)
 
     def delete(self, slots: Slots, starts: Array) -> None:
-        """Deletes those of the timers that are set."""
+        """Deletes the timers in these slots that are set."""
         there = self.is_set[slots]
         self._unset(slots[there])
         for start in np.unique(starts[there]).tolist():
@@ -80,7 +82,7 @@ class SlotTimers:
         self.count -= len(slots)
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due, or None."""
+        """Time at which the earliest timer is due, or None."""
         while self._heap:
             if self._heap[0] in self._groups:
                 return self._heap[0] + self.delay
@@ -88,8 +90,8 @@ class SlotTimers:
         return None
 
     def due(self, time: int, limit: int) -> Slots:
-        """The slots of timers due at or before `time`, in order: `limit` of them, or all, or some more. They have to be
-        taken, or put back."""
+        """Slots of timers that are due at or before `time`, in order: `limit` of them, or all, or some more. The caller
+        has to pass them to `take`."""
         found: list[Slots] = []
         enough = 0
         while enough < limit and self._heap and self._heap[0] + self.delay <= time:
@@ -99,13 +101,15 @@ class SlotTimers:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def take(self, slots: Slots, starts: Array, count: int) -> Slots:
-        """Of those that were found due the first ones have fired; the others are put back."""
+        """Fires the first `count` of the timers that `due` has returned, and puts the others back; returns the slots of
+        the fired ones."""
         self._unset(slots[:count])
         self._put(slots[count:], starts[count:])
         return slots[:count]
 
     def moved(self, old: Slots, new: Slots, slots: int) -> SlotTimers:
-        """The same timers where their windows have other slots. Those that go nowhere are set nowhere."""
+        """Timers after their windows moved from the slots `old` to the slots `new`. No timer is set in a slot that does
+        not move."""
         made = SlotTimers(self.delay)
         made.grow(slots)
         for mine, others in ((made.order, self.order), (made.is_set, self.is_set), (made.below, self.below)):
