@@ -24,7 +24,7 @@ from search.random_flows.running import carry_out
 from search.replaying import Difference, differences
 from search.scenarios import Scenario, run_scenario, scenario
 from tailrace.testing.otherprocess import OtherProcess, serve
-from tailrace.testing.recording import Happened, Recording, Recordings
+from tailrace.testing.recording import Happened, Recordings, WorkerRecording
 from tailrace.testing.seeds import seeds_of
 
 
@@ -66,7 +66,7 @@ class Player:
         return found
 
 
-def _played(workers: list[Recording]) -> list[Difference]:
+def _played(workers: list[WorkerRecording]) -> list[Difference]:
     with tempfile.TemporaryDirectory() as folder:
         return list(differences(workers, folder))
 

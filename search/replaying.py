@@ -14,7 +14,7 @@ from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import ProtocolViolation
 from tailrace.task.contract.recorded_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import action_bytes, decode
-from tailrace.testing.recording import Recording, job_of
+from tailrace.testing.recording import WorkerRecording, job_of
 
 _SHOWN = 300
 """Number of characters of an event or an action in a report."""
@@ -40,7 +40,7 @@ class Difference:
         )
 
 
-def differences(workers: list[Recording], folder: str) -> Iterator[Difference]:
+def differences(workers: list[WorkerRecording], folder: str) -> Iterator[Difference]:
     """The first difference of each worker that has any. `folder` is for state on disk."""
     for number, recording in enumerate(workers):
         found = play(recording, folder)
@@ -48,7 +48,7 @@ def differences(workers: list[Recording], folder: str) -> Iterator[Difference]:
             yield Difference(number, recording.slot, *found)
 
 
-def play(recording: Recording, folder: str) -> tuple[int, str, str, str] | None:
+def play(recording: WorkerRecording, folder: str) -> tuple[int, str, str, str] | None:
     """Feeds a fresh worker with a recording. Returns None, or the first difference: the number of the event, the event,
     the recorded actions, and the actions of the replay."""
     spec = job_of(recording)

@@ -42,7 +42,7 @@ from tailrace.testing.faults import (
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
-from tailrace.testing.simulator import Simulation, Stalled
+from tailrace.testing.simulator import Simulation, SimulationStalled
 from tailrace.testing.world import Conditions
 
 MS = 1_000
@@ -370,7 +370,7 @@ def _run(world: Simulation, verdict: Verdict) -> None:
         elif world.coordinator.left_behind:
             verdict.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
         world.drain()
-    except Stalled as error:
+    except SimulationStalled as error:
         verdict.wrong.append(error.what)
         verdict.waits = list(error.story)
     except TailraceError as error:

@@ -36,7 +36,7 @@ from tailrace.testing.clock_watch import ClockWatch
 from tailrace.testing.faults import Fault, calm_clocks, drawn_jumps
 from tailrace.testing.seeds import report, run_seeds, seeds_of
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.world import Observer, Process
+from tailrace.testing.world import Observer, SimulatedProcess
 
 RUNS = 5
 """Number of runs of a job. The last one receives no requests, and reads all that is left."""
@@ -238,7 +238,7 @@ class _Held(Observer):
         self.wrong: list[str] = []
         self._done: dict[Any, tuple[Any, ...]] = {}
 
-    def handled(self, process: Process, event: Any) -> None:
+    def handled(self, process: SimulatedProcess, event: Any) -> None:
         if not isinstance(event, Step):
             return
         for task in process.machine.tasks():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -387,3 +388,51 @@ def test_what_is_beyond_a_limit_is_seen() -> None:
     assert beyond([Size("a", 30)], 20, {"a": 31}) == ["a: 30 today, write that down in place of 31, or leave it out"]
     assert fields_of(ast.parse("class A:\n  x: int\n  def f(self):\n    self.y = self.z")) == {"A": 2}
     assert imports_in(ast.parse("import os\nfrom tailrace.a import b\nfrom tailrace.a import c\nfrom x import y")) == 1
+
+# Language.
+
+ANAPHORA = re.compile(
+    r"(The same|That of|That which|Those|These|This one|Of these|Of those|Such|Likewise|Others?|The others?|Its|Their|"
+    r"Somebody|Who|It|They|Them|Again|As above|As that|So many|Also)\b"
+)
+"""Words that refer to something else: a docstring that begins with one cannot be read alone, as in a hover."""
+SHARED = {"Parquet", "Rounds", "Sink", "Source", "Spill", "Table", "TextFiles"}
+"""Names that users have, of which each is in two places of theirs, or has a counterpart in the graph."""
+
+
+def first_words(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The docstrings of a file: of the module, classes, functions, and those below a field."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for before, one in zip([None, *body], body, strict=False):
+            is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
+            if is_text and (before is None or isinstance(before, ast.Assign | ast.AnnAssign)):
+                yield one.lineno, one.value.value.strip()
+
+
+def test_a_docstring_begins_with_what_it_is_about() -> None:
+    found = [
+        f"{file.relative_to(SOURCE.parents[1])}:{line}: {text.splitlines()[0]}"
+        for file in files_of(".")
+        for line, text in first_words(_parsed(file.read_text(encoding="utf-8")))
+        if ANAPHORA.match(text)
+    ]
+    assert not found, "name the thing with a noun:\n" + "\n".join(found)
+
+
+def test_a_docstring_that_refers_to_something_else_is_seen() -> None:
+    text = '"""A file."""\nx = 1\n"""The same, at a time."""\n\n\ndef f():\n    """That of a process."""\n'
+    assert [line for line, words in first_words(ast.parse(text)) if ANAPHORA.match(words)] == [3, 7]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, set[str]] = {}
+    for file in files_of("."):
+        for node in ast.walk(_parsed(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, set()).add(file.relative_to(SOURCE).as_posix())
+    assert {name for name, where in places.items() if len(where) > 1} <= SHARED, {
+        name: where for name, where in places.items() if len(where) > 1 and name not in SHARED
+    }

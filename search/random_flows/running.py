@@ -39,7 +39,7 @@ from tailrace.testing.faults import Fault, calm_clocks
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
-from tailrace.testing.simulator import Simulation, Stalled
+from tailrace.testing.simulator import Simulation, SimulationStalled
 from tailrace.testing.waiting import waits
 from tailrace.testing.world import Observer
 
@@ -182,7 +182,7 @@ class _Phases:
             try:
                 with self.restorable.watching(), self.moments.watching():
                     self.through(world, phase, number)
-            except Stalled as error:
+            except SimulationStalled as error:
                 wrong.append(error.what)
                 self.outcome.idle = list(error.story)
             except TailraceError as error:

@@ -27,7 +27,7 @@ from tailrace.storage.reading import load_index
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.contract.events import Event
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.world import Driver, FrameItem, Observer, Process
+from tailrace.testing.world import Driver, FrameItem, Observer, SimulatedProcess
 
 COUNTED: dict[type[Any], str] = {
     StartWave: "began a wave",
@@ -117,7 +117,7 @@ class LoopWatch(Observer):
             elif action.slot == 0 and (incarnation, message) not in self._followed:
                 self._at_rest(incarnation, message)
 
-    def handled(self, process: Process, event: Event) -> None:
+    def handled(self, process: SimulatedProcess, event: Event) -> None:
         """Counts the records that queues of feedback bring back from checkpoints, and that they spill."""
         slice = process.machine.slice
         for queue in slice.services.feedback.values() if slice is not None else ():

@@ -6,7 +6,7 @@ from typing import Any
 
 from search.watchers.shadows import Shadows, differences_of_state
 from tailrace.task.contract.events import Event, StateRead
-from tailrace.testing.world import Process
+from tailrace.testing.world import SimulatedProcess
 
 
 class Mirrored(Shadows):
@@ -18,7 +18,7 @@ class Mirrored(Shadows):
     def noted(self, line: str) -> None:
         """Does nothing: workers are not compared between restores."""
 
-    def handled(self, process: Process, event: Event) -> None:
+    def handled(self, process: SimulatedProcess, event: Event) -> None:
         attempt = process.machine.attempt
         if not isinstance(event, StateRead) or attempt is None or not attempt.held or process.machine.failed:
             return

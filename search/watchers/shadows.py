@@ -35,7 +35,7 @@ from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.world import Observer, Process
+from tailrace.testing.world import Observer, SimulatedProcess
 
 _SHOWN = 400
 
@@ -71,14 +71,14 @@ class Shadows(Observer):
         if self._all_run(processes):
             self._look(processes, self._chance.choice(processes))
 
-    def _all_run(self, processes: list[Process]) -> bool:
+    def _all_run(self, processes: list[SimulatedProcess]) -> bool:
         slots = {process.slot for process in processes}
         running = all(p.machine.phase in (Phase.RUNNING, Phase.FINISHED) and not p.machine.failed for p in processes)
         same = len({process.machine.incarnation for process in processes}) == 1
         going = all(p.machine.attempt is not None and not p.machine.attempt.closed for p in processes)
         return running and same and going and len(processes) == len(slots) == self._world.plan.slots
 
-    def _look(self, processes: list[Process], process: Process) -> None:
+    def _look(self, processes: list[SimulatedProcess], process: SimulatedProcess) -> None:
         slices = [_slice(one) for one in processes]
         base = self._newest(process.machine.incarnation)
         attempt = process.machine.attempt
@@ -118,7 +118,7 @@ class Shadows(Observer):
         places = [place for place in map(manifest_place, complete) if place is not None]
         return max((number for made, number in places if made == incarnation), default=0)
 
-    def shadow(self, process: Process, attempt: Attempt, base: int) -> Attempt:
+    def shadow(self, process: SimulatedProcess, attempt: Attempt, base: int) -> Attempt:
         """A fresh attempt, restored and opened."""
         worker = process.machine
         files = self._world.files
@@ -167,7 +167,7 @@ def _with_other_books(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def _slice(process: Process) -> Slice:
+def _slice(process: SimulatedProcess) -> Slice:
     slice = process.machine.slice
     assert slice is not None
     return slice

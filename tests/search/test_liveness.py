@@ -17,9 +17,9 @@ from tailrace.protocol.deployment import Deploy
 from tailrace.task.contract.events import Event, Step
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.simulator import Simulation, Stalled
+from tailrace.testing.simulator import Simulation, SimulationStalled
 from tailrace.testing.workers import Workers
-from tailrace.testing.world import Driver, FrameItem, Observer, Process
+from tailrace.testing.world import Driver, FrameItem, Observer, SimulatedProcess
 
 
 def world(n: int | None, **options: Any) -> Simulation:
@@ -31,7 +31,7 @@ def world(n: int | None, **options: Any) -> Simulation:
 
 def test_a_job_that_nothing_disturbs_and_that_does_not_end_is_told() -> None:
     endless = world(None, patience=400)
-    with pytest.raises(Stalled, match="did not end within 400 turns behind the last fault") as told:
+    with pytest.raises(SimulationStalled, match="did not end within 400 turns behind the last fault") as told:
         endless.run()
     assert endless.turns == 401
     assert told.value.story[0].startswith("the job is RUNNING, checkpoints under way:")
@@ -43,7 +43,7 @@ def test_a_job_that_nothing_disturbs_and_that_does_not_end_is_told() -> None:
 def test_turns_are_counted_from_the_last_fault_on_and_as_long_as_it_lasts() -> None:
     faults = (Fault(500, "storage", duration=300), Fault(900, "kill"))
     endless = world(None, patience=400, faults=faults)
-    with pytest.raises(Stalled):
+    with pytest.raises(SimulationStalled):
         endless.run()
     assert endless.covered["killed"] == 1 and 1_300 <= endless.turns <= 1_302
 
@@ -60,7 +60,7 @@ def test_the_search_tells_what_everybody_waits_for(monkeypatch: pytest.MonkeyPat
     limit on all turns has passed."""
 
     def make(deliver: Any) -> Any:
-        def losing(self: Workers, process: Process, item: Any) -> None:
+        def losing(self: Workers, process: SimulatedProcess, item: Any) -> None:
             if not isinstance(item, FrameItem):
                 deliver(self, process, item)
 
@@ -87,10 +87,10 @@ class Listening(Observer):
         if isinstance(action.message, Deploy):
             self.deployed.add(action.slot)
 
-    def handled(self, process: Process, event: Event) -> None:
+    def handled(self, process: SimulatedProcess, event: Event) -> None:
         self.steps += isinstance(event, Step)
 
-    def dies(self, process: Process) -> None:
+    def dies(self, process: SimulatedProcess) -> None:
         self.left.append(process.slot)
 
 

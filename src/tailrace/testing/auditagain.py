@@ -16,13 +16,13 @@ from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.recorded_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import decode
 from tailrace.task.worker.machine import Worker
-from tailrace.testing.auditing import Differs, Heard, Listening, fault_in
+from tailrace.testing.auditing import AuditedRecording, Differs, Listening, fault_in
 from tailrace.testing.emissions import first_apart
 from tailrace.testing.otherprocess import serve
 from tailrace.testing.recording import job_of
 
 
-def again(recording: Heard) -> Differs | None:
+def again(recording: AuditedRecording) -> Differs | None:
     """Feeds a fresh worker with a recording. Returns the first operator that emits something else, or None."""
     outside, listening = ReplayedAnswers(), Listening()
     setting, checkpointing = recording.setting, recording.checkpointing
@@ -51,7 +51,7 @@ def _failure(fault: Failed | None) -> str:
     return "no error" if fault is None else f"an error ({fault.message})"
 
 
-def _without_sinks(recording: Heard) -> JobSpec:
+def _without_sinks(recording: AuditedRecording) -> JobSpec:
     """The job of a recording, with sinks that drop everything: in the first run the sinks have written all of it."""
     spec = job_of(recording)
     for node in spec.plan.graph.nodes:
@@ -68,7 +68,7 @@ def _written(worker: Worker, operator: str) -> str:
     return "" if worker.spec is None else worker.spec.written(operator)
 
 
-def _audited(workers: list[Heard]) -> list[Differs]:
+def _audited(workers: list[AuditedRecording]) -> list[Differs]:
     return [found for one in workers if (found := again(one)) is not None]
 
 

@@ -26,7 +26,7 @@ from tailrace.testing.emissions import Emission, watch
 from tailrace.testing.inprocess import checked, prepared_simulation
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.otherprocess import OtherProcess
-from tailrace.testing.recording import LiveRecording, Recording, Recordings
+from tailrace.testing.recording import LiveRecording, Recordings, WorkerRecording
 from tailrace.testing.setting import Setting
 
 SECOND_RUN = "tailrace.testing.auditagain"
@@ -105,7 +105,7 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
 
 
 @dataclass
-class Heard(Recording):
+class AuditedRecording(WorkerRecording):
     """A recording that also has what the operators emitted, and the failures that the worker reported."""
 
     said: list[list[Emission]] = field(default_factory=list)
@@ -114,8 +114,8 @@ class Heard(Recording):
     """For each event, the failure that the worker reported then, or None."""
 
 
-def _said(recording: Recording) -> list[list[Emission]]:
-    assert isinstance(recording, Heard)
+def _said(recording: WorkerRecording) -> list[list[Emission]]:
+    assert isinstance(recording, AuditedRecording)
     return recording.said
 
 
@@ -138,7 +138,7 @@ class Listening:
 
 
 class LiveHeard(LiveRecording):
-    def __init__(self, recording: Heard) -> None:
+    def __init__(self, recording: AuditedRecording) -> None:
         super().__init__(recording)
         self._heard, self._listening = recording, Listening()
 
@@ -156,7 +156,7 @@ class Audited(Recordings):
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> LiveRecording:
         made = super().made(load, setting, checkpointing, slot, run_id)
-        heard = Heard(made.slot, made.job, made.run_id, made.checkpointing, made.setting)
+        heard = AuditedRecording(made.slot, made.job, made.run_id, made.checkpointing, made.setting)
         self.workers.append(heard)
         return LiveHeard(heard)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from tailrace.task.contract.events import Event, Step
 from tailrace.testing.clocks import HOURS
-from tailrace.testing.world import Observer, Process
+from tailrace.testing.world import Observer, SimulatedProcess
 
 
 class ClockWatch(Observer):
@@ -20,7 +20,7 @@ class ClockWatch(Observer):
         self._ahead: dict[int, int] = {}
         """For each driver, how far its clock was ahead of the right time at its first step."""
 
-    def handled(self, process: Process, event: Event) -> None:
+    def handled(self, process: SimulatedProcess, event: Event) -> None:
         if not isinstance(event, Step) or self.wrong:
             return
         driver = process.driver

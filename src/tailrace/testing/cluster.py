@@ -17,7 +17,7 @@ from typing import Any
 
 from tailrace.task.contract.events import PeerLost
 from tailrace.testing.clocks import Clocks
-from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Link, Observer, Process
+from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Observer, SimulatedLink, SimulatedProcess
 
 
 @dataclass(order=True, slots=True)
@@ -30,7 +30,7 @@ class Later:
     act: Callable[[], None] = field(compare=False)
 
 
-Choice = tuple[int, int] | Process | Driver | Later
+Choice = tuple[int, int] | SimulatedProcess | Driver | Later
 """A choice of what happens now: a link delivers, a worker steps, a coordinator looks at the clock, or a `Later` is due."""
 
 
@@ -43,8 +43,8 @@ class Cluster:
         self.now = EPOCH
         """The right time, int64 microseconds. It advances steadily."""
         self.turns = 0
-        self.links: dict[tuple[int, int], Link] = {}
-        self.processes: dict[int, Process] = {}
+        self.links: dict[tuple[int, int], SimulatedLink] = {}
+        self.processes: dict[int, SimulatedProcess] = {}
         self.drivers: dict[int, Driver] = {}
         self.observers: list[Observer] = []
         self.trace: list[str] = []
@@ -140,7 +140,7 @@ class Cluster:
         """Puts an item on a link."""
         link = self.links.get((source, target))
         if link is None:
-            link = self.links[source, target] = Link()
+            link = self.links[source, target] = SimulatedLink()
         low, high = self.conditions.delay
         delay = extra + (low if low == high else self.chance.randint(low, high))
         link.last_arrival = max(link.last_arrival, self.now + delay)
@@ -166,7 +166,7 @@ class Cluster:
                 for _ in range(self.chance.randint(0, len(link.queue))):
                     link.queue.pop()
 
-    def lose_peer(self, process: Process, slot: int, peer: int, why: str, *, cut: bool = False) -> None:
+    def lose_peer(self, process: SimulatedProcess, slot: int, peer: int, why: str, *, cut: bool = False) -> None:
         """Closes the connection of a process to a peer, after everything that came over it before. `cut`: the peer lives,
         and what it sends from then on does not arrive."""
         incarnation = process.machine.incarnation
@@ -181,7 +181,9 @@ class Cluster:
 
     # Processes.
 
-    def kill(self, process: Process, why: str, error: str | None = "it died", *, cut: bool, announced: bool) -> None:
+    def kill(
+        self, process: SimulatedProcess, why: str, error: str | None = "it died", *, cut: bool, announced: bool
+    ) -> None:
         """Ends a process. What it had sent still arrives, or with `cut` a part of it; then each process with a connection
         to it notices. `announced`: Spark reports the end to the driver."""
         for observer in self.observers:
@@ -205,7 +207,7 @@ class Cluster:
         if announced:
             self.spark_ended(process, launch, error)
 
-    def spark_ended(self, process: Process, launch: int, error: str | None) -> None:
+    def spark_ended(self, process: SimulatedProcess, launch: int, error: str | None) -> None:
         """Schedules Spark's report to the driver that a worker's job has ended."""
         coordinator, slot = process.driver.coordinator, process.place
         driver, what = process.driver, f"spark job {launch} of {slot} ended"

@@ -50,14 +50,14 @@ from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
 from tailrace.testing.storing import Storage
 from tailrace.testing.workers import Workers
-from tailrace.testing.world import Driver, Event, Process, StoreWork
+from tailrace.testing.world import Driver, Event, SimulatedProcess, StoreWork
 
 From = tuple[MemoryFiles, str] | Literal["latest"]
 """The checkpoint that a job starts from: a manifest in some folder, or the newest in its own folder."""
 
 
 @dataclass(frozen=True)
-class Job:
+class DrivenJob:
     """The settings that every driver of a job receives."""
 
     plan: Plan
@@ -78,7 +78,7 @@ class Job:
 class Drivers:
     """Starts drivers, and carries out the actions of their coordinators."""
 
-    def __init__(self, cluster: Cluster, storage: Storage, workers: Workers, job: Job) -> None:
+    def __init__(self, cluster: Cluster, storage: Storage, workers: Workers, job: DrivenJob) -> None:
         self._cluster = cluster
         self._storage = storage
         self._workers = workers
@@ -319,7 +319,7 @@ class Drivers:
                 if told:
                     cluster.spark_ended(process, action.launch, "it was cancelled")
 
-                def act(doomed: Process = doomed, told: bool = told) -> None:
+                def act(doomed: SimulatedProcess = doomed, told: bool = told) -> None:
                     if doomed.party in cluster.processes:
                         cluster.kill(doomed, "ended by its driver", cut=True, announced=not told)
 

@@ -37,7 +37,7 @@ class Happened:
 
 
 @dataclass
-class Recording:
+class WorkerRecording:
     """The whole life of one worker's process."""
 
     slot: int
@@ -52,7 +52,7 @@ class Recording:
 class LiveRecording:
     """The recorder of one worker while it lives."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: WorkerRecording) -> None:
         self.outside = Recorder()
         self._story = recording.story
 
@@ -73,7 +73,7 @@ class Recordings:
     """The recordings of all workers of a simulation, or of several."""
 
     def __init__(self) -> None:
-        self.workers: list[Recording] = []
+        self.workers: list[WorkerRecording] = []
 
     def begin(
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
@@ -85,13 +85,13 @@ class Recordings:
 
     def made(
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
-    ) -> Recording:
+    ) -> WorkerRecording:
         """A new, empty recording."""
         assert isinstance(load, Shipped), "only what travels as in a real job can be replayed"
-        return Recording(slot, load.blob, run_id, checkpointing, setting)
+        return WorkerRecording(slot, load.blob, run_id, checkpointing, setting)
 
 
-def job_of(recording: Recording) -> JobSpec:
+def job_of(recording: WorkerRecording) -> JobSpec:
     """The job that a recorded worker was a part of, unpickled anew."""
     spec: JobSpec = launcher().load_job(recording.job)
     return replace(spec, run_id=recording.run_id)

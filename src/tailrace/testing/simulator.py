@@ -28,7 +28,7 @@ from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.cluster import Cluster, Later
-from tailrace.testing.drivers import Drivers, From, Job
+from tailrace.testing.drivers import DrivenJob, Drivers, From
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
@@ -37,10 +37,10 @@ from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.strikes import Strikes
 from tailrace.testing.waiting import waits
 from tailrace.testing.workers import Workers
-from tailrace.testing.world import Conditions, Driver, Link, Observer, Process, StoreWork, described
+from tailrace.testing.world import Conditions, Driver, Observer, SimulatedLink, SimulatedProcess, StoreWork, described
 
 
-class Stalled(TailraceError):
+class SimulationStalled(TailraceError):
     """The error for a job that is disturbed by no fault any more and does not end. Its story lists what each party waits
     for."""
 
@@ -105,7 +105,9 @@ class Simulation:
         kept = None if checkpoints is None else self.storage
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
         standbys = spares if replaces else None
-        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys, depth)
+        job = DrivenJob(
+            plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys, depth
+        )
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)
@@ -142,12 +144,12 @@ class Simulation:
         return self.cluster.driver.coordinator
 
     @property
-    def processes(self) -> dict[int, Process]:
+    def processes(self) -> dict[int, SimulatedProcess]:
         """The processes of the workers that are there."""
         return self.cluster.processes
 
     @property
-    def links(self) -> dict[tuple[int, int], Link]:
+    def links(self) -> dict[tuple[int, int], SimulatedLink]:
         """The links, with the items under way, by (sender, receiver)."""
         return self.cluster.links
 
@@ -193,8 +195,8 @@ class Simulation:
     # Running.
 
     def run(self) -> JobStatus:
-        """Brings the job to its end and returns its final status. Raises `InternalError` when it never ends, `Stalled`
-        where nothing disturbs it."""
+        """Brings the job to its end and returns its final status. Raises `InternalError` when it never ends,
+        `SimulationStalled` where nothing disturbs it."""
         self.start()
         while not self.coordinator.status.final:
             self.turn()
@@ -232,7 +234,7 @@ class Simulation:
                 raise InternalError(f"the simulation with seed {self.seed} stands still", self.trace[-40:])
         elif isinstance(choice, Driver):
             self._drivers.tick(choice)
-        elif isinstance(choice, Process):
+        elif isinstance(choice, SimulatedProcess):
             self._workers.step(choice)
         elif isinstance(choice, Later):
             cluster.note(choice.what)
@@ -258,7 +260,7 @@ class Simulation:
             self._quiet_since = self.turns
         elif self.turns - self._quiet_since > self.patience:
             what = f"the job did not end within {self.patience} turns behind the last fault"
-            raise Stalled(what, waits(self.cluster))
+            raise SimulationStalled(what, waits(self.cluster))
 
     def drain(self) -> None:
         """Runs what is left after the end of the job: old drivers, and workers that received no request to leave, come to
@@ -284,7 +286,7 @@ class Simulation:
         """Carries out the actions of a coordinator, after a harness has called it directly."""
         self._drivers.coordinate(driver)
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedProcess) -> None:
         """Kills a worker's process."""
         self.cluster.kill(process, "killed", cut=True, announced=True)
 

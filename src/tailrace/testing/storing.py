@@ -38,7 +38,7 @@ from tailrace.task.contract.events import (
 )
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore
-from tailrace.testing.world import Driver, Event, Process, StoreWork
+from tailrace.testing.world import Driver, Event, SimulatedProcess, StoreWork
 
 _WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound, ConfigError)
 
@@ -150,7 +150,7 @@ class Storage:
             self._cluster.count("the storage is slow")
         self._cluster.send(party, party, StoreWork(what, act, orphan), slow)
 
-    def write(self, process: Process, action: WriteState) -> None:
+    def write(self, process: SimulatedProcess, action: WriteState) -> None:
         """Appends to the file of a checkpoint; makes it durable at its end. A file that has failed once is given up."""
         store, machine, number = process.driver.store, process.machine, action.checkpoint
         assert store is not None
@@ -189,7 +189,7 @@ class Storage:
 
         self.ask(process.party, f"write {action.name}", work, then)
 
-    def drop(self, process: Process, action: DropState) -> None:
+    def drop(self, process: SimulatedProcess, action: DropState) -> None:
         """Removes a file of a checkpoint, whether it is complete or not."""
         store = process.driver.store
         assert store is not None
@@ -204,13 +204,13 @@ class Storage:
 
         self.ask(process.party, f"drop {action.name}", work)
 
-    def _store(self, process: Process, folder: str) -> MemoryStore:
+    def _store(self, process: SimulatedProcess, folder: str) -> MemoryStore:
         """A store on the job's own folder, or on another one."""
         own = process.driver.store
         assert own is not None
         return self.store_in(folder) if folder not in ("", own.url) else own
 
-    def read(self, process: Process, action: ReadState) -> None:
+    def read(self, process: SimulatedProcess, action: ReadState) -> None:
         """Reads parts of a checkpoint."""
         store = self._store(process, action.folder)
         manifest = decode_manifest(action.manifest, "manifest")
@@ -238,12 +238,12 @@ class Storage:
 
         self.ask(process.party, "read state", found, then)
 
-    def _one_by_one(self, process: Process, events: list[StatePartRead | StateRead]) -> None:
+    def _one_by_one(self, process: SimulatedProcess, events: list[StatePartRead | StateRead]) -> None:
         for event in events:
             told = Event("a part was read", partial(_handle, process, event))
             self._cluster.send(process.party, process.party, told)
 
-    def read_placed_parts(self, process: Process, action: ReadPlaced) -> None:
+    def read_placed_parts(self, process: SimulatedProcess, action: ReadPlaced) -> None:
         """Reads values that are placed in state files."""
         store = self._store(process, action.folder)
 
@@ -333,5 +333,5 @@ class Storage:
         self.ask(driver.party, f"copy {number}", lambda: copy_savepoint(source, target, action.savepoint), copied)
 
 
-def _handle(process: Process, event: StatePartRead | StateRead) -> None:
+def _handle(process: SimulatedProcess, event: StatePartRead | StateRead) -> None:
     process.handle(event)

@@ -14,7 +14,7 @@ from tailrace.testing.drivers import Drivers
 from tailrace.testing.faults import Fault
 from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.workers import Workers
-from tailrace.testing.world import Event, Observer, Process
+from tailrace.testing.world import Event, Observer, SimulatedProcess
 
 OF_DRIVERS = frozenset({"checkpoint", "move", "crash-driver", "freeze-driver", "lose-coordinator"})
 """Faults that happen to the newest driver, or that it receives as a request."""
@@ -85,7 +85,7 @@ class Strikes(Observer):
         elif process is not None:
             self._strike_worker(process, fault)
 
-    def _strike_worker(self, process: Process, fault: Fault) -> None:
+    def _strike_worker(self, process: SimulatedProcess, fault: Fault) -> None:
         cluster = self._cluster
         if fault.kind == "freeze":
             process.frozen_until = cluster.now + fault.duration
@@ -116,7 +116,7 @@ class Strikes(Observer):
             self._cluster.ahead[places[(fault.which - 1) % len(places)]] += fault.duration
             self._cluster.covered["set the clock of a worker"] += 1
 
-    def _cut_link(self, process: Process, other: int) -> None:
+    def _cut_link(self, process: SimulatedProcess, other: int) -> None:
         """Breaks a connection between two workers; both live on."""
         cluster, slots = self._cluster, sorted(process.peers)
         if not slots:

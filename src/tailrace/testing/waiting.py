@@ -8,7 +8,7 @@ from tailrace.task.contract.events import Step
 from tailrace.task.subtask.idleness import Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.testing.cluster import Cluster
-from tailrace.testing.world import EPOCH, Process, described
+from tailrace.testing.world import EPOCH, SimulatedProcess, described
 
 
 def waits(cluster: Cluster) -> list[str]:
@@ -44,7 +44,7 @@ def _tasks(cluster: Cluster) -> Iterator[str]:
         yield f"worker {process.slot}, no input: {', '.join(waiting)}"
 
 
-def _idle(cluster: Cluster, process: Process, task: Task) -> str:
+def _idle(cluster: Cluster, process: SimulatedProcess, task: Task) -> str:
     try:
         idle = process.machine.handle(Step(task.id.vertex, process.clocks.job.now(), 1))
     except Exception as error:

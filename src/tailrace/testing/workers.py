@@ -38,7 +38,7 @@ from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
 from tailrace.testing.setting import Setting
 from tailrace.testing.storing import Storage
-from tailrace.testing.world import Driver, Event, FrameItem, Process, StoreWork
+from tailrace.testing.world import Driver, Event, FrameItem, SimulatedProcess, StoreWork
 
 
 class Workers:
@@ -74,12 +74,14 @@ class Workers:
         make = lambda: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
         machine = self._setting.worker(slot, make, checkpointing, cluster.covered, outside)
         meeting, clocks = Meeting(slot, self._name), cluster.clocks(slot)
-        process = Process(party, driver, slot, launch, machine, meeting, cluster.observers, clocks, recording=recording)
+        process = SimulatedProcess(
+            party, driver, slot, launch, machine, meeting, cluster.observers, clocks, recording=recording
+        )
         cluster.processes[party] = process
         hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)
         cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
 
-    def _hold(self, process: Process, slot: int) -> None:
+    def _hold(self, process: SimulatedProcess, slot: int) -> None:
         """Lets a standby hold a slot from now on."""
         cluster, party = self._cluster, process.party
         cluster.count("a standby takes a slot")
@@ -88,7 +90,7 @@ class Workers:
         hello = Hello(slot, "simulated", party, party, self._name, incarnation, process.launch, process.place)
         cluster.send(party, process.driver.party, hello)
 
-    def deliver(self, process: Process, item: Any) -> None:
+    def deliver(self, process: SimulatedProcess, item: Any) -> None:
         """Delivers an item to a worker."""
         process.asleep_until = 0
         if isinstance(item, FrameItem):
@@ -106,7 +108,7 @@ class Workers:
             process.handle(CoordinatorSaid(message))
         self._carry_out(process)
 
-    def step(self, process: Process) -> None:
+    def step(self, process: SimulatedProcess) -> None:
         """Lets a worker take a step of its own accord."""
         machine, chance, conditions = process.machine, self._cluster.chance, self._cluster.conditions
         if machine.encoding and chance.random() < 0.4:
@@ -118,7 +120,7 @@ class Workers:
         self._cluster.now += chance.randint(*conditions.step_cost)
         self._carry_out(process)
 
-    def _work(self, process: Process) -> None:
+    def _work(self, process: SimulatedProcess) -> None:
         machine, clock = process.machine, process.clocks.job
         for task in machine.awake(clock.now()):
             budget = self._cluster.chance.randint(*self._cluster.conditions.budget)
@@ -135,7 +137,7 @@ class Workers:
             process.asleep_until = None if wake_at is None else wake_at - process.clocks.ahead
             self._cluster.note(f"{self._cluster.who(process.party)} idle until {process.asleep_until}")
 
-    def _carry_out(self, process: Process) -> None:
+    def _carry_out(self, process: SimulatedProcess) -> None:
         machine = process.machine
         while machine.actions:
             actions, machine.actions = machine.actions, []
@@ -144,7 +146,7 @@ class Workers:
                 if process.party not in self._cluster.processes:
                     return
 
-    def _carry_out_one(self, process: Process, action: Action) -> None:
+    def _carry_out_one(self, process: SimulatedProcess, action: Action) -> None:
         match action:
             case ToPeer():
                 peer = process.peers.get(action.slot)
@@ -176,7 +178,7 @@ class Workers:
             case _:
                 assert_never(action)
 
-    def _connect(self, process: Process, action: ConnectPeers) -> None:
+    def _connect(self, process: SimulatedProcess, action: ConnectPeers) -> None:
         incarnation = process.machine.incarnation
 
         def act() -> None:
@@ -185,7 +187,7 @@ class Workers:
 
         self._cluster.send(process.party, process.party, Event("connect", act))
 
-    def _call(self, process: Process, action: ConnectPeers) -> None:
+    def _call(self, process: SimulatedProcess, action: ConnectPeers) -> None:
         machine, meeting = process.machine, process.meeting
         for peer in meeting.begin(
             action.peers, machine.epoch, machine.incarnation, action.late, action.changing, action.together
@@ -203,7 +205,7 @@ class Workers:
             self._called(process, hello, caller)
         self._maybe_connected(process)
 
-    def _replace(self, process: Process, action: ReplacePeer) -> None:
+    def _replace(self, process: SimulatedProcess, action: ReplacePeer) -> None:
         """Lets another worker take the place of a peer."""
         process.peers.pop(action.peer.slot, None)
         process.meeting.replaced(action.peer)
@@ -211,7 +213,7 @@ class Workers:
         for hello, caller in early:
             self._called(process, hello, caller)
 
-    def _maybe_back(self, process: Process, slot: int) -> None:
+    def _maybe_back(self, process: SimulatedProcess, slot: int) -> None:
         if process.meeting.back(slot):
             process.handle(PeerBack(slot))
 
@@ -222,7 +224,7 @@ class Workers:
 
         self._cluster.send(caller, party, Event(f"hello of worker {hello.slot}", act))
 
-    def _called(self, process: Process, hello: PeerHello, caller: int) -> None:
+    def _called(self, process: SimulatedProcess, hello: PeerHello, caller: int) -> None:
         other = self._cluster.processes.get(caller)
         if other is None or other.peers.get(process.slot) != process.party or process.party in other.cut:
             return  # the caller has hung up
@@ -240,11 +242,11 @@ class Workers:
                 self._maybe_back(process, hello.slot)
                 self._maybe_connected(process)
 
-    def _maybe_connected(self, process: Process) -> None:
+    def _maybe_connected(self, process: SimulatedProcess) -> None:
         if process.meeting.complete():
             process.handle(PeersConnected())
 
-    def _close_peers(self, process: Process) -> None:
+    def _close_peers(self, process: SimulatedProcess) -> None:
         for party in [*process.peers.values(), *(caller for _, caller in process.early)]:
             peer = self._cluster.processes.get(party)
             if peer is not None and peer.peers.get(process.slot) == process.party:

@@ -47,7 +47,7 @@ class Conditions:
 
 
 @dataclass(slots=True)
-class Link:
+class SimulatedLink:
     """One direction between two parties; items arrive in the order in which they are sent."""
 
     queue: deque[tuple[int, Any]] = field(default_factory=deque)
@@ -55,7 +55,7 @@ class Link:
 
 
 @dataclass(eq=False)
-class Process:
+class SimulatedProcess:
     """A worker's process."""
 
     party: int
@@ -140,10 +140,10 @@ class Observer:
     def said(self, driver: Driver, action: Send) -> None:
         """Receives a message from a coordinator to a worker; it is not under way yet."""
 
-    def handled(self, process: Process, event: WorkerEvent) -> None:
+    def handled(self, process: SimulatedProcess, event: WorkerEvent) -> None:
         """Receives an event that a worker has handled."""
 
-    def dies(self, process: Process) -> None:
+    def dies(self, process: SimulatedProcess) -> None:
         """Receives that a worker's process has left, or was killed."""
 
 

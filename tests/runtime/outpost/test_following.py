@@ -26,7 +26,7 @@ from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.tls import Tls, made
-from tailrace.runtime.outpost.following import CoordinatorLost, Follower
+from tailrace.runtime.outpost.following import CoordinatorGone, Follower
 from tailrace.runtime.outpost.hosting import FileRequest, Host, asked
 from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, StoreAt
 from tailrace.runtime.outpost.outpost import LETTER, Outpost
@@ -76,11 +76,11 @@ class Near:
         try:
             return self._exchange(letter)
         except OSError as error:
-            raise CoordinatorLost("its process was killed", self.cancelled) from error
+            raise CoordinatorGone("its process was killed", self.cancelled) from error
 
     def _exchange(self, letter: Letter) -> Letter:
         if self.lost:
-            raise CoordinatorLost("its process was killed", self.cancelled)
+            raise CoordinatorGone("its process was killed", self.cancelled)
         request, data = FileRequest(LETTER), pickle.dumps(letter)
         fault = next(self.faults, "")
         if fault == "answer lost":
@@ -91,7 +91,7 @@ class Near:
         if fault == "" and self.late:
             asked(self.host, *self.late.pop())
         if self.lost:  # a process that is gone does not answer that its thread has broken
-            raise CoordinatorLost("its process was killed", self.cancelled)
+            raise CoordinatorGone("its process was killed", self.cancelled)
         time.sleep(0.005)
         answer: Letter = pickle.loads(found)
         return answer
@@ -326,7 +326,7 @@ def test_who_waits_for_a_checkpoint_of_a_job_that_ends_is_told_so(
     job = far.begin()
     until(lambda: job.status is JobStatus.RUNNING)
     [(path, _)] = jobs()
-    monkeypatch.setattr(far.post, "exchange", CoordinatorLost)  # nobody brings the request to the coordinator any more
+    monkeypatch.setattr(far.post, "exchange", CoordinatorGone)  # nobody brings the request to the coordinator any more
     told: list[Any] = []
     asking = threading.Thread(target=lambda: told.append(ask(path, {"verb": "checkpoint"}, 20)))
     asking.start()

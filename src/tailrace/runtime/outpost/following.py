@@ -54,7 +54,7 @@ PREPARING_SECONDS = 60.0
 """Seconds between signs of life before the job is known."""
 
 
-class CoordinatorLost(TailraceError):
+class CoordinatorGone(TailraceError):
     """The loss of the process with the coordinator: it is gone, or cannot be reached. The text gives the reason."""
 
     def __init__(self, why: str, cancelled: bool = False) -> None:
@@ -67,7 +67,7 @@ class CoordinatorChannel(Protocol):
     """The way to a coordinator."""
 
     def exchange(self, letter: Letter) -> Letter:
-        """Brings a letter and waits, a second at most, for one with news. Raises `CoordinatorLost`."""
+        """Brings a letter and waits, a second at most, for one with news. Raises `CoordinatorGone`."""
         ...
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Follower(threading.Thread):
                 break
             try:
                 answer = self._post.exchange(self._box.letter())
-            except CoordinatorLost as lost:
+            except CoordinatorGone as lost:
                 self._kill_all()
                 if lost.cancelled:
                     self._cancelled.set()

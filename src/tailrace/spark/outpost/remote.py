@@ -26,7 +26,7 @@ from pyspark import cloudpickle
 
 from tailrace.errors import ConfigError, SlotsError
 from tailrace.runtime.network.tls import Tls
-from tailrace.runtime.outpost.following import CoordinatorLost
+from tailrace.runtime.outpost.following import CoordinatorGone
 from tailrace.runtime.outpost.hosting import (
     FileRequest,
     FileResponse,
@@ -163,7 +163,7 @@ class FarPost:
                 gone = self._app.over() or self._over
                 if gone is not None or attempt == TRIES:
                     self._lost = True
-                    raise CoordinatorLost(gone or str(error), was_cancelled(gone or "")) from error
+                    raise CoordinatorGone(gone or str(error), was_cancelled(gone or "")) from error
             time.sleep(_PAUSE_SECONDS)
         raise AssertionError("unreachable")
 
