@@ -190,10 +190,8 @@ def _context(certificate: str, key: str, authority: str, folder: str, server: bo
         context.num_tickets = 0  # no peer resumes a connection
     try:
         context.load_verify_locations(cadata=authority)
-        with tempfile.TemporaryDirectory(
-            prefix="tailrace-"
-        ) as folder:  # only this user can read it; ssl takes files only
-            file = Path(folder, "both.pem")
+        with tempfile.TemporaryDirectory(prefix="tailrace-") as own:  # only this user can read it; ssl takes files only
+            file = Path(own, "both.pem")
             file.write_text(f"{certificate}\n{key}")
             context.load_cert_chain(file, password=_no_password)
     except (ssl.SSLError, ValueError, OSError) as error:
