@@ -1,7 +1,7 @@
-"""All errors that Tailrace raises on purpose. Each message says who erred, where, and what to do.
+"""All errors that Tailrace raises on purpose. Each message names the culprit, the place, and what to do.
 
-`TailraceError` is the root. Any other error is a bug of ours; so is `InternalError`, a bug that we noticed ourselves,
-which carries its own story.
+`TailraceError` is the root. Any other error is a bug of Tailrace. So is `InternalError`, a bug that Tailrace noticed
+itself: it carries the events that led to it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 OWN_FOLDER = __file__.rpartition("errors.py")[0]
-"""The folder of the package in this process, with the separator at its end. Code in a file below it is ours, all other
-is the user's: a name in a path proves nothing, since a user's own folder may be called tailrace, as a clone is."""
+"""The folder of the package in this process, with the separator at its end. Code in a file below it is Tailrace's, all
+other code is the user's. A name in a path proves nothing: a user's own folder may be called tailrace, as a clone is."""
 
 
 class TailraceError(Exception):
@@ -31,11 +31,11 @@ class GraphError(TailraceError):
 
 
 class UidError(GraphError):
-    """Two operators claim one uid, or a uid is no usable name."""
+    """Two operators have one uid, or a uid is no usable name."""
 
 
 class ScopeError(GraphError):
-    """Streams of different loops were put together, or a scope was asked for that does not exist."""
+    """Streams of different loops were put together, or a scope that does not exist was requested."""
 
 
 class TypeMismatch(GraphError):
@@ -43,15 +43,15 @@ class TypeMismatch(GraphError):
 
 
 class SlotsError(GraphError, ConfigError):
-    """The job needs more task slots than Spark has: the graph asks too much, or the configuration gives too little."""
+    """The job needs more task slots than Spark has: the graph requires too many, or the configuration gives too few."""
 
 
 class UserCodeError(TailraceError):
     """The user's own function raised, or returned what it must not.
 
-    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent`
-    (whether the program itself must change: every restart would fail again, so there is none), `written` (the verb at
-    fault and the line of the program that writes it; empty where unknown).
+    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (true if
+    the program itself must change: every restart would fail again, so the job does not restart), `written` (the verb at
+    fault and the line of the program that calls it; empty where unknown).
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class UserCodeError(TailraceError):
 
 
 class OutOfReachError(UserCodeError):
-    """The place that a sink writes to is out of reach. It is tried again, whatever the restart strategy says."""
+    """The place that a sink writes to is out of reach. The job tries again, whatever its restart strategy is."""
 
     def __str__(self) -> str:
         return f"the sink {self.operator!r}: {self.args[0]}"
@@ -139,7 +139,7 @@ class CheckpointNotFound(CheckpointError):
 
 
 class CheckpointsRemoved(CheckpointNotFound):
-    """Somebody has removed files of checkpoints while their job ran."""
+    """Files of checkpoints were removed from outside while their job ran."""
 
 
 class CheckpointCorrupt(CheckpointError):
@@ -147,17 +147,17 @@ class CheckpointCorrupt(CheckpointError):
 
 
 class IncompatibleState(CheckpointError):
-    """State of a checkpoint does not fit the dataflow that is to be started from it, or the job of that name that has
-    finished ran another dataflow. Names what does not fit."""
+    """State of a checkpoint does not fit the dataflow that is to start from it, or the finished job of that name ran
+    another dataflow. The message lists what does not fit."""
 
 
 class Fenced(CheckpointError):
-    """A newer start of the same job has taken over: this one may not write any more."""
+    """A newer start of the same job has taken over. The older one may not write any more."""
 
 
 class JobAlreadyFinished(TailraceError):
-    """A job was to go on from its newest checkpoint, and has come to its end: all of its output is published. It is not a
-    `CheckpointError`: who begins anew where there is no checkpoint would publish everything once more.
+    """A job cannot go on from its newest checkpoint: it has come to its end, and all of its output is published. It is not
+    a `CheckpointError`: a program that handles those by a start from the beginning would publish everything once more.
 
     Attributes: `job` (its name), `run_id` (the run that has ended), `ended_at` (when, seconds since 1970).
     """
@@ -174,11 +174,11 @@ class StateAccessError(TailraceError):
 
 
 class ProtocolViolation(TailraceError):
-    """A peer sent something it must not. Its connection is closed and its message ignored."""
+    """A peer sent a message that it must not send. The receiver closes the connection and ignores the message."""
 
 
 class InternalError(TailraceError):
-    """An invariant of ours is broken. Carries the last events of the machine that noticed (its story)."""
+    """An invariant of Tailrace is broken. `story` has the last events of the state machine that noticed."""
 
     def __init__(self, message: str, story: Iterable[str] = ()) -> None:
         self.what = message
@@ -188,7 +188,7 @@ class InternalError(TailraceError):
 
 
 def level_of_user() -> int:
-    """How far up the stack of the caller the user's own code is: the `stacklevel` of a warning that points at it."""
+    """Number of frames from the caller up to the user's own code: the `stacklevel` of a warning that points there."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         level, frame = level + 1, frame.f_back
@@ -196,7 +196,7 @@ def level_of_user() -> int:
 
 
 def written_here(verb: str) -> str:
-    """A verb with the place and the text of the user's line that calls it now, for later errors."""
+    """A sentence for later errors: the verb, with the place and the text of the user's line that calls it now."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         frame = frame.f_back
@@ -208,9 +208,9 @@ def written_here(verb: str) -> str:
 
 
 def _named(file: str, line: int) -> str:
-    """A line of a file; in a notebook, with the number of the cell as its user sees it."""
+    """The name of a line for users: its file and number; in a notebook the number of its cell as shown there."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    with suppress(Exception):  # of IPython, which has it in some versions only
+    with suppress(Exception):  # only some versions of IPython have this method
         kind, name = shell.compile.format_code_name(file)
         return f"{kind.lower()} {name}, line {line}"
     cell = re.match(r"<ipython-input-(\d+)-", file)
@@ -228,7 +228,7 @@ def shortened(value: object, limit: int = 200) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an exception. Never raises, and is text that can be sent and printed."""
+    """The text of an exception, fit to be sent and printed. Never raises."""
     try:
         text = str(error)
     except Exception as another:  # a user's __str__ may do anything

@@ -1,6 +1,6 @@
-"""The contract by which an environment reaches what runs it, and the job handle it gets back.
+"""The contract between an environment and the launcher that runs its jobs, and the handle of a job.
 
-The launcher is found lazily by name, so that writing a dataflow imports neither Spark nor sockets.
+The launcher is imported by name at its first use, so that a program can write a dataflow without Spark and sockets.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class JobHandle(Protocol):
 
 
 class Settings(Protocol):
-    """An environment, as far as a launcher knows it: what a job runs with."""
+    """The part of an environment that a launcher knows: the settings of a job."""
 
     parallelism: int
     max_parallelism: int
@@ -64,11 +64,11 @@ class Settings(Protocol):
     progress: bool | None
 
     def _session(self, slots: int) -> Any:
-        """The Spark session that it was given, else the active one, else a local one with slots for two such jobs."""
+        """The environment's Spark session, else the active one, else a local one with slots for two such jobs."""
 
 
 class Launcher(Protocol):
-    """What `tailrace.spark.start.launcher` offers. All names are module-level functions."""
+    """The functions of the module `tailrace.spark.start.launcher`."""
 
     def submit(
         self,
@@ -92,17 +92,17 @@ class Launcher(Protocol):
         from_checkpoint: str | None,
         allow_dropped_state: bool | tuple[str, ...],
     ) -> RestoreCheck:
-        """What of a checkpoint would fit this plan. Starts nothing."""
+        """A dry run of a start of this plan from a checkpoint. Starts nothing."""
         ...
 
     def open_checkpoint(self, path: str, storage_options: Mapping[str, Any] | None) -> Any:
-        """A checkpoint to be looked into. Raises `CheckpointError`."""
+        """A checkpoint, opened to be read. Raises `CheckpointError`."""
         ...
 
     def write_savepoint(
         self, writer: Any, path: str, name: str | None, storage_options: Mapping[str, Any] | None
     ) -> str:
-        """Writes what a `SavepointWriter` has gathered into a new folder; gives the path of the manifest."""
+        """Writes what a `SavepointWriter` has gathered into a new folder. Returns the path of the manifest."""
         ...
 
     def session(self, slots: int) -> Any:
@@ -118,7 +118,7 @@ class Launcher(Protocol):
         ...
 
     def collect_sink(self) -> Any:
-        """A sink that keeps the records; its `result()` gives them."""
+        """A sink that keeps the records; its `result()` returns them."""
         ...
 
     def dataframe_source(self, df: Any, form: str) -> Any:
@@ -130,31 +130,31 @@ class Launcher(Protocol):
         ...
 
     def dump_job(self, spec: Any) -> bytes:
-        """Pickles a job's plan with the user's functions. Raises `GraphError` naming the operator that cannot be."""
+        """A job's plan with the user's functions, pickled. Raises `GraphError` with the operator that cannot be pickled."""
         ...
 
     def load_job(self, data: bytes) -> Any:
-        """Unpickles the bytes of `dump_job`."""
+        """The plan of a job from the bytes of `dump_job`."""
         ...
 
     def default_checkpoint(self) -> CheckpointConfig | None:
-        """The checkpoint settings of an environment that was given none."""
+        """The checkpoint settings of an environment if the user gives none."""
         ...
 
     def default_standby(self) -> StandbyConfig | None:
-        """What stands by for an environment that says nothing of it."""
+        """The standby settings of an environment if the user gives none."""
         ...
 
     def work_dir(self, given: Any) -> str | None:
-        """The `work_dir` of an environment that was given this one, maybe None. Raises `ConfigError`."""
+        """The `work_dir` of an environment, from the user's one or None. Raises `ConfigError`."""
         ...
 
     def default_parallelism(self) -> int:
-        """The parallelism of an environment that was given none."""
+        """The parallelism of an environment if the user gives none."""
         ...
 
 
 def launcher() -> Launcher:
-    """The launcher, imported at its first use."""
+    """The module of the launcher, imported at its first use."""
     found: Any = importlib.import_module(LAUNCHER)
     return found  # type: ignore[no-any-return]
