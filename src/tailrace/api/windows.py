@@ -11,7 +11,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
 
 LARGEST = MAX_TIME // 4
-"""Largest size of a window (int64 microseconds): both of its ends are in the range of timestamps, for any record of today."""
+"""Largest size of a window (int64 microseconds): the ends of windows around a record of today are valid timestamps."""
 
 
 @dataclass(frozen=True)
