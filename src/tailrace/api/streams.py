@@ -478,8 +478,8 @@ class KeyedStream(DataStream):
         return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
     def window(self, windows: WindowSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
-        """The records of each key by event-time windows (`tr.Tumbling`, `tr.Sliding`). A window that has fired fires again if
-        a record for it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side
+        """The records of each key by event-time windows (`tr.Tumbling`, `tr.Sliding`). A window that has fired fires again
+        if a record for it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side
         output "late". Raises `GraphError` for wrong arguments."""
         if not isinstance(windows, WindowSpec):
             raise GraphError(f"window: expected tr.Tumbling(...) or tr.Sliding(...), got {windows!r}")

@@ -1,4 +1,4 @@
-"""Files of sinks on local paths: rename."""
+"""Files of sinks on local paths, published by rename."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LocalHidden(Hidden):
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is such a file. Raises where we cannot know (a disk that does not answer)."""
+    """True if the file exists. Raises `OSError` if that cannot be known, as for a disk that does not answer."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -87,7 +87,7 @@ class FinishedLocal(Finished):
 
 
 def _sync(folder: str) -> None:
-    """Makes the names in a folder durable, where the system can."""
+    """Makes the names in a folder durable, if the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

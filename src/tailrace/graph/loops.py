@@ -1,4 +1,4 @@
-"""Loops in a plan: the shuffle that moves onto the edges into a head, the ways of event time, and the conditions of rounds."""
+"""Loops in a plan: the shuffle that moves onto the edges into a head, the ways of event time, the conditions of rounds."""
 
 from __future__ import annotations
 
