@@ -15,7 +15,7 @@ from tailrace.connectors.remotefiles import filesystem
 from tailrace.storage.remote import open_uploads
 
 PART_BYTES = 8 << 20
-"""A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
+"""Size of the parts of a multipart upload, in bytes. S3 takes parts of at least 5 MiB, and at most 10,000 of them."""
 
 
 class S3Folder(SinkFolder):
@@ -72,7 +72,7 @@ class Upload(Hidden, Pieces):
     def finish(self) -> bytes:
         self._rest()
         if not self.parts:
-            self._send(b"")  # an upload has a part at least
+            self._send(b"")  # an upload has at least one part
         self.close()
         return msgspec.json.encode(Uploaded(f"s3://{self.bucket}/{self.key}", self.upload, self.parts))
 
