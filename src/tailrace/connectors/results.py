@@ -76,8 +76,8 @@ class Result(FileSink):
         self.brought = True
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """Publishes prepared files of this run. Files that an earlier run prepared are in the folder of that run, and no part
-        of this result."""
+        """Publishes prepared files of this run. Files that an earlier run prepared are in the folder of that run, and no
+        part of this result."""
         folder = self._folder(self._bound())
         here = f"{folder.url if isinstance(folder, ResultFolder) else self.path}/"
         super().publish([one for one in prepared if hidden.plain_name(one).startswith(here)])

@@ -1,4 +1,4 @@
-"""The built-in sources (`tr.sources`). The position of each reader is exact: to read on from it repeats and skips nothing."""
+"""The built-in sources (`tr.sources`). Positions of readers are exact: to read on from one repeats and skips nothing."""
 
 from __future__ import annotations
 
