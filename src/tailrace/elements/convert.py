@@ -24,9 +24,9 @@ _item = tuple.__getitem__
 
 
 class Row(tuple[Any, ...]):
-    """A record of columns. It is a tuple, equal to a plain one and with its hash. Its values have the names of their columns,
-    as in rows of PySpark: `row.x`, `row["x"]`, `"x" in row`, `row.asDict()`. Names that begin and end with two underscores
-    are no attributes. Other names of columns hide methods of that name (`row.count`).
+    """A record of columns. It is a tuple, equal to a plain one and with its hash. Its values have the names of their
+    columns, as in rows of PySpark: `row.x`, `row["x"]`, `"x" in row`, `row.asDict()`. Names that begin and end with two
+    underscores are no attributes. Other names of columns hide methods of that name (`row.count`).
 
     The methods of named tuples are there for libraries that recognise a record with names by them. See decision 33.
     """

@@ -32,7 +32,7 @@ class CutKind(IntEnum):
 
 
 class CutRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A cut as the coordinator requests it. The request goes to every worker, and with the barriers, which may come first."""
+    """A cut as the coordinator requests it. The request goes to every worker, and with the barriers, which may be first."""
 
     number: int
     """Number of the checkpoint."""

@@ -25,7 +25,7 @@ _TIME, _GROUP = 8, 2
 
 
 _PLAIN_MARSHAL = 2
-"""Version of `marshal` in which equal values have equal bytes. Later versions write an object that occurs twice only once."""
+"""Version of `marshal` in which equal values have equal bytes. Later versions write an object that occurs twice once."""
 _LIST_HEAD = 5
 """Number of bytes before the first item of a list."""
 
