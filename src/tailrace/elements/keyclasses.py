@@ -21,7 +21,7 @@ from tailrace.elements.pickling import advice
 from tailrace.errors import message_of
 
 _MOST = 4_096
-"""Maximum number of classes in the cache. A notebook defines its classes again and again: old ones must not stay for ever."""
+"""Maximum number of classes in the cache. Notebooks define classes again and again: old ones must not stay for ever."""
 
 Parts = tuple[Any, ...]
 

@@ -32,7 +32,7 @@ class UnsupportedKey(TailraceError, TypeError):
 
 
 def canonical_bytes(key: object) -> bytes:
-    """The canonical bytes of a key. Keys that are equal in Python have equal bytes, except the two passes of a repeated hour.
+    """The canonical bytes of a key. Keys that Python calls equal have equal bytes, except the passes of a repeated hour.
 
     Frozen as KEY_FORMAT = 2. One tag byte, then the payload; `int` stands for a big-endian two's complement integer of
     `bit_length // 8 + 1` bytes.
