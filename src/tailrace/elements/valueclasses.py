@@ -130,7 +130,7 @@ _MOST = 4_096
 
 def pickled_shape(kind: type) -> ClassShape | None:
     """The shape of a class whose objects are pickled. None for classes of Python itself, and for classes whose objects a
-    function of their own makes: their pickles do not depend on fields."""
+    function of their own makes: a shape would not describe their pickles."""
     try:
         return _known[kind]
     except KeyError:

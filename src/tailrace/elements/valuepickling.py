@@ -199,7 +199,7 @@ def _standing_in(one: Renewal) -> Any:
 
 
 class _MemberByName:
-    """The stand-in for an Enum: it finds members by their written values."""
+    """The stand-in for an Enum: it finds members by their written values, or by name if pickle wrote the name."""
 
     def __init__(self, one: Renewal) -> None:
         self._old = one.old
