@@ -151,7 +151,7 @@ class Max(_Extreme):
 
 class Mean(BuiltinAggregate):
     """The arithmetic mean of the values; None if there are none. The accumulator is (count, sum). The mean of decimals is a
-    decimal with four more digits behind the point, rounded half up from their exact sum."""
+    decimal with four more digits after the point, rounded half up from their exact sum."""
 
     zero = (0, 0)
     step = "(a[0] + 1, a[1] + x)"

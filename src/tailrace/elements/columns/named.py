@@ -127,7 +127,7 @@ def _rows_of_spark(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
 
 
 def _by_position(values: list[Any], names: list[str], fields: Sequence[str]) -> list[Sequence[Any]]:
-    """The values of tuples, whose items have these names, column by column. Raises `Misfit` for a tuple of another length."""
+    """The values of tuples, whose items have these names, column by column. Raises `Misfit` for one of another length."""
     if fields is not names and tuple(fields) != tuple(names):
         check_names(fields, names, f"a record of type {type(values[0]).__name__}")
     try:
