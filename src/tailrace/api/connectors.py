@@ -65,13 +65,16 @@ class Source:
     """A source: lists splits and makes a reader for each."""
 
     form: Form = "rows"
+    """Form of the records that readers return: "rows" for lists, "columns" for record batches."""
     bounded: bool = True
+    """True if the source ends."""
     columns: tuple[str, ...] | None = None
     """The column names of the records, if they are known when the graph is written."""
     schema: Any = None
     """The schema of a source in columns, a `pyarrow.Schema` that every batch must fit; None if it is not known. Each
     subtask takes the schema of its first batch then."""
     description: ClassVar[str] = "source"
+    """Name of the kind of source, for names of operators, progress reports and errors."""
 
     @property
     def position_format(self) -> str:
@@ -98,22 +101,44 @@ class SinkContext(Protocol):
     """The place of a writer: its job, run and operator, and the subtask and attempt that it works in."""
 
     @property
-    def job(self) -> str: ...
+    def job(self) -> str:
+        """The name of the job."""
+        ...
+
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """The number of this start or restart over all runs of the job. Each start and each restart has a higher one."""
+        ...
+
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """The id of this run: the start of the job by its program."""
+        ...
+
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """The uid of the sink."""
+        ...
+
     @property
-    def subtask(self) -> int: ...
+    def subtask(self) -> int:
+        """The index of the writer's subtask, from 0."""
+        ...
+
     @property
-    def parallelism(self) -> int: ...
+    def parallelism(self) -> int:
+        """The number of subtasks of the sink."""
+        ...
+
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """The number of times that the subtask was started before. A worker that replaces a lost one in its incarnation has a
+        higher number."""
+        ...
 
 
 NO_RECORD: Any = object()
+"""Value of `SinkWriter.record` while there is no record at hand."""
 
 
 class SinkWriter:
@@ -149,6 +174,7 @@ class Sink:
     form: Form | None = "rows"
     """The form of the batches that the writers take; None: either form."""
     description: ClassVar[str] = "sink"
+    """Name of the kind of sink, for names of operators, progress reports and errors."""
 
     @property
     def out_of_reach(self) -> tuple[type[Exception], ...]:
