@@ -23,31 +23,32 @@ class TailraceError(Exception):
 
 
 class ConfigError(TailraceError):
-    """A setting is wrong, or names something that this version does not have."""
+    """The error for a setting that is wrong, or names something that this version does not have."""
 
 
 class GraphError(TailraceError):
-    """The dataflow cannot run as it was written. Raised before anything starts."""
+    """The error for a dataflow that cannot run as it was written. Raised before anything starts."""
 
 
 class UidError(GraphError):
-    """Two operators have one uid, or a uid is no usable name."""
+    """The error for two operators with one uid, and for a uid that is no usable name."""
 
 
 class ScopeError(GraphError):
-    """Streams of different loops were put together, or a scope that does not exist was requested."""
+    """The error for streams of different loops that were put together, and for a scope that does not exist."""
 
 
 class TypeMismatch(GraphError):
-    """A stream of one form or kind was given where another is needed."""
+    """The error for a stream of another form or kind than the verb needs."""
 
 
 class SlotsError(GraphError, ConfigError):
-    """The job needs more task slots than Spark has: the graph requires too many, or the configuration gives too few."""
+    """The error for a job that needs more task slots than Spark has: the graph requires too many, or the configuration gives
+    too few."""
 
 
 class UserCodeError(TailraceError):
-    """The user's own function raised, or returned what it must not.
+    """The error for a user's function that raised, or returned what it must not.
 
     Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (true if
     the program itself must change: every restart would fail again, so the job does not restart), `written` (the verb at
@@ -88,7 +89,7 @@ class UserCodeError(TailraceError):
 
 
 class OutOfReachError(UserCodeError):
-    """The place that a sink writes to is out of reach. The job tries again, whatever its restart strategy is."""
+    """The error for a sink whose place is out of reach. The job tries again, whatever its restart strategy is."""
 
     def __str__(self) -> str:
         return f"the sink {self.operator!r}: {self.args[0]}"
@@ -109,9 +110,9 @@ def _user_code_error(
 
 
 class JobFailed(TailraceError):
-    """A job ended as FAILED. The text holds the cause with the user's own traceback.
+    """The error for a job that ended as FAILED. The text holds the cause with the user's own traceback.
 
-    Attributes: `job` (its name), `operator`, `subtask`, `record` where user code was the cause.
+    Attributes: `job` (its name), and `operator`, `subtask`, `record` if user code was the cause.
     """
 
     def __init__(
@@ -131,33 +132,34 @@ class JobFailed(TailraceError):
 
 
 class CheckpointError(TailraceError):
-    """A checkpoint could not be taken, found, read or restored."""
+    """The error for a checkpoint that could not be taken, found, read or restored."""
 
 
 class CheckpointNotFound(CheckpointError):
-    """There is no checkpoint where one was expected."""
+    """The error for a checkpoint that does not exist."""
 
 
 class CheckpointsRemoved(CheckpointNotFound):
-    """Files of checkpoints were removed from outside while their job ran."""
+    """The error for files of checkpoints that were removed from outside while their job ran."""
 
 
 class CheckpointCorrupt(CheckpointError):
-    """A checkpoint is damaged, or of a version that cannot be read. Nothing of it was deleted."""
+    """The error for a checkpoint that is damaged, or of a version that cannot be read. Nothing of it was deleted."""
 
 
 class IncompatibleState(CheckpointError):
-    """State of a checkpoint does not fit the dataflow that is to start from it, or the finished job of that name ran
-    another dataflow. The message lists what does not fit."""
+    """The error for state of a checkpoint that does not fit the dataflow that is to start from it, and for a dataflow
+    other than the one of the finished job of its name. The message lists what does not fit."""
 
 
 class Fenced(CheckpointError):
-    """A newer start of the same job has taken over. The older one may not write any more."""
+    """The error for a start of a job that may not write any more, because a newer start has taken over."""
 
 
 class JobAlreadyFinished(TailraceError):
-    """A job cannot go on from its newest checkpoint: it has come to its end, and all of its output is published. It is not
-    a `CheckpointError`: a program that handles those by a start from the beginning would publish everything once more.
+    """The error for a job that cannot go on from its newest checkpoint, because it has come to its end and all of its output
+    is published. It is not a `CheckpointError`: a program that starts from the beginning if there is no checkpoint would
+    publish everything once more.
 
     Attributes: `job` (its name), `run_id` (the run that has ended), `ended_at` (when, seconds since 1970).
     """
@@ -170,15 +172,15 @@ class JobAlreadyFinished(TailraceError):
 
 
 class StateAccessError(TailraceError):
-    """Keyed state, a timer or `ctx.key` was used where there is no key."""
+    """The error for the use of keyed state, a timer or `ctx.key` without a key."""
 
 
 class ProtocolViolation(TailraceError):
-    """A peer sent a message that it must not send. The receiver closes the connection and ignores the message."""
+    """The error for a message that its sender must not send. The receiver closes the connection and ignores the message."""
 
 
 class InternalError(TailraceError):
-    """An invariant of Tailrace is broken. `story` has the last events of the state machine that noticed."""
+    """The error for a broken invariant of Tailrace. `story` has the last events of the state machine that noticed it."""
 
     def __init__(self, message: str, story: Iterable[str] = ()) -> None:
         self.what = message

@@ -132,8 +132,8 @@ class SinkContext(Protocol):
 
     @property
     def attempt(self) -> int:
-        """The number of times that the subtask was started before. A worker that replaces a lost one in its incarnation has a
-        higher number."""
+        """The number of times that the subtask was started before. A worker that replaces a lost one in its incarnation
+        has a higher number."""
         ...
 
 
