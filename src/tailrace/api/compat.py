@@ -388,7 +388,7 @@ def goes_to(source: str, tag: str | None, port: int, node: Node, node_of: Callab
         return port if port in fed else fed[0]
     if isinstance(node.operator, CoProcess):
         return None
-    back = isinstance(node.operator, Head) and port != 0  # its feedback, which comes over no edge
+    back = isinstance(node.operator, Head) and port != 0  # port of the loop's feedback, which comes over no edge
     return port if back or any(edge.port == port for edge in node.inputs) else None
 
 

@@ -31,7 +31,7 @@ class FileWriter(SinkWriter):
         self.folder = folders.folder_at(place) if isinstance(place, str) else place
         self.hidden: Hidden | None = None
         self._ctx = ctx
-        # If this worker replaces a lost one, in one incarnation, the files of the lost one have other numbers.
+        # A worker that replaces a lost one works in its incarnation: the files of each attempt have numbers of their own.
         self._count = ctx.attempt * _OF_AN_ATTEMPT
 
     def _begin(self) -> Any:

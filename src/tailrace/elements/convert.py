@@ -234,7 +234,7 @@ def field_getter(name: str, example: Any) -> Callable[[Any], Any]:
             return lambda row: _item(row, at)
         return attrgetter(name)  # which reads it in C
     if isinstance(example, tuple) and hasattr(example, "__fields__"):
-        return itemgetter(name)  # of PySpark: an attribute may be a method of tuples
+        return itemgetter(name)  # a Row of PySpark: an attribute may be a method of tuples
     fields = getattr(type(example), "_fields", None)
     if fields is not None and name in fields:
         return itemgetter(fields.index(name))

@@ -191,7 +191,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             return loads(self._section(ident))
         except (pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError, OverflowError) as error:
             of_a_class = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-            if of_a_class:  # code in Python raised it, and the unpickler has none
+            if of_a_class:  # code in Python raised it: the unpickler itself has none
                 raise
             raise self._damaged(error) from error
 

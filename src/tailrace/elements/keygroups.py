@@ -55,8 +55,8 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
         )
 
 
-# Why a dictionary may answer for canonical_bytes. A key q finds the entry of a stored key k when both have one hash and
-# q == k, or when they are one object. Their groups are the same because then their canonical bytes are:
+# Proof that a dictionary may replace canonical_bytes. A key q finds the entry of a stored key k if both have one hash and
+# q == k, or if they are one object. Then their groups are equal, because their canonical bytes are:
 #
 # - None, str, bytes, date, timedelta, UUID are equal only to their own kind and by value. A subclass with another ==
 #   is not supported, but for the times of pandas: with whole microseconds they equal, and hash as, the standard ones.
@@ -65,9 +65,9 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 #   instants, and a datetime whose offset depends on fold (in a repeated or skipped hour) equals nothing. Such a datetime
 #   is never stored, and it equals none that is: within its zone they have other wall clocks.
 # - NaN equals nothing, so it is never stored: each new NaN object would only take up room.
-# - tuples are equal item by item, or by identity of an item: the same holds for the bytes.
-# - An object of a frozen dataclass equals only one of the very same class with equal fields, a member of a plain Enum only
-#   itself. One that is stored has fields that may be stored.
+# - tuples are equal item by item, or by identity of an item: so are their bytes.
+# - An object of a frozen dataclass equals only objects of exactly its class with equal fields, a member of a plain Enum
+#   only itself. A stored object has fields that may be stored.
 #
 # numpy is the exception: its numbers round the other side, or themselves, before they compare, so that
 # np.int64(-2**61 - 1) == -2.0**61. Nothing of numpy is stored, only plain twins; so let q be of numpy and k plain, with
@@ -78,8 +78,7 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 # last place, which is a power of two and so prime to P. Hence a number is stored only below 2**64 and outside the
 # special hashes; -2 to 2 are exact in every type of numpy.
 # A value that is no key but equals one (Fraction(1, 2), memoryview(b"a")) may get that key's group from the cache
-# instead of an error. Looking at the type of every key would cost a third of the time and change no result that is not
-# an error.
+# instead of an error. A look at the type of every key would cost a third of the time, and change only errors.
 
 _MISTAKABLE_HASHES = frozenset((hash(-2), hash(float("inf")), hash(float("-inf"))))
 _STORED_AS_THEY_ARE = frozenset((str, bytes, type(None), bool, date, timedelta, UUID))

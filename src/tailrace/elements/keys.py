@@ -273,7 +273,7 @@ def _encode_scalar(key: np.generic) -> bytes:
     return canonical_bytes(key.item())
 
 
-# A subclass is looked up in this order, so what is a subclass itself comes before its base: bool, datetime.
+# A key of a subclass gets the first encoder that fits, so bool comes before int, and datetime before date.
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     type(None): _encode_none,
     bool: _encode_int,

@@ -68,7 +68,7 @@ class Lookup:
         try:
             cast = self._values.cast(kind)
             back = cast.cast(given)
-        except pa.ArrowInvalid:  # it casts the column then
+        except pa.ArrowInvalid:  # Arrow casts the column then
             if "decimal" in what:  # and digits are lost there: -2.25 with 37 places is 0 among hundreds
                 raise TypeError(
                     f"pc.{self._name} looks up {kind} among {given}, which {kind} cannot hold; cast the column"
