@@ -42,25 +42,29 @@ class CheckpointConfig:
     """The settings of a job's checkpoints: when it takes them, where they are, and how many it keeps.
 
     Every duration is a number of seconds, a `timedelta` or a text (`"5 minutes"`).
-    `dir` is a folder or a URL (`s3a://…`, `hdfs://…`, `gs://…`, `abfss://…`) that the driver and every executor reach.
-    `interval` is the time from one trigger to the next; with None the job takes checkpoints only on request.
-    `timeout`: a checkpoint that takes longer is aborted. `min_pause` is the least time from the end of one checkpoint to
-    the trigger of the next. At most `max_concurrent` are under way at a time. The job keeps the newest `keep` complete
-    ones while it runs. `retain` says whether they outlive the job: "on-cancellation" (also after a failure, not after a
-    good end), "never" or "always". `keep_runs`: at its start a job removes what its earlier runs have left. It keeps this
-    number of runs (the newest that have left a checkpoint, or their end), and the run that it goes on from. With None it
-    removes nothing. `tolerated_failures` checkpoints in a row may fail before the job fails. `storage_options` go to the
-    filesystem (fsspec). `storage_patience`: while the storage of checkpoints or of a sink of files is out of reach, the
-    job tries again for this time; then it fails.
 
-    `mode` says what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
-    job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
-    "unaligned-max-inflight": it goes past them if at most `max_inflight_bytes` bytes of them wait at the inputs of a
-    subtask, and at most as many at its outputs; else it waits until few enough wait. Records in flight that were restored
-    from a checkpoint do not count. With an `alignment_timeout` (a duration) checkpoints of every mode begin aligned, and
-    go on unaligned if that takes longer. `persist_inflight` says when waiting records are written. "ad-hoc": once a
-    checkpoint has found them. "continuous": all the time, into the file of the next checkpoint; the checkpoint takes less
-    time then, and more is written.
+    - `dir`: a folder or a URL (`s3a://…`, `hdfs://…`, `gs://…`, `abfss://…`) that the driver and every executor reach.
+    - `interval`: the time from one trigger to the next. With None the job takes checkpoints only on request.
+    - `timeout`: a checkpoint that takes longer is aborted.
+    - `min_pause`: the least time from the end of one checkpoint to the trigger of the next.
+    - `max_concurrent`: the maximum number of checkpoints under way at a time.
+    - `keep`: the number of complete checkpoints that the job keeps while it runs, the newest ones.
+    - `retain`: whether they outlive the job: "on-cancellation" (also after a failure, not after a good end), "never" or
+      "always".
+    - `keep_runs`: the number of earlier runs (the newest that have left a checkpoint, or their end) whose remains the job
+      keeps at its start. It also keeps the run that it goes on from, and removes the others. With None it removes nothing.
+    - `tolerated_failures`: the number of checkpoints in a row that may fail before the job fails.
+    - `storage_options`: options of the filesystem (fsspec).
+    - `storage_patience`: the time for which the job tries again while the storage of checkpoints or of a sink of files is
+      out of reach; then it fails.
+    - `mode`: what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
+      job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
+      "unaligned-max-inflight": it goes past them if at most `max_inflight_bytes` bytes of them wait at the inputs of a
+      subtask, and at most as many at its outputs; else it waits until enough has been read. Records in flight that were
+      restored from a checkpoint do not count.
+    - `alignment_timeout`: a duration. Checkpoints of every mode begin aligned, and go on unaligned if that takes longer.
+    - `persist_inflight`: when waiting records are written. "ad-hoc": once a checkpoint has found them. "continuous": all
+      the time, into the file of the next checkpoint; the checkpoint takes less time then, and more is written.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -208,21 +212,20 @@ class StandbyConfig:
     """The settings by which a job replaces a lost worker while the other workers go on. The replacement restores the newest
     checkpoint, and does again what the lost worker did after it. Needs checkpoints.
 
-    `replicas` is the number of standby processes that hold the state of each worker: they have everything imported and the
-    keyed state as of the newest checkpoint. Each standby process takes a task slot of Spark. `spares` is the number of
-    standby processes; None: `replicas` for every four workers. If Spark has no slots for them, the job runs without, logs
-    it, and starts them when there are slots. With `replicas=0` the job starts a process when a worker is lost. Each worker
-    keeps the records that it has sent to other workers since the newest checkpoint. `spill`, a `tr.Spill`, bounds how much
-    of them is in memory. `inflight` says where the rest is: "local", in files on the worker's machine, or "checkpoint", in
-    the storage of checkpoints, for machines with little disk.
-
-    `depth` is the number of workers that may be lost at once while the others go on. With 1 each worker sends the other
-    workers its own history; with 2 also the histories that it received from their own workers; with more, all that it
-    knows. If a loss is not covered, the whole job restarts, and the log says why.
-
-    Each worker and the coordinator hold the history of all workers since the newest checkpoint in memory: at most
-    `history_bytes`, with an equal share for each worker. If the history of one worker exceeds its share, it is dropped,
-    and a loss of that worker is a restart until the next checkpoint is complete.
+    - `replicas`: the number of standby processes that hold the state of each worker. They have everything imported and the
+      keyed state as of the newest checkpoint. With 0 the job starts a process when a worker is lost.
+    - `spares`: the number of standby processes; None: `replicas` for every four workers. Each takes a task slot of Spark. If
+      Spark has no slots for them, the job runs without, logs it, and starts them when there are slots.
+    - `spill`: a `tr.Spill`. Each worker keeps the records that it has sent to other workers since the newest checkpoint;
+      `spill` bounds how much of them is in memory.
+    - `inflight`: the place of the rest: "local", files on the worker's machine, or "checkpoint", the storage of
+      checkpoints, for machines with little disk.
+    - `depth`: the number of workers that may be lost at once while the other workers go on. With 1 each worker sends the
+      other workers its own history; with 2 also the histories that it received from their own workers; with more, all that
+      it knows. If a loss is not covered, the whole job restarts, and the log has the reason.
+    - `history_bytes`: the maximum size of the history of all workers since the newest checkpoint, which each worker and the
+      coordinator hold in memory. Each worker has an equal share. If its history exceeds the share, it is dropped, and a loss
+      of this worker is a restart until the next checkpoint is complete.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """

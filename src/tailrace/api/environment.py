@@ -28,18 +28,23 @@ from tailrace.graph.plan import Plan, make_plan
 class Environment:
     """A dataflow under construction, and the settings it runs with.
 
-    `spark` is a `SparkSession`. Without one the job takes the active session when it starts, or makes a local one with
-    enough slots. `parallelism` is the default for operators (2 if not given). `max_parallelism` is the number of key
-    groups. `memory` bounds what each worker holds in its channels (bytes or a text such as "512m"). With `copy_records`
-    each consumer of a record gets its own copy. `checkpoint` is a `tr.CheckpointConfig`. Without one the job takes no
-    checkpoints, and a restart begins anew. `restart` is a `tr.FixedDelay`, `tr.ExponentialDelay`, `tr.FailureRate` or
-    `tr.NoRestart`. With `standby`, a `tr.StandbyConfig`, the job replaces a lost worker while the other workers go on,
-    where that is possible; it needs checkpoints. `state_backend` is "memory", or "disk" for keyed state that is larger than
-    memory (needs `tailrace[disk]`). With `debug` the job checks its invariants, and that no operator changes a record that
-    it received; this is slow. `work_dir` is a folder or URL that driver and executors reach, through which DataFrames and
-    results travel; it may be left out. `slot_timeout` (seconds, a `timedelta` or a text) is how long the job waits for
-    Spark to give it its task slots. `task_cpus` is the number of cores that each slot takes on a cluster; None: Spark's own
-    setting, one core by default. With `progress` a running job prints a line on standard error each second.
+    - `spark`: a `SparkSession`. Without one the job takes the active session when it starts, or makes a local one with
+      enough slots.
+    - `parallelism`: the default for operators (2 if not given).
+    - `max_parallelism`: the number of key groups.
+    - `memory`: a bound of what each worker holds in its channels (bytes or a text such as "512m").
+    - `copy_records`: each consumer of a record gets its own copy.
+    - `checkpoint`: a `tr.CheckpointConfig`. Without one the job takes no checkpoints, and a restart begins anew.
+    - `restart`: a `tr.FixedDelay`, `tr.ExponentialDelay`, `tr.FailureRate` or `tr.NoRestart`.
+    - `standby`: a `tr.StandbyConfig`. The job replaces a lost worker while the other workers go on, where that is possible;
+      it needs checkpoints.
+    - `state_backend`: "memory", or "disk" for keyed state that is larger than memory (needs `tailrace[disk]`).
+    - `debug`: the job checks its invariants, and that no operator changes a record that it received; this is slow.
+    - `work_dir`: a folder or URL that driver and executors reach, through which DataFrames and results travel; it may be
+      left out.
+    - `slot_timeout`: how long (seconds, a `timedelta` or a text) the job waits for Spark to give it its task slots.
+    - `task_cpus`: the number of cores that each slot takes on a cluster; None: Spark's own setting, one core by default.
+    - `progress`: a running job prints a line on standard error each second.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -183,13 +188,14 @@ class Environment:
     ) -> JobHandle:
         """Starts everything that has not run yet as one job and returns its handle at once.
 
-        `from_checkpoint` is the path of a checkpoint to go on from, or "latest" for the newest one of this job's name in
-        the environment's checkpoint folder; "latest-or-new" begins anew if there is none yet. `allow_dropped_state` has the
-        uids of operators whose state may be dropped if it does not fit the dataflow any more, and of removed sinks whose
-        prepared output is given up; True allows it for all. `if_program_fails` says what becomes of the job when the
-        program ends by an exception that it does not catch: the job is cancelled ("cancel"), or the program waits for its
-        end ("wait"). `if_finished` says what "latest" and "latest-or-new" do for a job that has come to its end: they raise
-        `JobAlreadyFinished` ("raise"), or start from the beginning ("start-again"), which publishes all output once more.
+        - `from_checkpoint`: the path of a checkpoint to go on from, or "latest" for the newest one of this job's name in the
+          environment's checkpoint folder; "latest-or-new" begins anew if there is none yet.
+        - `allow_dropped_state`: the uids of operators whose state may be dropped if it does not fit the dataflow any more,
+          and of removed sinks whose prepared output is given up; True allows it for all.
+        - `if_program_fails`: what becomes of the job when the program ends by an exception that it does not catch: the job
+          is cancelled ("cancel"), or the program waits for its end ("wait").
+        - `if_finished`: what "latest" and "latest-or-new" do for a job that has come to its end: they raise
+          `JobAlreadyFinished` ("raise"), or start from the beginning ("start-again"), which publishes all output once more.
 
         Raises `GraphError` if there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
         and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint that the job cannot start

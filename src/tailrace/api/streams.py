@@ -298,10 +298,13 @@ class DataStream(Stream):
         feedback. It returns `(feedback, output)`. The feedback is a stream, a list of streams, or None. The output is a
         stream, or a tuple, list or dict of streams; `iterate` returns streams outside of the loop in that shape.
 
-        A loop whose sources end comes to an end by itself, once nothing is left in it. `priority` decides between waiting
-        input and waiting feedback: "adaptive" prefers feedback, but not all of the time; "feedback-first" takes input only
-        if no feedback waits. `combine` (`tr.Combine`) merges feedback that waits. `spill` (`tr.Spill`) says how much of it
-        waits in memory. With `rounds` (`tr.Rounds`) the body sees the feedback of one round only in the next one.
+        A loop whose sources end comes to an end by itself, once nothing is left in it.
+
+        - `rounds` (`tr.Rounds`): the body sees the feedback of one round only in the next one.
+        - `priority`: the choice between waiting input and waiting feedback. "adaptive" prefers feedback, but not all of the
+          time; "feedback-first" takes input only if no feedback waits.
+        - `combine` (`tr.Combine`): merges feedback that waits.
+        - `spill` (`tr.Spill`): how much of the feedback waits in memory.
 
         Raises `ConfigError` for wrong options, `GraphError` or `TypeMismatch` for a body that returns something else, and
         `ScopeError` if it returns a stream that is not in the loop.
