@@ -145,6 +145,7 @@ def columns_in(token: bytes) -> Columns | None:
 
 
 def trace_of(final: str) -> str:
+    """The path or URL of the trace of a file with this plain name."""
     folder, slash, name = final.rpartition("/")
     return f"{folder}{slash}.{name}{TRACE}"
 

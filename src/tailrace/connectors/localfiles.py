@@ -14,6 +14,8 @@ from tailrace.storage.filesystem import Disk, make_folder
 
 
 class LocalSinkFolder(SinkFolder):
+    """A folder of a sink on a local path."""
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._disk = Disk(path)
@@ -32,6 +34,8 @@ class LocalSinkFolder(SinkFolder):
 
 
 class LocalHidden(Hidden):
+    """A local file under cover, whose name starts with `.`."""
+
     def __init__(self, hidden: str, final: str) -> None:
         self.hidden, self.final = hidden, final
         self.stream = open(hidden, "wb")  # noqa: SIM115 - closed by finish or discard
@@ -59,6 +63,8 @@ def _is_there(path: str) -> bool:
 
 
 class FinishedLocal(Finished):
+    """A finished local file, published by rename."""
+
     def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
 

@@ -21,6 +21,8 @@ from tailrace.elements.columns.schemas import batch_as
 
 
 class ParquetWriter(FileWriter):
+    """A writer of Parquet files, one per transaction, in row groups of at least `group_rows` rows."""
+
     suffix = ".parquet"
     group_rows = 65_536
 

@@ -62,6 +62,8 @@ class RemoteFolder(SinkFolder):
 
 
 class RemoteHidden(Hidden):
+    """A file under cover on fsspec, whose name starts with `.`."""
+
     def __init__(self, fs: Any, folder: str, name: str) -> None:
         self.fs = fs
         self.hidden, self.final = f"{folder}/.{name}{COVER}", f"{folder}/{name}"
@@ -81,6 +83,8 @@ class RemoteHidden(Hidden):
 
 
 class FinishedRemote(Finished):
+    """A finished file on fsspec, published by rename, or by copy and delete."""
+
     def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
         self.fs = filesystem(made.final)

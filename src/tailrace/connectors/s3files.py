@@ -19,6 +19,8 @@ PART_BYTES = 8 << 20
 
 
 class S3Folder(SinkFolder):
+    """A folder of a sink on S3: a bucket and a prefix."""
+
     def __init__(self, url: str) -> None:
         self.fs = filesystem(url)
         bucket, _, prefix = url.partition("://")[2].partition("/")
@@ -83,6 +85,8 @@ class Upload(Hidden, Pieces):
 
 
 class FinishedUpload(Finished):
+    """A multipart upload with all of its parts, published by its completion."""
+
     def __init__(self, made: Uploaded) -> None:
         self.made = made
         self.name, self.trace = made.url, trace_of(made.url)

@@ -26,26 +26,36 @@ class Operator:
 
 @dataclass(frozen=True)
 class Source(Operator):
+    """A source of records: `source` is an `api.connectors.Source`."""
+
     source: Any
 
 
 @dataclass(frozen=True)
 class Map(Operator):
+    """A function of one record that returns one record."""
+
     fn: Any
 
 
 @dataclass(frozen=True)
 class Filter(Operator):
+    """A filter that keeps the records for which the function returns true."""
+
     fn: Any
 
 
 @dataclass(frozen=True)
 class FlatMap(Operator):
+    """A function of one record that returns any number of records."""
+
     fn: Any
 
 
 @dataclass(frozen=True)
 class MapBatches(Operator):
+    """A function of one batch that returns any number of batches."""
+
     fn: Any
     timestamps: str | None = None
     """The column that has the timestamps in batches that the function receives and returns; None: the runtime keeps them
@@ -85,6 +95,8 @@ class ToColumns(Operator):
 
 @dataclass(frozen=True)
 class AssignTimestamps(Operator):
+    """An assignment of timestamps and watermarks. Both durations are int microseconds."""
+
     fn: Selector
     out_of_orderness: int
     idle_after: int | None
@@ -92,12 +104,16 @@ class AssignTimestamps(Operator):
 
 @dataclass(frozen=True)
 class Process(Operator):
+    """A process function without keys."""
+
     fn: Any
     at_end: AtEnd
 
 
 @dataclass(frozen=True)
 class KeyedProcess(Operator):
+    """A process function on a keyed stream, with state and timers."""
+
     fn: Any
     key: Selector
     at_end: AtEnd
@@ -122,6 +138,8 @@ class Aggregate(Operator):
 
 @dataclass(frozen=True)
 class Reduce(Operator):
+    """A running reduce per key."""
+
     key: Selector
     fn: Any
 
@@ -225,6 +243,8 @@ class Judge(Operator):
 
 @dataclass(frozen=True)
 class Sink(Operator):
+    """A sink of records: `sink` is an `api.connectors.Sink`."""
+
     sink: Any
 
 
