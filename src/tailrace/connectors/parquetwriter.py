@@ -21,7 +21,7 @@ from tailrace.elements.columns.schemas import batch_as
 
 
 class ParquetWriter(FileWriter):
-    """A writer of Parquet files, one per transaction, in row groups of at least `group_rows` rows."""
+    """A writer of Parquet files, one per transaction, in row groups of at least `group_rows` rows but for the last."""
 
     suffix = ".parquet"
     group_rows = 65_536
