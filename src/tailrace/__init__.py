@@ -1,6 +1,6 @@
 """Tailrace: stateful streaming dataflows on Spark, written in Python.
 
-The public names. Everything else is an implementation detail.
+This module has the public names. Everything else is an implementation detail.
 """
 
 from typing import Any
@@ -70,7 +70,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Production never imports `testing`, and to write a dataflow needs no Spark; a user who asks for them gets them.
+    # Imported at the first use only: production never needs `testing`, and writing a dataflow needs no Spark.
     if name in ("testing", "spark"):
         import importlib
 

@@ -1,7 +1,7 @@
-"""All errors that Tailrace raises on purpose. Each message says who erred, where, and what to do.
+"""All errors that Tailrace raises on purpose. Each message names the culprit, the place, and what to do.
 
-`TailraceError` is the root. Any other error is a bug of ours; so is `InternalError`, a bug that we noticed ourselves,
-which carries its own story.
+`TailraceError` is the root. Any other error is a bug of Tailrace. So is `InternalError`, a bug that Tailrace noticed
+itself: it carries the events that led to it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 OWN_FOLDER = __file__.rpartition("errors.py")[0]
-"""The folder of the package in this process, with the separator at its end. Code in a file below it is ours, all other
-is the user's: a name in a path proves nothing, since a user's own folder may be called tailrace, as a clone is."""
+"""The folder of the package in this process, with the separator at its end. Code in a file below it is Tailrace's, all
+other code is the user's. A name in a path proves nothing: a user's own folder may be called tailrace, as a clone is."""
 
 
 class TailraceError(Exception):
@@ -23,35 +23,36 @@ class TailraceError(Exception):
 
 
 class ConfigError(TailraceError):
-    """A setting is wrong, or names something that this version does not have."""
+    """The error for a setting that is wrong, or names something that this version does not have."""
 
 
 class GraphError(TailraceError):
-    """The dataflow cannot run as it was written. Raised before anything starts."""
+    """The error for a dataflow that cannot run as it was written. Raised before anything starts."""
 
 
 class UidError(GraphError):
-    """Two operators claim one uid, or a uid is no usable name."""
+    """The error for two operators with one uid, and for a uid that is no usable name."""
 
 
 class ScopeError(GraphError):
-    """Streams of different loops were put together, or a scope was asked for that does not exist."""
+    """The error for streams of different loops that were put together, and for a scope that does not exist."""
 
 
 class TypeMismatch(GraphError):
-    """A stream of one form or kind was given where another is needed."""
+    """The error for a stream of another form or kind than the verb needs."""
 
 
 class SlotsError(GraphError, ConfigError):
-    """The job needs more task slots than Spark has: the graph asks too much, or the configuration gives too little."""
+    """The error for a job that needs more task slots than Spark has: the graph requires too many, or the configuration gives
+    too few."""
 
 
 class UserCodeError(TailraceError):
-    """The user's own function raised, or returned what it must not.
+    """The error for a user's function that raised, or returned what it must not.
 
-    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent`
-    (whether the program itself must change: every restart would fail again, so there is none), `written` (the verb at
-    fault and the line of the program that writes it; empty where unknown).
+    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (true if
+    the program itself must change: every restart would fail again, so the job does not restart), `written` (the verb at
+    fault and the line of the program that calls it; empty where unknown).
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class UserCodeError(TailraceError):
 
 
 class OutOfReachError(UserCodeError):
-    """The place that a sink writes to is out of reach. It is tried again, whatever the restart strategy says."""
+    """The error for a sink whose place is out of reach. The job tries again, whatever its restart strategy is."""
 
     def __str__(self) -> str:
         return f"the sink {self.operator!r}: {self.args[0]}"
@@ -109,9 +110,9 @@ def _user_code_error(
 
 
 class JobFailed(TailraceError):
-    """A job ended as FAILED. The text holds the cause with the user's own traceback.
+    """The error for a job that ended as FAILED. The text holds the cause with the user's own traceback.
 
-    Attributes: `job` (its name), `operator`, `subtask`, `record` where user code was the cause.
+    Attributes: `job` (its name), and `operator`, `subtask`, `record` if user code was the cause.
     """
 
     def __init__(
@@ -131,33 +132,34 @@ class JobFailed(TailraceError):
 
 
 class CheckpointError(TailraceError):
-    """A checkpoint could not be taken, found, read or restored."""
+    """The error for a checkpoint that could not be taken, found, read or restored."""
 
 
 class CheckpointNotFound(CheckpointError):
-    """There is no checkpoint where one was expected."""
+    """The error for a checkpoint that does not exist."""
 
 
 class CheckpointsRemoved(CheckpointNotFound):
-    """Somebody has removed files of checkpoints while their job ran."""
+    """The error for files of checkpoints that were removed from outside while their job ran."""
 
 
 class CheckpointCorrupt(CheckpointError):
-    """A checkpoint is damaged, or of a version that cannot be read. Nothing of it was deleted."""
+    """The error for a checkpoint that is damaged, or of a version that cannot be read. Nothing of it was deleted."""
 
 
 class IncompatibleState(CheckpointError):
-    """State of a checkpoint does not fit the dataflow that is to be started from it, or the job of that name that has
-    finished ran another dataflow. Names what does not fit."""
+    """The error for state of a checkpoint that does not fit the dataflow that is to start from it, and for a dataflow
+    other than the one of the finished job of its name. The message lists what does not fit."""
 
 
 class Fenced(CheckpointError):
-    """A newer start of the same job has taken over: this one may not write any more."""
+    """The error for a start of a job that may not write any more, because a newer start has taken over."""
 
 
 class JobAlreadyFinished(TailraceError):
-    """A job was to go on from its newest checkpoint, and has come to its end: all of its output is published. It is not a
-    `CheckpointError`: who begins anew where there is no checkpoint would publish everything once more.
+    """The error for a job that cannot go on from its newest checkpoint, because it has come to its end and all of its output
+    is published. It is not a `CheckpointError`: a program that starts from the beginning if there is no checkpoint would
+    publish everything once more.
 
     Attributes: `job` (its name), `run_id` (the run that has ended), `ended_at` (when, seconds since 1970).
     """
@@ -170,15 +172,15 @@ class JobAlreadyFinished(TailraceError):
 
 
 class StateAccessError(TailraceError):
-    """Keyed state, a timer or `ctx.key` was used where there is no key."""
+    """The error for the use of keyed state, a timer or `ctx.key` without a key."""
 
 
 class ProtocolViolation(TailraceError):
-    """A peer sent something it must not. Its connection is closed and its message ignored."""
+    """The error for a message that its sender must not send. The receiver closes the connection and ignores the message."""
 
 
 class InternalError(TailraceError):
-    """An invariant of ours is broken. Carries the last events of the machine that noticed (its story)."""
+    """The error for a broken invariant of Tailrace. `story` has the last events of the state machine that noticed it."""
 
     def __init__(self, message: str, story: Iterable[str] = ()) -> None:
         self.what = message
@@ -188,7 +190,7 @@ class InternalError(TailraceError):
 
 
 def level_of_user() -> int:
-    """How far up the stack of the caller the user's own code is: the `stacklevel` of a warning that points at it."""
+    """Number of frames from the caller up to the user's own code: the `stacklevel` of a warning that points there."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         level, frame = level + 1, frame.f_back
@@ -196,7 +198,7 @@ def level_of_user() -> int:
 
 
 def written_here(verb: str) -> str:
-    """A verb with the place and the text of the user's line that calls it now, for later errors."""
+    """A sentence for later errors: the verb, with the place and the text of the user's line that calls it now."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         frame = frame.f_back
@@ -208,9 +210,9 @@ def written_here(verb: str) -> str:
 
 
 def _named(file: str, line: int) -> str:
-    """A line of a file; in a notebook, with the number of the cell as its user sees it."""
+    """The name of a line for users: its file and number; in a notebook the number of its cell as shown there."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    with suppress(Exception):  # of IPython, which has it in some versions only
+    with suppress(Exception):  # only some versions of IPython have this method
         kind, name = shell.compile.format_code_name(file)
         return f"{kind.lower()} {name}, line {line}"
     cell = re.match(r"<ipython-input-(\d+)-", file)
@@ -228,7 +230,7 @@ def shortened(value: object, limit: int = 200) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an exception. Never raises, and is text that can be sent and printed."""
+    """The text of an exception, fit to be sent and printed. Never raises."""
     try:
         text = str(error)
     except Exception as another:  # a user's __str__ may do anything

@@ -1,4 +1,4 @@
-"""The log of Tailrace: what goes wrong is told once, and not a thousand times."""
+"""The log of Tailrace. A warning that repeats is logged once in a while, not a thousand times."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable
 PAUSE = 60.0
 """Seconds between two warnings of a kind."""
 PACED = {"paced": True}
-"""`extra` of a warning that has pauses of its own."""
+"""`extra` of a warning whose caller paces it: `Sparing` always lets it through."""
 _MOST = 1_000
-"""Kinds that are remembered at most."""
+"""Maximum number of kinds that `Sparing` remembers."""
 
 
 class Sparing(logging.Filter):
-    """Lets one warning of a kind through in `PAUSE` seconds, and says with the next one how many there were. A kind is the
-    text before its values are put in, and the first of these: the job, the file or the setting that it is about."""
+    """Filter that lets one warning of a kind through in `PAUSE` seconds. The next one reports how many were held back. A
+    kind is the text before its values are put in, and the first value: the job, file or setting that it is about."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-        """When one of a kind was let through last, and how many were not since then."""
+        """Kind -> time of its last warning that was let through, and how many were held back since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING or getattr(record, "paced", False):
@@ -43,13 +43,13 @@ class Sparing(logging.Filter):
         return True
 
     def forget(self) -> None:
-        """The next warning of each kind is let through."""
+        """Forgets all kinds: the next warning of each is let through."""
         self._kinds.clear()
 
 
 class LastResort(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to standard error what no other handler takes, as Python's own `lastResort` does, which gives neither time nor
-    level. Handlers of the program, on the root or on our logger, now or later, take its place."""
+    """Handler that writes to standard error if there is no other one. Unlike Python's own `lastResort` it writes time and
+    level. Handlers of the program, on the root or on the logger `tailrace`, now or later, take its place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class LastResort(logging.StreamHandler):  # type: ignore[type-arg]
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers and log.handlers == [self]:
-            self.stream = sys.stderr  # of now: somebody may have put another one there
+            self.stream = sys.stderr  # the one of now: the program may have replaced it
             super().emit(record)
 
 

@@ -1,5 +1,5 @@
-"""Which Pythons and which versions of PySpark this version of Tailrace runs on. Others are refused when it is imported, in
-one sentence, and not by whatever breaks first."""
+"""The versions of Python and PySpark that this version of Tailrace runs on. Its import refuses others in one sentence,
+before anything breaks."""
 
 import importlib.util
 import re
@@ -7,14 +7,14 @@ import sys
 
 OLDEST_PYTHON = (3, 11)
 NEXT_PYTHON = (3, 14)
-"""The first that nobody has tried: PySpark takes it from 4.1 on, 4.0 does not."""
+"""The first version that is not tested: PySpark takes it from 4.1 on, 4.0 does not."""
 OLDEST_PYSPARK = (4, 0)
 NEXT_PYSPARK = (5, 0)
-"""The first that nobody has tried."""
+"""The first version that is not tested."""
 
 
 def check_python(version: "tuple[int, ...]") -> None:
-    """Raises `ImportError` for a Python that is too old, or newer than those that are tried."""
+    """Raises `ImportError` for a Python that is too old, or newer than the tested ones."""
     if tuple(version[:2]) < OLDEST_PYTHON:
         raise ImportError(
             f"tailrace needs Python {_told(OLDEST_PYTHON)} or newer, and this is Python {_told(version[:3])} "
@@ -39,15 +39,15 @@ def check_pyspark(version: str) -> None:
 
 
 def pyspark_version() -> "str | None":
-    """The version of the PySpark that is or would be imported, without importing it; None where there is none, or it does
-    not say."""
+    """The version of the PySpark that is or would be imported, found without importing it. None if there is no PySpark, or
+    its version cannot be found."""
     loaded = sys.modules.get("pyspark")
     if loaded is not None:
         return getattr(loaded, "__version__", None)
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None or spec.loader is None:
         return None
-    # To look for pyspark.version would import all of pyspark. An archive may have bytecode beside its sources.
+    # find_spec("pyspark.version") would import all of pyspark. An archive may have bytecode beside its sources.
     beside = re.sub(r"__init__\.pyc?$", "version.py", spec.origin)
     try:
         text = spec.loader.get_data(beside).decode()  # type: ignore[attr-defined]

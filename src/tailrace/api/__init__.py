@@ -1,1 +1,1 @@
-"""What a user writes: environment, streams, functions, windows, configuration, the job handle."""
+"""The classes that a user writes with: environment, streams, functions, windows, configuration, the job handle."""

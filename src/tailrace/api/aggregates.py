@@ -1,6 +1,6 @@
 """Aggregates that come with Tailrace. In columns they work on whole batches; in rows record by record.
 
-`None` (null) is skipped by all but `Count()`; a sum over nothing is 0, the others are None.
+All but `Count()` skip `None` (null). A count or a sum of nothing is 0; the other results are None.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BuiltinAggregate(AggregateFunction):
 
     @property
     def described(self) -> str:
-        """What it makes, of which field, as checkpoints have it."""
+        """The aggregate and its field, as checkpoints record them."""
         field = "" if self.of is None or callable(self.of) else f" of {self.of!r}"
         return f"{type(self).__name__}{field}"
 
@@ -51,17 +51,18 @@ class BuiltinAggregate(AggregateFunction):
         return results[0]
 
     def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
-        """The partial accumulators of all groups of a batch, from the results of each Arrow aggregate by group; their
-        types, and whether some are null. Calls `from_arrow` for each group, unless that changes nothing."""
+        """The partial accumulators of all groups of a batch. `answers` has the results of each Arrow aggregate by group,
+        `types` their types; `nulls` is true if some are null. Calls `from_arrow` for each group, unless that changes
+        nothing."""
         return list(map(self.from_arrow, *answers))
 
     def result_type(self, types: list[Any], of: Any) -> Any:
-        """The Arrow type of the result, given the types of the results of `arrow`, and that of the column `of`."""
+        """The Arrow type of the result. `types` are those of the results of `arrow`, `of` is the type of the column."""
         return types[0]
 
 
 class Count(BuiltinAggregate):
-    """How many records there were."""
+    """The number of records."""
 
     zero = 0
     step = "a + 1"
@@ -81,12 +82,12 @@ class Count(BuiltinAggregate):
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum; of decimals without rounding."""
+    """The sum of two numbers. Decimals are not rounded."""
     return EXACT.add(a, b) if isinstance(a, Decimal) or isinstance(b, Decimal) else a + b
 
 
 def held(value: Any) -> Any:
-    """A value to compare later ones with: an instant in an hour that the clock repeats has a fixed offset."""
+    """A value to compare later ones with. An instant in an hour that the clock repeats gets a fixed offset."""
     return steady(value) if isinstance(value, datetime) else value
 
 
@@ -111,7 +112,7 @@ class Sum(BuiltinAggregate):
 
 
 class _Extreme(BuiltinAggregate):
-    """What the smallest and the largest value share."""
+    """Base of `Min` and `Max`."""
 
     def from_arrow(self, *results: Any) -> Any:
         return held(results[0])
@@ -149,8 +150,8 @@ class Max(_Extreme):
 
 
 class Mean(BuiltinAggregate):
-    """The arithmetic mean of the values. The accumulator is (count, sum). The mean of decimals is a decimal with four more
-    digits behind the point, rounded half up from their exact sum."""
+    """The arithmetic mean of the values; None if there are none. The accumulator is (count, sum). The mean of decimals is a
+    decimal with four more digits after the point, rounded half up from their exact sum."""
 
     zero = (0, 0)
     step = "(a[0] + 1, a[1] + x)"
@@ -183,5 +184,5 @@ class Mean(BuiltinAggregate):
 
 
 def is_builtin(aggregate: object) -> bool:
-    """Whether it is one of these and not of a subclass, whose methods may be the user's own."""
+    """True for an aggregate of exactly these classes. The methods of a subclass may be the user's own."""
     return type(aggregate) in (Count, Sum, Min, Max, Mean)

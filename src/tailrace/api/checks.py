@@ -1,4 +1,4 @@
-"""Checks of what the user passes, made when it is written: the sentence names the operator and what to do."""
+"""Checks of arguments, made while the user writes the dataflow. Each message names the operator and what to do."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tailrace.graph.operators import AtEnd, BatchFormat, Selector
 from tailrace.state.handles import declared
 
 MAX_NAME = 200
-"""Characters of the name of a job."""
+"""Maximum number of characters in the name of a job."""
 
 
 def check_job_name(name: Any) -> None:
-    """Raises `ConfigError` for what cannot be the name of a job, which is part of paths, messages and texts."""
+    """Raises `ConfigError` unless `name` can be the name of a job: it is part of paths, messages and texts."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"the name of a job must be a non-empty string, not {shortened(name)}")
     if len(name) > MAX_NAME:
@@ -52,14 +52,14 @@ def check_job_name(name: Any) -> None:
 
 
 SEVERAL = (FlatMapFunction, MapBatchesFunction)
-"""Functions whose plain callables give any number of records: they may yield."""
+"""Classes of functions that return any number of records. A plain callable in their place may yield."""
 
 
 def check_callable(
     fn: Any, arguments: int, verb: str, kind: type[Function] | None = None, *, several: bool = False
 ) -> None:
-    """Raises `GraphError` unless `fn` can be called with this many positional arguments, and gives a value; or `several`, as
-    that kind of function does."""
+    """Raises `GraphError` unless `fn` can be called with this many positional arguments and returns one value. With
+    `several`, or if `kind` is one of `SEVERAL`, it may yield any number of values instead."""
     if inspect.isclass(fn) and issubclass(fn, Function):
         raise GraphError(f"{verb}: pass an object, not the class: {fn.__name__}()")
     if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
@@ -85,7 +85,7 @@ def _check_work(work: Any, arguments: int, verb: str, name: str, several: bool) 
     try:
         signature = inspect.signature(work)
     except (TypeError, ValueError):
-        return  # some built-in functions do not tell
+        return  # some built-in functions have no signature
     try:
         signature.bind(*([None] * arguments))
     except TypeError:
@@ -96,15 +96,15 @@ def _check_work(work: Any, arguments: int, verb: str, name: str, several: bool) 
 
 
 OPTIONAL = ("on_timer", "on_round_end", "finish")
-"""Methods that a function may leave as they are."""
+"""Methods that a subclass need not define."""
 ENDS = {"on_round_end": 2, "finish": 1}
-"""What a process function may do at ends, with the number of arguments."""
+"""Methods of a process function that are called at the end of a round or of the input -> number of arguments."""
 _YIELDS = frozenset({"flat_map", "map_batches", "process", "process1", "process2", *OPTIONAL})
-"""Methods that give any number of records."""
+"""Methods that return any number of records."""
 
 
 def check_methods(fn: object, kind: type, methods: dict[str, int], verb: str) -> None:
-    """Raises `GraphError` unless `fn` has these methods of its own, with so many arguments."""
+    """Raises `GraphError` unless `fn` defines these methods, each with this number of arguments."""
     for name, arguments in methods.items():
         method = getattr(fn, name)
         if getattr(method, "__func__", None) is getattr(kind, name) and name not in OPTIONAL:
@@ -125,26 +125,26 @@ def check_object(value: Any, kind: type, verb: str) -> None:
 
 
 def check_aggregate(aggregate: Any, verb: str) -> None:
-    """Raises `GraphError` for what is no aggregate function."""
+    """Raises `GraphError` unless `aggregate` is an `AggregateFunction` with all of its methods."""
     check_object(aggregate, AggregateFunction, verb)
     check_methods(aggregate, AggregateFunction, {"create_accumulator": 0, "add": 2, "get_result": 1}, verb)
 
 
 def check_co_process(fn: Any, verb: str) -> None:
-    """Raises `GraphError` for what is no function of two inputs."""
+    """Raises `GraphError` unless `fn` is a `CoProcessFunction` with both of its methods."""
     check_object(fn, CoProcessFunction, verb)
     check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2, **ENDS}, verb)
 
 
 def check_names(names: tuple[str, ...], verb: str, example: str = "aggregate(other=...)") -> None:
-    """Raises `GraphError` where two columns of a result would have one name."""
+    """Raises `GraphError` if two columns of a result would have one name."""
     for name in names:
         if names.count(name) > 1:
             raise GraphError(f"{verb}: the result would have two columns {name!r}; give one another name: {example}")
 
 
 def check_declared(schema: pa.Schema, verb: str) -> pa.Schema:
-    """The same schema. Raises `GraphError` where two columns in it, or two fields of a struct, have one name."""
+    """The schema, checked. Raises `GraphError` if two columns in it, or two fields of a struct, have one name."""
     for path, names in [("", schema.names), *((path, names) for field in schema for path, names in _structs(field))]:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -154,7 +154,7 @@ def check_declared(schema: pa.Schema, verb: str) -> pa.Schema:
 
 
 def _structs(field: pa.Field) -> Iterator[tuple[str, list[str]]]:
-    """Where in a column there are structs, and the names of their fields."""
+    """The path of each struct in a column, and the names of its fields."""
     inner = [field.type.field(i) for i in range(field.type.num_fields)]
     if pa.types.is_struct(field.type):
         yield field.name, [one.name for one in inner]
@@ -164,7 +164,7 @@ def _structs(field: pa.Field) -> Iterator[tuple[str, list[str]]]:
 
 
 def check_attributes(names: tuple[str, ...], verb: str) -> None:
-    """Raises `GraphError` where columns of rows have different names that Python reads as one."""
+    """Raises `GraphError` if columns of rows have different names that Python reads as one."""
     alike = alike_names(names)
     if alike is not None:
         raise GraphError(
@@ -190,7 +190,8 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
 
 
 def check_selector(selector: Any, columns: tuple[str, ...] | None, verb: str) -> Selector:
-    """A key or field selector as the graph holds it. Raises `GraphError` for an unknown column or anything else."""
+    """A key or field selector as the graph holds it: a function, a column name, or a tuple of names. Raises `GraphError`
+    for an unknown column, and for anything else."""
     if isinstance(selector, Function):
         raise GraphError(f"{verb}: expected a function or column names, got a {type(selector).__name__} object")
     if isinstance(selector, list):
@@ -213,7 +214,7 @@ def _check_column(name: str, columns: tuple[str, ...] | None, verb: str) -> None
 
 
 def check_name(value: Any, verb: str, what: str) -> str:
-    """A name or tag. Raises `GraphError` unless it is a text of at least one character."""
+    """A name or tag, checked. Raises `GraphError` unless it is a text of at least one character."""
     if not isinstance(value, str) or not value:
         raise GraphError(f"{verb}: {what} must be a non-empty string, not {value!r}")
     return value
@@ -226,7 +227,8 @@ def _name(fn: Any) -> str:
 def named_aggregates(
     one: Any, named: dict[str, Any], options: dict[str, Any], default: str | None = None
 ) -> tuple[tuple[str, AggregateFunction], ...]:
-    """One positional aggregate, or several by name."""
+    """The aggregates by name, from one positional argument or several named ones. Raises `GraphError` for both, none, or
+    what is no aggregate."""
     verb = called("aggregate", options)
     if (one is None) == (not named):
         raise GraphError(
@@ -239,18 +241,19 @@ def named_aggregates(
 
 
 def called(verb: str, options: dict[str, Any]) -> str:
-    """How errors call an operator: its given name, or the verb."""
+    """The name of an operator in errors: the verb, with the operator's name if the user gave one."""
     name = options.get("name")
     return f"{verb} {name!r}" if isinstance(name, str) and name else verb
 
 
 def check_time_column(name: Any, verb: str) -> str | None:
-    """The name of a column of timestamps, if any."""
+    """The name of a column of timestamps, checked; None if none is given."""
     return None if name is None else check_name(name, verb, "timestamps")
 
 
 def check_format(value: Any, verb: str) -> BatchFormat:
-    """What a function of batches takes. Raises `GraphError` for what there is not, and for a package that is missing."""
+    """The format of batches for a function, checked. Raises `GraphError` for an unknown one, and if its package is not
+    installed."""
     if value not in ("arrow", "pandas", "polars"):
         raise GraphError(f"{verb}: format must be 'arrow', 'pandas' or 'polars', not {value!r}")
     if value != "arrow" and find_spec(value) is None:
@@ -262,14 +265,14 @@ def check_format(value: Any, verb: str) -> BatchFormat:
 
 
 def check_at_end(value: Any) -> AtEnd:
-    """What becomes of timers at the end of input."""
+    """The option for timers at the end of input, checked: "wait" or "drop". Raises `GraphError`."""
     if value not in ("wait", "drop"):
         raise GraphError(f"process: at_end must be 'wait' or 'drop', not {value!r}")
     return value  # type: ignore[no-any-return]
 
 
 def check_span(value: Any, verb: str) -> int:
-    """A span of time in microseconds."""
+    """A span of time in microseconds. Raises `GraphError` for what is no span, or a negative one."""
     try:
         span = span_micros(value)
     except (TypeError, OverflowError) as error:

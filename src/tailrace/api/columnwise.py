@@ -1,4 +1,4 @@
-"""Column names and expressions of `pyarrow.compute` as the user gives them, checked as far as the dataflow tells."""
+"""Column names and expressions of `pyarrow.compute` from the user, checked as far as the dataflow's schemas are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def selection(
     stream: Stream, columns: Iterable[Any], named: Mapping[str, Any], verb: str, name: Any, *, keeps: bool
 ) -> Select:
-    """What `select` and `with_columns` are asked for. Raises `GraphError` or `TypeMismatch`."""
+    """The operator of a `select`, or with `keeps` of a `with_columns`. Raises `GraphError` or `TypeMismatch`."""
     _check_form(stream, verb, "map(f)")
     if isinstance(name, pc.Expression):
         raise GraphError(
@@ -38,7 +38,7 @@ def selection(
 
 
 def condition(stream: Stream, said: Any, verb: str) -> FilterColumns:
-    """What `filter` is asked for on a stream in columns. Raises `GraphError` or `TypeMismatch`."""
+    """The operator of a `filter` on a stream in columns. Raises `GraphError` or `TypeMismatch`."""
     _check_form(stream, verb, "a function")
     kind = _check(stream, said, verb)
     if kind is not None and not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -47,7 +47,7 @@ def condition(stream: Stream, said: Any, verb: str) -> FilterColumns:
 
 
 def no_condition(said: Any, kind: pa.DataType) -> str:
-    """Why values of this type say nothing about records."""
+    """The reason, for an error, why values of this type cannot be the condition of a filter."""
     what = f"column {said!r}" if isinstance(said, str) else "the expression"
     return f"{what} is {kind}, and no truth value; compare it with something: pc.field('x') > 3"
 
@@ -61,12 +61,12 @@ def _check_form(stream: Stream, verb: str, instead: str) -> None:
 
 
 def declared_schema(stream: Stream) -> pa.Schema | None:
-    """The schema of a stream in columns, where the dataflow says it."""
+    """The schema of a stream in columns; None if the dataflow does not declare it."""
     return declared_before(stream.env._graph.nodes.__getitem__, stream._edges(Forward()))
 
 
 def check_alike(stream: Stream, other: Stream, verb: str) -> None:
-    """Raises `TypeMismatch` where two streams in columns are known to have different columns, so that they cannot be one."""
+    """Raises `TypeMismatch` if two streams in columns are known to have different columns: they cannot be united."""
     if stream.columns is not None and other.columns is not None and stream.columns != other.columns:
         raise TypeMismatch(
             f"{verb}: one stream has the columns {', '.join(stream.columns)}, the other {', '.join(other.columns)}; they "
@@ -97,7 +97,8 @@ def _pairs(said: Any, verb: str, keeps: bool) -> list[tuple[str, Any]]:
 
 
 def _check(stream: Stream, said: Any, verb: str) -> pa.DataType | None:
-    """Raises `GraphError` for what gives no column of this stream; its type, where that is known."""
+    """The type of a column or an expression; None if it is not known. Raises `GraphError` for what gives no column of this
+    stream."""
     if not isinstance(said, str | pc.Expression):
         hint = "a function goes into map_batches or map" if callable(said) else f"a constant is pc.scalar({said!r})"
         raise GraphError(f"{verb}: expected a column or an expression of pyarrow.compute, not {said!r}; {hint}")

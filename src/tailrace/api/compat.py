@@ -1,6 +1,6 @@
-"""Whether a checkpoint fits the dataflow that is to be started from it, as far as that can be known before anything
-starts: the tables that the operators declare are compared with those that were written, and the sinks with those that
-have prepared output which is not published."""
+"""Check that a checkpoint fits the dataflow that is to start from it, as far as that can be known before anything
+starts. The tables that the operators declare are compared with the written ones, and the sinks with the sinks that have
+prepared output which is not published."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
 
 _OURS = ("timers", "rounds")
-"""Kinds of tables that we keep beside what the user declares."""
+"""Kinds of tables that Tailrace keeps beside the ones that the user declares."""
 _AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window"}
 _TIMERS = [TableInfo("timers:event", "timers"), TableInfo("timers:processing", "timers")]
 
 
 def declared_tables(node: Node) -> list[TableInfo]:
-    """The tables of keyed state that an operator will have, timers included."""
+    """The tables of keyed state that an operator may have, timers included."""
     operator = node.operator
     kind = _AGGREGATES.get(type(operator))
     if kind is not None:
@@ -69,7 +69,7 @@ def _declared(function: Any) -> dict[str, State]:
 
 
 def stateful(node: Node) -> bool:
-    """Whether an operator may have anything to restore."""
+    """True if an operator may have something to restore."""
     operator = node.operator
     if isinstance(operator, Source | AssignTimestamps | Sink) or declared_tables(node):
         return True
@@ -86,8 +86,8 @@ def check(
     in_flight: Mapping[str, int] | None = None,
     channels: Sequence[InFlight] = (),
 ) -> None:
-    """Raises one `IncompatibleState` that lists everything that does not fit, and says what to do. `max_parallelism`: that
-    of the checkpoint and that of the dataflow. `prepared`: what sinks have prepared and may not have published. `in_flight`:
+    """Raises one `IncompatibleState` that lists everything that does not fit, and what to do. `max_parallelism`: the
+    checkpoint's and the dataflow's. `prepared`: output that sinks have prepared and may not have published. `in_flight`:
     bytes of records that were on their way to operators, by uid; `channels`: the edges that they were on."""
     wrong = misfits(
         records,
@@ -104,14 +104,14 @@ def check(
 
 
 def check_manifest(manifest: Manifest, graph: Graph, allow_dropped_state: bool | Collection[str] = False) -> None:
-    """Raises one `IncompatibleState` where a start of the dataflow from the checkpoint is to be refused."""
+    """Raises one `IncompatibleState` if the dataflow must not be started from the checkpoint. See `check`."""
     check(manifest.operators, graph.nodes, allow_dropped_state, **_said_by(manifest, graph.max_parallelism))
 
 
 def misfits_of(
     manifest: Manifest, nodes: Sequence[Node], max_parallelism: int, allow_dropped_state: bool | Collection[str] = False
 ) -> list[str]:
-    """The same as sentences, for a dry run."""
+    """All reasons why the dataflow must not be started from the checkpoint, each a sentence; for a dry run."""
     return misfits(manifest.operators, nodes, allow_dropped_state, **_said_by(manifest, max_parallelism))
 
 
@@ -141,7 +141,7 @@ def misfits(
     in_flight: Mapping[str, int] | None = None,
     channels: Sequence[InFlight] = (),
 ) -> list[str]:
-    """What does not fit, and what to do about it, each a sentence."""
+    """All that does not fit, and what to do about it, each a sentence. The arguments are those of `check`."""
     wrong = []
     if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
         wrong.append(
@@ -174,12 +174,12 @@ def misfits(
 
 
 def may_be_dropped(uid: str, allow_dropped_state: bool | Collection[str]) -> bool:
-    """Whether the user gives up what the operator `uid` has in the checkpoint."""
+    """True if the user gives up what the operator `uid` has in the checkpoint."""
     return allow_dropped_state if isinstance(allow_dropped_state, bool) else uid in allow_dropped_state
 
 
 def unpublishable(prepared: Sequence[Prepared], nodes: Sequence[Node]) -> dict[str, int]:
-    """By the uid of the sink that prepared them: how many transactions no sink of the dataflow can publish."""
+    """Uid of a sink -> number of its prepared transactions that no sink of the dataflow can publish."""
     able = {node.uid for node in nodes if isinstance(node.operator, Sink) and publishes(node.operator.sink)}
     found: dict[str, int] = {}
     for one in prepared:
@@ -189,7 +189,7 @@ def unpublishable(prepared: Sequence[Prepared], nodes: Sequence[Node]) -> dict[s
 
 
 def publishes(sink: connectors.Sink) -> bool:
-    """Whether a sink has a `publish` of its own; that of the base class makes nothing visible."""
+    """True if a sink defines its own `publish`. The one of the base class makes nothing visible."""
     return type(sink).publish is not connectors.Sink.publish
 
 
@@ -207,8 +207,8 @@ def _lost_output(uid: str, name: str, count: int, node: Node | None) -> str:
 def _misfits(
     record: OperatorRecord, node: Node | None, nodes: Sequence[Node], prepared: Collection[str], drop: bool
 ) -> list[str]:
-    """What does not fit of one operator. `drop`: whether its state may be left behind, so that only what could not even
-    be read is told."""
+    """The misfits of one operator. With `drop` its state may be left behind: only a sink that could not publish its
+    prepared output is a misfit then."""
     who = f"operator {record.name!r} (uid {record.uid!r})"
     leave = f"or leave its state behind: allow_dropped_state=[{record.uid!r}]"
     if node is None:
@@ -222,7 +222,7 @@ def _misfits(
         ]
     if record.kind == SINK and isinstance(node.operator, Sink) and record.uid in prepared:
         if record.shape != shape_of(node.operator) and publishes(node.operator.sink):
-            return [f"{who} {_another_sink(record, node)}"]  # also where it is given up: it would publish that
+            return [f"{who} {_another_sink(record, node)}"]  # even with `drop`: the sink would publish that output
     if drop:
         return []
     if not continues(record, node):
@@ -257,7 +257,7 @@ def _another_kind(record: OperatorRecord, node: Node) -> str:
 
 
 def other_shape(node: Node, old: Sequence[str]) -> str:
-    """A sentence for people: the state of an operator is made of something else now."""
+    """A sentence for users: the state of an operator is made of something else now."""
     return (
         f"the checkpoint holds the state of {', '.join(old) or 'nothing else'}, and the operator has "
         f"{', '.join(shape_of(node.operator)) or 'nothing of that'} now; give it another uid, and leave the old state "
@@ -266,7 +266,7 @@ def other_shape(node: Node, old: Sequence[str]) -> str:
 
 
 def unreadable(name: str, uid: str, error: Exception) -> str:
-    """A sentence for people: what an operator had is not of its kind."""
+    """A sentence for users: the state in the checkpoint is of another kind of operator."""
     return (
         f"operator {name!r} (uid {uid!r}): what the checkpoint has of it is of another kind of operator ({error}); give it "
         f"another uid, and leave the old state behind: allow_dropped_state=[{uid!r}]"
@@ -274,8 +274,8 @@ def unreadable(name: str, uid: str, error: Exception) -> str:
 
 
 def continues(record: OperatorRecord, node: Node) -> bool:
-    """Whether an operator may go on with what the one of its uid had: it is of the same kind, and that was made of what its
-    own state is made of. True where an older checkpoint does not say it."""
+    """True if an operator may go on with the state that the checkpoint has under its uid: kind and shape are equal. Also
+    true for an older checkpoint, which does not record them."""
     if not record.kind:
         return True
     same = record.kind == kind_of(node.operator)
@@ -291,7 +291,7 @@ def _another_sink(record: OperatorRecord, node: Node) -> str:
 
 
 def _of_keys(record: OperatorRecord, node: Node) -> Iterator[str]:
-    """Columns of a key that have changed places: the key (1, 0) would find what (0, 1) had."""
+    """Misfits of keys whose columns have changed places: the key (1, 0) would find the state of (0, 1)."""
     for old, new in zip(record.keys, key_columns(node), strict=False):
         if record.stateful and old != new and sorted(old) == sorted(new):
             yield (
@@ -301,7 +301,7 @@ def _of_keys(record: OperatorRecord, node: Node) -> Iterator[str]:
 
 
 def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
-    """What does not fit of its keyed state."""
+    """Misfits of an operator's keyed state."""
     found = {table.name: table for table in declared_tables(node)}
     states = _declared(getattr(node.operator, "fn", None))
     for table in record.tables:
@@ -328,7 +328,7 @@ def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
 
 
 def _of_values(table: TableInfo, kind: Any, uid: str) -> Iterator[str]:
-    """What does not fit of the values of a state that is declared as this type now."""
+    """Misfits of the values of a state that is declared as type `kind` now."""
     if not takes(table.type, table.encoding, table.classes, kind):
         yield other_type(table.name, table.type, type_name(kind), uid)
         return
@@ -337,12 +337,12 @@ def _of_values(table: TableInfo, kind: Any, uid: str) -> Iterator[str]:
 
 
 def _of_own(record: OperatorRecord, node: Node) -> Iterator[str]:
-    """What does not fit of what it held beside keyed state."""
+    """Misfits of what an operator held beside keyed state."""
     function = getattr(node.operator, "fn", None)
     declared = {} if function is None else declared_operator_states(function)
     for table in record.own:
         state = declared.get(table.name)
-        if table.kind != OPERATOR or isinstance(node.operator, Sink):  # a sink's writer says what it declares at work
+        if table.kind != OPERATOR or isinstance(node.operator, Sink):  # a sink's writer declares its states in the task
             yield from (other_class(table.name, why, record.uid) for why in class_misfits(table.classes))
         elif state is None:
             yield (
@@ -356,9 +356,9 @@ def _of_own(record: OperatorRecord, node: Node) -> Iterator[str]:
 
 
 def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave: str) -> Iterator[str]:
-    """What does not fit of timers, and of the keys of a round that was not over."""
+    """Misfits of timers, and of the keys of a round that was not over."""
     if not record.kind:
-        return  # an older checkpoint, which does not say whether there are any
+        return  # an older checkpoint, which does not record whether it has any
     function = getattr(node.operator, "fn", None)
     there = {table.name for table in declared_tables(node)}
     takes = takes_timers(function) or not isinstance(node.operator, KeyedProcess | CoProcess)
@@ -380,15 +380,15 @@ def _in_rounds(node: Node, nodes: Sequence[Node]) -> bool:
 
 
 def goes_to(source: str, tag: str | None, port: int, node: Node, node_of: Callable[[int], Node]) -> int | None:
-    """The input of an operator that records in flight go to, which came from this source (uid, side output) to this port:
-    the input that the source feeds now. Where it feeds none, one input is as good as another only where there is only one;
-    None where nobody can tell."""
+    """The input of an operator for records that were in flight from this source (uid, side output) to this port. It is the
+    input that the source feeds now. If the source feeds none, an operator with one input keeps the port. None if the input
+    cannot be known: the operator has two inputs, or no input of that number."""
     fed = _fed_by(source, tag, node, node_of)
     if fed:
         return port if port in fed else fed[0]
     if isinstance(node.operator, CoProcess):
         return None
-    back = isinstance(node.operator, Head) and port != 0  # its feedback, which comes over no edge
+    back = isinstance(node.operator, Head) and port != 0  # port of the loop's feedback, which comes over no edge
     return port if back or any(edge.port == port for edge in node.inputs) else None
 
 
@@ -398,7 +398,7 @@ def _fed_by(source: str, tag: str | None, node: Node, node_of: Callable[[int], N
 
 
 def _of_channel(one: InFlight, node: Node, kind: str, node_of: Callable[[int], Node]) -> Iterator[str]:
-    """`kind`: of the operator that was to receive the records."""
+    """Misfits of records that were in flight on one edge. `kind`: the kind of operator that was to receive them."""
     who = f"operator {node.name!r} (uid {node.uid!r})"
     port = goes_to(one.source, one.tag, one.port, node, node_of)
     if port is None or (kind not in ("", kind_of(node.operator)) and not _fed_by(one.source, one.tag, node, node_of)):

@@ -1,4 +1,4 @@
-"""Settings and how they are read. A setting of a planned feature raises `ConfigError`; it never means something else."""
+"""Settings and their checks. A setting of a planned feature raises `ConfigError`; it never means something else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 2
 
 
 def span(value: Any, what: str) -> int:
-    """A duration in seconds, as a `timedelta` or a text (`"5 minutes"`), as int microseconds. Raises `ConfigError`."""
+    """A duration (seconds, a `timedelta` or a text such as `"5 minutes"`) as int microseconds. Raises `ConfigError`."""
     try:
         found = span_micros(value)
     except (TypeError, OverflowError) as error:
@@ -39,28 +39,32 @@ def _whole(value: Any, what: str) -> None:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """When a job takes checkpoints, where they are, and how many are kept.
+    """The settings of a job's checkpoints: when it takes them, where they are, and how many it keeps.
 
-    `dir` is a folder or a URL (`s3a://…`, `hdfs://…`, `gs://…`, `abfss://…`) that the driver and every executor reach.
-    `interval` is seconds, a `timedelta` or a text (`"5 minutes"`), as all durations here are, from one trigger to the next;
-    None takes checkpoints only on request.
-    `timeout`: one that takes longer is aborted. `min_pause`: from the end of one to the trigger of the next. Of
-    `max_concurrent` several may be under way. `keep` complete ones are kept while the job runs. `retain` says whether
-    they outlive it: "on-cancellation" (also after a failure, not after a good end), "never" or "always".
-    `keep_runs`: at its start a job removes what earlier runs of it have left, but for so many (the newest that have left a
-    checkpoint, or their end), and the one that it goes on from; None: all stay.
-    `tolerated_failures` checkpoints in a row may fail before the job counts as failed. `storage_options` go to the
-    filesystem (fsspec). `storage_patience` (seconds or a `timedelta`): for so long the job waits for a storage that is out
-    of reach, that of checkpoints or that of a sink of files, and tries it again; then it fails.
+    Every duration is a number of seconds, a `timedelta` or a text (`"5 minutes"`).
 
-    `mode` says what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
-    job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
-    "unaligned-max-inflight": it goes past them where a subtask has at most `max_inflight_bytes` bytes of them waiting at its
-    inputs, and at most as many at its outputs; else it waits until so much has been read. What a restored checkpoint had in
-    flight does not count. With an `alignment_timeout`
-    (seconds or a `timedelta`) checkpoints of every mode begin aligned, and go on unaligned where that takes longer.
-    `persist_inflight` says when records that wait are written: "ad-hoc", once a checkpoint has found them, or "continuous",
-    all the time, into the file of the next checkpoint: it then takes less time, and more is written.
+    - `dir`: a folder or a URL (`s3a://…`, `hdfs://…`, `gs://…`, `abfss://…`) that the driver and every executor reach.
+    - `interval`: the time from one trigger to the next. With None the job takes checkpoints only on request.
+    - `timeout`: a checkpoint that takes longer is aborted.
+    - `min_pause`: the least time from the end of one checkpoint to the trigger of the next.
+    - `max_concurrent`: the maximum number of checkpoints under way at a time.
+    - `keep`: the number of complete checkpoints that the job keeps while it runs, the newest ones.
+    - `retain`: whether they outlive the job: "on-cancellation" (also after a failure, not after a good end), "never" or
+      "always".
+    - `keep_runs`: the number of earlier runs (the newest that have left a checkpoint, or their end) whose remains the job
+      keeps at its start. It also keeps the run that it goes on from, and removes the others. With None it removes nothing.
+    - `tolerated_failures`: the number of checkpoints in a row that may fail before the job fails.
+    - `storage_options`: options of the filesystem (fsspec).
+    - `storage_patience`: the time for which the job tries again while the storage of checkpoints or of a sink of files is
+      out of reach; then it fails.
+    - `mode`: what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
+      job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
+      "unaligned-max-inflight": it goes past them if at most `max_inflight_bytes` bytes of them wait at the inputs of a
+      subtask, and at most as many at its outputs; else it waits until enough has been read. Records in flight that were
+      restored from a checkpoint do not count.
+    - `alignment_timeout`: a duration. Checkpoints of every mode begin aligned, and go on unaligned if that takes longer.
+    - `persist_inflight`: when waiting records are written. "ad-hoc": once a checkpoint has found them. "continuous": all
+      the time, into the file of the next checkpoint; the checkpoint takes less time then, and more is written.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -83,12 +87,12 @@ class CheckpointConfig:
 
     @property
     def overtakes(self) -> bool:
-        """Whether barriers may go past records that wait, at once or after a time."""
+        """True if barriers may go past records that wait, at once or after a time."""
         return self.mode != "aligned" or self.alignment_timeout is not None
 
     @property
     def writes_ahead(self) -> bool:
-        """Whether records that wait are written before a checkpoint finds them."""
+        """True if records that wait are written before a checkpoint finds them."""
         return self.persist_inflight == "continuous"
 
     def __post_init__(self) -> None:
@@ -113,7 +117,7 @@ class CheckpointConfig:
                 f"CheckpointConfig: keep_runs must be a whole number of at least 1, or None, not {self.keep_runs!r}"
             )
         if self.storage_options is not None and not isinstance(self.storage_options, Mapping):
-            kind = type(self.storage_options).__name__  # it may hold what is secret
+            kind = type(self.storage_options).__name__  # not the value: it may be secret
             raise ConfigError(f"CheckpointConfig: storage_options must be a dict, or None, not a {kind}")
         if self.retain not in ("never", "on-cancellation", "always"):
             raise ConfigError(
@@ -139,12 +143,14 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class NoRestart:
-    """A job that fails stays failed."""
+    """No restarts: a job that fails stays failed."""
 
 
 @dataclass(frozen=True)
 class FixedDelay:
-    """At most `attempts` restarts over the life of the job, each after `delay` seconds (or a `timedelta`)."""
+    """At most `attempts` restarts over the life of the job, each after `delay` (seconds, a `timedelta` or a text).
+
+    Raises `ConfigError` for a wrong setting."""
 
     attempts: int = 3
     delay: Any = 1.0
@@ -156,9 +162,11 @@ class FixedDelay:
 
 @dataclass(frozen=True)
 class ExponentialDelay:
-    """Restarts after a pause that grows from `initial` by `multiplier` to at most `maximum` seconds, and is `initial`
-    again once the job ran for `reset_after` seconds without a failure. At most `attempts` in such a row; None: without
-    end."""
+    """Restarts after pauses that grow from `initial` by the factor `multiplier` to at most `maximum`. The pause is
+    `initial` again once the job ran for `reset_after` without a failure. At most `attempts` restarts in such a row; None:
+    no limit. Durations are seconds, a `timedelta` or a text.
+
+    Raises `ConfigError` for a wrong setting."""
 
     initial: Any = 1.0
     maximum: Any = 60.0
@@ -177,7 +185,10 @@ class ExponentialDelay:
 
 @dataclass(frozen=True)
 class FailureRate:
-    """Restarts, each after `delay` seconds, as long as there are at most `failures` failures within `interval` seconds."""
+    """Restarts, each after `delay`, as long as there are at most `failures` failures within `interval`. Both durations are
+    seconds, a `timedelta` or a text.
+
+    Raises `ConfigError` for a wrong setting."""
 
     failures: int = 3
     interval: Any = 300.0
@@ -193,29 +204,28 @@ INFLIGHT = ("local", "checkpoint")
 
 
 MIRRORED = 4
-"""For so many workers one process stands by."""
+"""Number of workers that one standby process mirrors."""
 
 
 @dataclass(frozen=True)
 class StandbyConfig:
-    """A worker that is lost is replaced while the others go on: the new one restores the newest checkpoint, and does again
-    what the lost one did behind it. Needs checkpoints.
+    """The settings by which a job replaces a lost worker while the other workers go on. The replacement restores the newest
+    checkpoint, and does again what the lost worker did after it. Needs checkpoints.
 
-    `replicas` is in how many others the state of each worker is ready: processes that stand by, with everything imported
-    and the keyed state as the newest checkpoint has it, each in a task slot of Spark of its own. `spares` is how many there
-    are; None: for each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and
-    they come when there are slots. With `replicas=0` a process is started when a worker is lost. Each worker keeps what it
-    has sent to others since the newest checkpoint, so much of it in memory as `spill` says, a `tr.Spill`. `inflight` says
-    where the rest is: "local", in files of its machine, or "checkpoint", in the storage of checkpoints, for machines with
-    little disk.
-
-    `depth` is how many workers may be lost at once, so that the others still go on. With 1 each worker tells the others what
-    it has done; with 2 also what it knows of theirs from themselves; with more, all that it knows. What is not covered is a
-    restart of all, and the log says why.
-
-    What all workers have done since the newest checkpoint is in the memory of each of them, and of the coordinator:
-    `history_bytes` at most, for each worker an equal share. Where one has done more, what it did is dropped, and until the
-    next checkpoint is complete its loss is a restart.
+    - `replicas`: the number of standby processes that hold the state of each worker. They have everything imported and the
+      keyed state as of the newest checkpoint. With 0 the job starts a process when a worker is lost.
+    - `spares`: the number of standby processes; None: `replicas` for every four workers. Each takes a task slot of Spark. If
+      Spark has no slots for them, the job runs without, logs it, and starts them when there are slots.
+    - `spill`: a `tr.Spill`. Each worker keeps the records that it has sent to other workers since the newest checkpoint;
+      `spill` bounds how much of them is in memory.
+    - `inflight`: the place of the rest: "local", files on the worker's machine, or "checkpoint", the storage of
+      checkpoints, for machines with little disk.
+    - `depth`: the number of workers that may be lost at once while the other workers go on. With 1 each worker sends the
+      other workers its own history; with 2 also the histories that it received from their own workers; with more, all that
+      it knows. If a loss is not covered, the whole job restarts, and the log has the reason.
+    - `history_bytes`: the maximum size of the history of all workers since the newest checkpoint, which each worker and the
+      coordinator hold in memory. Each worker has an equal share. If its history exceeds the share, it is dropped, and a loss
+      of this worker is a restart until the next checkpoint is complete.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -255,25 +265,25 @@ class StandbyConfig:
             )
 
     def processes(self, workers: int) -> int:
-        """How many processes stand by for a job of so many workers."""
+        """The number of standby processes for a job with this number of workers."""
         return self.replicas * -(-workers // MIRRORED) if self.spares is None else self.spares
 
 
 Restart = NoRestart | FixedDelay | ExponentialDelay | FailureRate
 RESTARTS = (NoRestart, FixedDelay, ExponentialDelay, FailureRate)
 DEFAULT_RESTART = ExponentialDelay(initial=0.1, maximum=60.0, multiplier=2.0, reset_after=600.0, attempts=20)
-"""For a job with checkpoints and no restart strategy: it survives losses now and then, and whatever passes within ten
-minutes or so; an error that comes again at each attempt fails it after that."""
+"""The restart strategy of a job with checkpoints if the user gives none. The job survives a loss now and then, and an
+outage of about ten minutes. An error that comes again at each attempt fails the job after that time."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: its number, the path by which a job can be started from it, how many seconds it took, and
-    the bytes that were written for it. `details` has the parts of the duration in seconds (trigger, alignment, freeze,
-    write), and the bytes together with its parts in earlier checkpoints. `policy` says how it ended: "aligned", or
-    "unaligned" where barriers have overtaken records. `inflight_bytes` are those of records on their way around loops and of
-    those that were overtaken; `inflight` has the latter by the uid of the operator that was to receive them. Of
-    `inflight_bytes`, `inflight_referred_bytes` were written by an earlier checkpoint, and this one only refers to them."""
+    """A complete checkpoint: its number, the path for `from_checkpoint`, its duration in seconds, and the bytes that were
+    written for it. `details` has the parts of the duration in seconds (trigger, alignment, freeze, write), and the bytes
+    together with its parts in earlier checkpoints. `policy` says how it ended: "aligned", or "unaligned" if barriers have
+    overtaken records. `inflight_bytes` counts records on their way around loops and records that barriers have overtaken;
+    `inflight` has the latter by the uid of the operator that was to receive them. Of `inflight_bytes`,
+    `inflight_referred_bytes` were written by an earlier checkpoint, and this one only refers to them."""
 
     id: int
     path: str
@@ -290,11 +300,13 @@ class Checkpoint:
 @dataclass(frozen=True)
 class Savepoint(Checkpoint):
     """A savepoint: a checkpoint in a folder of its own, `path`, which holds all that is needed to start from it. The folder
-    may be moved and copied; no job deletes it. `bytes` are those of its files, and `duration` is until all were there."""
+    may be moved and copied; no job deletes it. `bytes` is the size of its files, and `duration` the seconds until all of
+    them were written."""
 
 
 def memory_bytes(value: int | str) -> int:
-    """A memory size: bytes, or a text such as `"512m"` or `"1g"`. Raises `ConfigError` for anything else."""
+    """A memory size in bytes, from bytes or a text such as `"512m"` or `"1g"`. Raises `ConfigError` for anything else, and
+    for less than 1 MiB."""
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
@@ -308,10 +320,10 @@ def memory_bytes(value: int | str) -> int:
 
 
 def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[CheckpointConfig | None, Restart]:
-    """The checkpoint settings and the restart strategy of an environment. Raises `ConfigError` for wrong ones, and for
-    those of a part that this version does not have."""
+    """The checkpoint settings and the restart strategy of an environment, checked together with its standby settings.
+    Raises `ConfigError` for wrong ones."""
     if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
-        # It may hold what is secret.
+        # Not the value: it may be secret.
         said = repr(checkpoint) if isinstance(checkpoint, str) else f"a {type(checkpoint).__name__}"
         raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {said}')
     if standby is not None and not isinstance(standby, StandbyConfig):

@@ -1,4 +1,4 @@
-"""Two streams on their way into one function."""
+"""Two streams that are connected to one function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConnectedStreams:
-    """Two streams into one function."""
+    """Two streams that one `CoProcessFunction` reads, made by `connect`."""
 
     if not TYPE_CHECKING:
 
@@ -41,13 +41,17 @@ class ConnectedStreams:
         return getattr(self.first, "key", None), getattr(self.second, "key", None)
 
     def key_by(self, first: Selector, second: Selector) -> ConnectedStreams:
-        """Keys both streams, so that records of equal keys meet in one subtask and share state."""
+        """Both streams, keyed: records of equal keys meet in one subtask and share state. A key is a function, a column
+        name, or several names. Raises `GraphError` if a stream is keyed already, and for an unknown column."""
         if any(key is not None for key in self._keys):
             raise GraphError("connect(...).key_by: a stream is keyed already; key both before or both here")
         return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
 
     def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
-        """Works on both streams record by record."""
+        """The records that `fn` emits: its `process1` is called for each record of the first stream, `process2` for each of
+        the second. `at_end` says what becomes of pending timers of processing time at the end of both inputs: the job
+        waits for them ("wait") or drops them ("drop"). Raises `GraphError` for a function that does not fit the streams, and
+        `ScopeError` if the streams are not in one loop."""
         verb = called("process", options)
         check_co_process(fn, verb)
         self._check_keys(fn, verb)
@@ -77,7 +81,7 @@ class ConnectedStreams:
 
 
 def _shape(key: Selector | None) -> str | None:
-    """What keys are made of, as far as names of columns tell."""
+    """The shape of a key for errors: a single column or a list of columns; None for a function."""
     if isinstance(key, str):
         return "a single column"
     return f"a list of {len(key)}" if isinstance(key, tuple) else None

@@ -8,184 +8,211 @@ from typing import Any, ClassVar, Protocol
 from tailrace.elements.batches import Form
 
 NOTHING_YET: Sequence[Any] = ()
-"""What a reader returns when it has no record at the moment."""
+"""The result of a reader that has no record at the moment."""
 
 
 class Reader:
-    """Reads one split. Called by one task only, in bounded steps."""
+    """A reader of one split. One task calls it, in bounded steps."""
 
     lost: int = 0
-    """Bytes that the reader had seen and can no longer read: counted as `lost_bytes` in the job's metrics."""
+    """Number of bytes that the reader had seen and can no longer read; `lost_bytes` in the job's metrics."""
 
     def read(self, limit: int, now: float) -> Any:
-        """At most `limit` records: a list, or a `pyarrow.RecordBatch` in columns; an empty one when there is nothing
-        at the moment; None at the end of the split. `now` is the time of this step in seconds."""
+        """At most `limit` records: a list, or a `pyarrow.RecordBatch` in columns. An empty one means that there is nothing
+        at the moment, None the end of the split. `now` is the time of this step in seconds since 1970."""
         raise NotImplementedError
 
     @property
     def position(self) -> Any:
-        """Where reading would go on: what a checkpoint stores. A small picklable value."""
+        """The position where reading would go on, which a checkpoint stores. A small picklable value."""
         raise NotImplementedError
 
     def next_at(self, now: float) -> float:
-        """After an empty read: when to ask again, in seconds."""
+        """The time of the next read after an empty one, in seconds since 1970."""
         return now + 0.01
 
     def close(self) -> None:
-        """Gives back what the reader holds."""
+        """Releases what the reader holds, such as files and connections."""
 
 
 class Enumerator:
-    """Finds the splits of a source while the job runs. Lives in subtask 0 of the source and is called in bounded steps."""
+    """The part of a source that finds splits while the job runs. Subtask 0 of the source calls it, in bounded steps."""
 
     def discover(self, now: float) -> Sequence[Any] | None:
-        """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the
-        time of this step in seconds. Returned splits count as found: they are in `position`."""
+        """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the time of
+        this step in seconds since 1970. Returned splits count as found: they are in `position`."""
         raise NotImplementedError
 
     def ended(self, split: Any) -> None:
-        """A split that it found was read to its end. With checkpoints it hears this once for each split, as far as its
-        position knows: a restored job repeats the calls that came behind."""
+        """Called when a split of this enumerator was read to its end. With checkpoints it is called once for each split, as
+        far as the position goes: a restored job repeats the calls that came after the position was taken."""
 
     def next_at(self, now: float) -> float:
-        """When to look again, in seconds."""
+        """The time of the next `discover`, in seconds since 1970."""
         return now + 1.0
 
     @property
     def position(self) -> Any:
-        """The splits found so far: an enumerator made from it finds only others. A small picklable value."""
+        """The splits found so far. An enumerator that starts from this position finds only other splits. A small picklable
+        value."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Gives back what the enumerator holds."""
+        """Releases what the enumerator holds."""
 
 
 class Source:
-    """Lists splits and makes a reader for each."""
+    """A source: lists splits and makes a reader for each."""
 
     form: Form = "rows"
+    """Form of the records that readers return: "rows" for lists, "columns" for record batches."""
     bounded: bool = True
+    """True if the source ends."""
     columns: tuple[str, ...] | None = None
-    """The column names of what it emits, where they are known when the graph is written."""
+    """The column names of the records, if they are known when the graph is written."""
     schema: Any = None
-    """Of a source in columns, where it is known: a `pyarrow.Schema` that every batch must fit. Else it is that of the first
-    batch in each subtask."""
+    """The schema of a source in columns, a `pyarrow.Schema` that every batch must fit; None if it is not known. Each
+    subtask takes the schema of its first batch then."""
     description: ClassVar[str] = "source"
+    """Name of the kind of source, for names of operators, progress reports and errors."""
 
     @property
     def position_format(self) -> str:
-        """How splits and positions are to be read: a checkpoint of a source with another format is refused. By default the
-        name of the class. Give one of your own where the class gets another name, or reads other positions."""
+        """The name of the format of splits and positions. A job refuses a checkpoint of a source with another format. By
+        default it is the name of the class. Override it if the class is renamed, or reads other positions."""
         return type(self).__qualname__
 
     def splits(self, parallelism: int) -> Sequence[Any]:
-        """The splits of the source, picklable. Called once, in subtask 0: a job that is restored reads the splits of its
-        checkpoint."""
+        """The splits of the source, picklable. Called once, in subtask 0. A restored job takes the splits from its
+        checkpoint instead."""
         raise NotImplementedError
 
     def enumerator(self, parallelism: int, position: Any = None) -> Enumerator | None:
-        """For a source that finds splits while it runs, instead of `splits`: an enumerator, from the start or from a
-        position that an earlier one gave."""
+        """The enumerator of a source that finds splits while it runs; `splits` is not called then. It starts at the
+        beginning, or at the `position` of an earlier enumerator. None, the default: the source has `splits`."""
         return None
 
     def reader(self, split: Any, position: Any = None) -> Reader:
-        """A reader of one split, from its beginning or from a position that a reader of it gave."""
+        """A reader of one split, from its beginning or from the `position` of an earlier reader of it."""
         raise NotImplementedError
 
 
 class SinkContext(Protocol):
-    """Where a writer stands."""
+    """The place of a writer: its job, run and operator, and the subtask and attempt that it works in."""
 
     @property
-    def job(self) -> str: ...
+    def job(self) -> str:
+        """The name of the job."""
+        ...
+
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """The number of this start or restart over all runs of the job. Each start and each restart has a higher one."""
+        ...
+
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """The id of this run: the start of the job by its program."""
+        ...
+
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """The uid of the sink."""
+        ...
+
     @property
-    def subtask(self) -> int: ...
+    def subtask(self) -> int:
+        """The index of the writer's subtask, from 0."""
+        ...
+
     @property
-    def parallelism(self) -> int: ...
+    def parallelism(self) -> int:
+        """The number of subtasks of the sink."""
+        ...
+
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """The number of times that the subtask was started before. A worker that replaces a lost one in its incarnation
+        has a higher number."""
+        ...
 
 
 NO_RECORD: Any = object()
+"""Value of `SinkWriter.record` while there is no record at hand."""
 
 
 class SinkWriter:
-    """Writes the records of one subtask into a transaction."""
+    """A writer of the records of one subtask into transactions."""
 
     record: Any = NO_RECORD
-    """The record at hand, for the error when writing it raises; for writers that go record by record."""
+    """The record at hand, for the error if writing it raises. Set by writers that write record by record."""
 
     def write(self, batch: Any) -> None:
-        """Takes a batch: a list, or a `pyarrow.RecordBatch` when the sink's form is columns."""
+        """Writes a batch: a list, or a `pyarrow.RecordBatch` if the sink's form is columns."""
         raise NotImplementedError
 
     def prepare(self) -> bytes | None:
-        """The end of a transaction: makes everything written since the last `prepare` durable but not visible, and says
-        how to publish it. None: nothing to publish. Called at the cut of each checkpoint and at the end of the input;
-        what is written from here on belongs to the next transaction."""
+        """Ends a transaction: makes everything written since the last `prepare` durable but not visible. Returns what
+        `Sink.publish` needs to make it visible; None: nothing to publish. Called at the cut of each checkpoint and at the
+        end of the input. Later writes belong to the next transaction."""
         return None
 
     def took_over(self) -> None:
-        """Called where the worker of this writer has taken the place of one that was lost while the others went on
-        (`tr.StandbyConfig`), once all is published that checkpoints have of the lost one: what writers of this subtask and
-        incarnation with a lower `attempt` have left can be removed. They may write more, if they only seem to be lost;
-        none of it will be published."""
+        """Called if the worker of this writer has replaced a lost one while the other workers went on
+        (`tr.StandbyConfig`), once all prepared output of the lost worker that is in checkpoints is published. The writer
+        may now remove what writers of this subtask and incarnation with a lower `attempt` have left. Those may write more
+        if they only seem to be lost; none of it will be published."""
 
     def close(self) -> None:
-        """Gives back what the writer holds. Gives up output since the last `prepare`; prepared output stays, because a
-        checkpoint may refer to it."""
+        """Releases what the writer holds, and gives up output since the last `prepare`. Prepared output stays: a checkpoint
+        may refer to it."""
 
 
 class Sink:
-    """Makes a writer for each subtask and publishes what writers prepared."""
+    """A sink: makes a writer for each subtask and publishes what writers prepared."""
 
     form: Form | None = "rows"
-    """The form it wants; None takes either."""
+    """The form of the batches that the writers take; None: either form."""
     description: ClassVar[str] = "sink"
+    """Name of the kind of sink, for names of operators, progress reports and errors."""
 
     @property
     def out_of_reach(self) -> tuple[type[Exception], ...]:
-        """Exceptions by which it, or a writer of its, says that the place it writes to is out of reach: a full disk, a store
-        that does not answer. What raised one is tried again, after pauses that grow, for `storage_patience`, and the restart
-        strategy is not asked: `publish` while records go on, a writer by a restart. Of `OSError`, those that say that a path
-        is wrong or forbidden are none."""
+        """Exceptions that mean, raised by the sink or a writer, that its place is out of reach: a full disk, a store that
+        does not answer. The job tries again after growing pauses, for `storage_patience`, whatever its restart strategy is:
+        it calls `publish` again while records go on, and restarts for a writer. Subclasses of `OSError` for a path that is
+        wrong or forbidden do not count."""
         return ()
 
     @property
     def place(self) -> str | None:
-        """Where the output goes, if two sinks of one execution that write there are a mistake; else None."""
+        """The place that the output goes to, if two sinks of one execution must not both write there; else None."""
         return None
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
-        """A writer for one subtask; called in the task."""
+        """A writer for one subtask. Called in the task."""
         raise NotImplementedError
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """Makes prepared writes visible; called in a task once the checkpoint that has them is complete, or, without
-        checkpoints, once every subtask has prepared. Publishing twice must be harmless, whole or in part, also where
-        readers have taken the output away since: after a failure nobody knows how far the call before has come."""
+        """Makes prepared writes visible. Called in a task once the checkpoint that has them is complete, or, without
+        checkpoints, once every subtask has prepared. To publish twice must be harmless, whole or in part, even if readers
+        have taken the output away since: after a failure the job cannot know how far the previous call came."""
 
     def settled(self, prepared: Sequence[bytes]) -> None:
-        """Called in a task: these were published, and no checkpoint will ask for them again. Notes that `publish` keeps
-        of having published them can go. After a failure this call may never come."""
+        """Called in a task when these were published and no checkpoint will require them again. The sink may remove the
+        notes by which its `publish` knows what is published. After a failure this call may never come."""
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
-        """After a restart, once the checkpoint's output is published: removes what writers of this sink (`uid`) in
-        these runs and in lower incarnations left unpublished. Nothing needs it any more. Called in a task."""
+        """Removes what writers of this sink (`uid`) left unpublished in these runs and in lower incarnations: nothing needs
+        it any more. Called in a task after a restart, once the output of the checkpoint is published."""
 
     def published(self) -> None:
-        """Something of this sink was published; called on the object that the user has, in the driver."""
+        """Called in the driver, on the user's own object, when output of this sink was published."""
 
 
 _WRONG_PATHS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def is_out_of_reach(sink: Any, error: BaseException) -> bool:
-    """Whether an error of a sink, or of a writer of its, says that its place is out of reach."""
+    """True if an error of a sink, or of one of its writers, means that its place is out of reach."""
     return isinstance(error, getattr(sink, "out_of_reach", ())) and not isinstance(error, _WRONG_PATHS)

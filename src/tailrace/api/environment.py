@@ -1,4 +1,4 @@
-"""Where a dataflow is written and started."""
+"""The environment, in which a user writes a dataflow and starts it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,23 @@ from tailrace.graph.plan import Plan, make_plan
 class Environment:
     """A dataflow under construction, and the settings it runs with.
 
-    `spark` is a `SparkSession`; without one the active session is used when the job starts, or a local one with enough
-    slots is made. `parallelism` is that of operators that are given none (default 2). `max_parallelism` is the number of
-    key groups. `memory` bounds what each worker holds in its channels (bytes or a text such as "512m"). With
-    `copy_records` each consumer of a record gets its own copy. `checkpoint` is a `tr.CheckpointConfig`; without one no
-    checkpoints are taken, and a restart begins anew. `restart` is a `tr.FixedDelay`, `tr.ExponentialDelay`,
-    `tr.FailureRate` or `tr.NoRestart`. With `standby`, a `tr.StandbyConfig`, a lost worker is replaced while the others go
-    on, where that can be; it needs checkpoints. `state_backend` is "memory", or "disk" for keyed state that is larger than
-    memory (needs `tailrace[disk]`). `debug` checks invariants and that no operator changes
-    a record it was handed; it is slow. `work_dir` is a folder or URL that driver and executors reach, through which
-    DataFrames and results travel; none is needed. `slot_timeout` is how long (seconds, a
-    `timedelta` or a text) the job waits for Spark to give it its task slots, and `task_cpus` which share of a
-    core each of them takes, on a cluster; None is Spark's own setting, a core by default. `progress` prints a line on
-    standard error each second while a job runs.
+    - `spark`: a `SparkSession`. Without one the job takes the active session when it starts, or makes a local one with
+      enough slots.
+    - `parallelism`: the default for operators (2 if not given).
+    - `max_parallelism`: the number of key groups.
+    - `memory`: a bound of what each worker holds in its channels (bytes or a text such as "512m").
+    - `copy_records`: each consumer of a record gets its own copy.
+    - `checkpoint`: a `tr.CheckpointConfig`. Without one the job takes no checkpoints, and a restart begins anew.
+    - `restart`: a `tr.FixedDelay`, `tr.ExponentialDelay`, `tr.FailureRate` or `tr.NoRestart`.
+    - `standby`: a `tr.StandbyConfig`. The job replaces a lost worker while the other workers go on, where that is possible;
+      it needs checkpoints.
+    - `state_backend`: "memory", or "disk" for keyed state that is larger than memory (needs `tailrace[disk]`).
+    - `debug`: the job checks its invariants, and that no operator changes a record that it received; this is slow.
+    - `work_dir`: a folder or URL that driver and executors reach, through which DataFrames and results travel; it may be
+      left out.
+    - `slot_timeout`: how long (seconds, a `timedelta` or a text) the job waits for Spark to give it its task slots.
+    - `task_cpus`: the number of cores that each slot takes on a cluster; None: Spark's own setting, one core by default.
+    - `progress`: a running job prints a line on standard error each second.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -116,13 +120,13 @@ class Environment:
 
     @property
     def spark(self) -> Any:
-        """The Spark session: the one given, else the active one, else a local one that is made now, with slots for two jobs
-        of the environment's parallelism and its standbys, and one to spare."""
+        """The Spark session: the given one, else the active one, else a local one that is made now. A local one has slots
+        for two jobs of the environment's parallelism and its standbys, and one to spare."""
         return self._session(self.parallelism)
 
     def _session(self, slots: int) -> Any:
-        """The same; a local one that is made now has these slots and those of the processes that stand by for them, twice,
-        and one to spare."""
+        """The Spark session, as `spark` finds it. If it makes a local one, that has twice the slots given and the slots of
+        their standby processes, and one to spare."""
         if self._spark is None:
             standing_by = 0 if self.standby is None else self.standby.processes(slots)
             self._spark = launcher().session(slots + standing_by)
@@ -131,12 +135,14 @@ class Environment:
     # Sources.
 
     def from_collection(self, items: Iterable[Any], **options: Any) -> DataStream:
-        """A bounded stream of these items, in rows. They travel with the job: meant for small collections and tests."""
+        """A bounded stream of these items, in rows. They travel with the job: meant for small collections and tests.
+        `options` are `uid`, `name` and `parallelism`."""
         return self._source(launcher().collection(items), "from_collection", options)
 
     def from_dataframe(self, df: Any, form: Form = "rows", **options: Any) -> DataStream:
-        """A bounded stream of a Spark DataFrame's rows with names, or record batches with `form="columns"`. The
-        DataFrame is materialised once, before the workers start."""
+        """A bounded stream of a Spark DataFrame: rows with names, or record batches with `form="columns"`. The DataFrame is
+        materialised once, before the workers start. `options` are `uid`, `name` and `parallelism`. Raises `GraphError` for
+        anything else than a DataFrame, and for a streaming one."""
         if form not in ("rows", "columns"):
             raise GraphError(f"from_dataframe: form must be 'rows' or 'columns', not {form!r}")
         if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
@@ -158,7 +164,8 @@ class Environment:
         return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
-        """A stream of any source: `tr.sources` or your own `tr.Source`."""
+        """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name` and
+        `parallelism`. Raises `GraphError` for what is no source."""
         check_object(source, Source, "from_source")
         return self._source(source, f"from_source: {source.description}", options)
 
@@ -181,17 +188,18 @@ class Environment:
     ) -> JobHandle:
         """Starts everything that has not run yet as one job and returns its handle at once.
 
-        `from_checkpoint` is the path of a checkpoint to go on from, or "latest" for the newest of this job's name in the
-        environment's checkpoint folder; "latest-or-new" begins anew where there is none yet. `allow_dropped_state` names
-        the operators (uids) whose state may be dropped where it does not fit the dataflow any more, and the sinks that are
-        gone whose prepared output is given up; True allows it for all. `if_program_fails` says what becomes of the job when
-        the program ends by an exception that nobody caught: it is cancelled, or the exit waits for it ("wait").
-        `if_finished` says what "latest" and "latest-or-new" mean for a job that has come to its end: `JobAlreadyFinished`,
-        or a start from the beginning ("start-again"), which publishes all of its output once more.
+        - `from_checkpoint`: the path of a checkpoint to go on from, or "latest" for the newest one of this job's name in the
+          environment's checkpoint folder; "latest-or-new" begins anew if there is none yet.
+        - `allow_dropped_state`: the uids of operators whose state may be dropped if it does not fit the dataflow any more,
+          and of removed sinks whose prepared output is given up; True allows it for all.
+        - `if_program_fails`: what becomes of the job when the program ends by an exception that it does not catch: the job
+          is cancelled ("cancel"), or the program waits for its end ("wait").
+        - `if_finished`: what "latest" and "latest-or-new" do for a job that has come to its end: they raise
+          `JobAlreadyFinished` ("raise"), or start from the beginning ("start-again"), which publishes all output once more.
 
-        Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
-        and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes
-        wrong later is told by the handle.
+        Raises `GraphError` if there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
+        and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint that the job cannot start
+        from. The handle reports later failures.
         """
         from_checkpoint, allow_dropped_state = _start_of(from_checkpoint, allow_dropped_state)
         check_job_name(name)
@@ -209,12 +217,12 @@ class Environment:
     def check_restore(
         self, from_checkpoint: str, *, name: str = "tailrace", allow_dropped_state: bool | Iterable[str] = False
     ) -> RestoreCheck:
-        """A dry run: what of a checkpoint would fit everything that has not run yet, and what not. Nothing is started, and
-        nothing written. The arguments are those of `execute`; with "latest" `name` is the job's. Some entries of every state
-        are read as they would be at a start, not all.
+        """A dry run: reports which parts of a checkpoint would fit everything that has not run yet, and which would not. It
+        starts and writes nothing. The arguments are those of `execute`; "latest" needs the `name` of the job. The dry run
+        reads some entries of every state as a start would, not all.
 
-        Raises `GraphError` when there is nothing to run, and `CheckpointNotFound` or `CheckpointCorrupt` for a checkpoint
-        that cannot be read.
+        Raises `GraphError` if there is nothing to run, `ConfigError` without a checkpoint, and `CheckpointNotFound` or
+        `CheckpointCorrupt` for a checkpoint that cannot be read.
         """
         found, allowed = _start_of(from_checkpoint, allow_dropped_state)
         if found is None:
@@ -223,7 +231,8 @@ class Environment:
         return launcher().check_restore(self, self._plan(self._pending()), name, found, allowed)
 
     def explain(self, format: str = "text") -> str:
-        """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart. Nothing runs."""
+        """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart, without the operators of ended
+        jobs; if none is left, the plan of the last execution. Nothing runs. Raises `ConfigError` for another format."""
         if format not in ("text", "mermaid"):
             raise ConfigError(f"explain: format must be 'text' or 'mermaid', not {format!r}")
         written = {node.id for node in self._graph.valid()}
@@ -234,7 +243,7 @@ class Environment:
     # Inside.
 
     def _pending(self) -> set[int]:
-        """The sinks that have not run yet. No sink runs twice."""
+        """The sinks that have not run yet. No sink runs twice. Raises `GraphError` if there are none."""
         pending = self._graph.sinks() - self._executed
         if not pending:
             done = " (everything written so far has run)" if self._executed else ""
@@ -243,12 +252,12 @@ class Environment:
         return pending
 
     def _started(self, job: Any, sinks: set[int], plan: Plan) -> None:
-        """These sinks have run, or run now."""
+        """Records that `job` runs these sinks, so that no later execution does."""
         self._executed |= sinks
         self._runs.append((job, frozenset(node.id for node in plan.graph.nodes)))
 
     def _ended(self) -> set[int]:
-        """The nodes of jobs that have ended, but for those that a running job or a sink that is still to run needs."""
+        """The nodes of ended jobs that neither a running job nor a sink that has not run yet needs."""
         ended: set[int] = set()
         running: set[int] = set()
         for job, nodes in self._runs:
@@ -259,7 +268,7 @@ class Environment:
         return ended - running
 
     def _check_place(self, sink: Sink, verb: str) -> None:
-        """Raises `GraphError` where a sink that has not run yet writes to the place of this one."""
+        """Raises `GraphError` if a sink that has not run yet writes to the place of this one."""
         for ident in self._graph.sinks() - self._executed if sink.place is not None else ():
             other = self._graph.nodes[ident]
             if isinstance(other.operator, ops.Sink) and other.operator.sink.place == sink.place:
@@ -273,19 +282,19 @@ class Environment:
         return make_plan(self._graph.subgraph(wanted))
 
     def _run_at_once(self, end: Callable[[], object], name: str) -> None:
-        """Runs everything that is pending and what `end` ends in a sink, as one job, and waits for its end."""
+        """Runs everything that is pending, with the sink that `end` adds, as one job, and waits for its end."""
         written = self._graph.sinks()
         end()
         try:
             job = self.execute(name)
         except BaseException:
-            # Nobody holds this sink: it must not run with the next ones.
+            # The user has no reference to this sink: it must not run with later ones.
             self._executed |= self._graph.sinks() - written
             raise
         job.await_termination()
 
     def _check_bounded(self, upstreams: tuple[Upstream, ...], verb: str) -> None:
-        """Raises `GraphError` where what feeds a stream never ends."""
+        """Raises `GraphError` if an unbounded source feeds a stream."""
         for node in self._graph.subgraph({node for node, _ in upstreams}).nodes:
             if isinstance(node.operator, ops.Source) and not node.operator.source.bounded:
                 raise GraphError(
@@ -302,7 +311,7 @@ class Environment:
 def _start_of(
     from_checkpoint: Any, allow_dropped_state: bool | Iterable[str]
 ) -> tuple[str | None, bool | tuple[str, ...]]:
-    """Where a job starts, and what it may leave behind. Raises `ConfigError`."""
+    """The checkpoint that a job starts from, and the state that it may leave behind, checked. Raises `ConfigError`."""
     path = getattr(from_checkpoint, "__fspath__", lambda: from_checkpoint)()
     if path is not None and (not isinstance(path, str) or not path):
         raise ConfigError(f"from_checkpoint must be a path, a URL, 'latest' or 'latest-or-new', not {path!r}")
@@ -310,10 +319,10 @@ def _start_of(
 
 
 def launcher_default(max_parallelism: int) -> int:
-    """The parallelism of an environment that was given none."""
+    """The parallelism of an environment if the user gives none."""
     return min(launcher().default_parallelism(), max_parallelism)
 
 
 def launcher_checkpoint() -> Any:
-    """The checkpoint settings of an environment that was given none: those of the command line, or None."""
+    """The checkpoint settings of an environment if the user gives none: those of the command line, or None."""
     return launcher().default_checkpoint()

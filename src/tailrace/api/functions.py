@@ -1,4 +1,4 @@
-"""Functions with `open` and `close`. Where no class is needed, a plain callable is enough.
+"""Classes of functions with `open` and `close`. Where none of these is needed, a plain callable is enough.
 
 A function object is pickled to every subtask and opened there; each subtask works on its own copy.
 """
@@ -21,50 +21,53 @@ Span = Duration
 
 
 class Context(Protocol):
-    """What a function may ask while it is called. Times go in as seconds, `timedelta` or `datetime` and come out as
-    float seconds since 1970."""
+    """The context of a call of a function: key, time, timers, side outputs. Instants are given as seconds since 1970 or as
+    a `datetime`, and returned as float seconds since 1970."""
 
     @property
     def key(self) -> Any:
-        """The key at hand. Raises `StateAccessError` where there is none."""
+        """The key at hand. Raises `StateAccessError` if there is none."""
         ...
 
     @property
     def timestamp(self) -> float | None:
-        """The timestamp of the record at hand (of the timer, in `on_timer`), or None."""
+        """The timestamp of the record at hand, or None if it has none. In `on_timer` it is the time of the timer. In
+        seconds since 1970."""
         ...
 
     @property
     def watermark(self) -> float:
-        """The current watermark; -inf before the first, +inf at the end. In `on_timer` of event time it is the time of the
-        timer, and no less than it was before: later timers that are due as well have not fired yet."""
+        """The current watermark in seconds since 1970; -inf before the first, +inf at the end. In `on_timer` of event time
+        it is the time of the timer, and no less than it was before: later timers that are due as well have not fired
+        yet."""
         ...
 
     @property
     def time_domain(self) -> Literal["event", "processing"]:
-        """In `on_timer`: which clock the timer was set on."""
+        """The clock that the timer was set on, in `on_timer`."""
         ...
 
     @property
     def round(self) -> int | None:
-        """The round at hand of a loop in rounds, from 0; None outside of one."""
+        """The number of the current round in a loop in rounds, from 0; None outside of one."""
         ...
 
     def emit(self, tag: str, value: Any, timestamp: Instant | None = None) -> None:
-        """Sends a value to the side output `tag`, with the timestamp of the record at hand where none is given; in
-        `map_batches` a batch, whose records keep their timestamps as those of a returned one do."""
+        """Sends a value to the side output `tag`, with the timestamp of the record at hand if none is given. In
+        `map_batches` the value is a batch, whose records keep their timestamps as the records of a returned batch do."""
         ...
 
     def stamped(self, value: Any, timestamp: Instant | None) -> Any:
-        """A record to yield or return with a timestamp of its own: `yield ctx.stamped(order, order.time)`; None for none.
-        Other records get the timestamp of the current record (or timer), which is wrong for earlier records that a
-        function releases."""
+        """A record to yield or return with a timestamp of its own: `yield ctx.stamped(order, order.time)`. With None it has
+        no timestamp. Other records get the timestamp of the current record (or timer), which is wrong for earlier records
+        that a function releases."""
         ...
 
     def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
-        """Sets a timer for the key at hand; its time is rounded up to a microsecond, so it never fires before. Setting the
-        same one again changes nothing. However late its time, one in event time fires at the end of the input at the latest;
-        one of the clock may be a thousand years ahead. Raises `OverflowError` for one that is farther away."""
+        """Sets a timer for the key at hand. Its time is rounded up to a microsecond, so it never fires early. To set an
+        equal timer again changes nothing. However late its time, a timer of event time fires at the end of the input at the
+        latest. A timer of processing time may be a thousand years ahead. Raises `OverflowError` for one that is farther
+        away, and `StateAccessError` if there is no key."""
         ...
 
     def delete_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
@@ -72,16 +75,17 @@ class Context(Protocol):
         ...
 
     def now(self) -> float:
-        """The processing time, in seconds: the same in all calls of one step. Virtual in `tailrace.testing`."""
+        """The processing time in seconds since 1970. All calls in one step return one value. Virtual in
+        `tailrace.testing`."""
         ...
 
     @property
     def random(self) -> Random:
-        """A seeded `random.Random` of this subtask. It is seeded anew at each checkpoint."""
+        """The seeded `random.Random` of this subtask. It is seeded anew at each checkpoint."""
         ...
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function whose answer may differ from time to time, and gives its answer."""
+        """Calls a function whose result may differ from call to call, such as a service, and returns its result."""
         ...
 
     @property
@@ -91,12 +95,12 @@ class Context(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many subtasks this operator has."""
+        """The number of subtasks of this operator."""
         ...
 
     @property
     def attempt(self) -> int:
-        """How often this subtask was started before."""
+        """The number of times that this subtask was started before."""
         ...
 
     @property
@@ -106,17 +110,17 @@ class Context(Protocol):
 
 
 class Function:
-    """The root of rich functions."""
+    """Base class of functions with `open` and `close`."""
 
     def open(self, ctx: Context) -> None:
         """Called once in each subtask before the first record."""
 
     def close(self) -> None:
-        """Called once in each subtask at its end, also when it failed or was cancelled."""
+        """Called once in each subtask at its end, also if it failed or was cancelled."""
 
 
 class MapFunction(Function):
-    """One record in, one out."""
+    """A function of one record that returns one record."""
 
     def map(self, value: Any) -> Any:
         """The record that takes the place of `value`."""
@@ -124,15 +128,15 @@ class MapFunction(Function):
 
 
 class FilterFunction(Function):
-    """Keeps the records for which it returns true."""
+    """A function that keeps the records for which it returns true."""
 
     def filter(self, value: Any) -> bool:
-        """Whether `value` stays."""
+        """True if the record `value` is kept."""
         raise NotImplementedError
 
 
 class FlatMapFunction(Function):
-    """One record in, any number out: yields, returns an iterable, or returns None."""
+    """A function of one record that emits any number of records: it yields, returns an iterable, or returns None."""
 
     def flat_map(self, value: Any) -> Iterable[Any] | None:
         """The records that take the place of `value`."""
@@ -140,34 +144,34 @@ class FlatMapFunction(Function):
 
 
 class MapBatchesFunction(Function):
-    """A `pyarrow.RecordBatch` in, one or several out. What it keeps belongs into a `tr.OperatorState`: then it is in
-    checkpoints. With the context that `open` is given, or `map_batches(self, batch, ctx)`, it emits batches to side
-    outputs: `ctx.emit("late", batch)`."""
+    """A function of one `pyarrow.RecordBatch` that emits one or several. It keeps values in a `tr.OperatorState`, which
+    checkpoints hold. It may emit batches to side outputs, `ctx.emit("late", batch)`, with the context of `open` or of
+    `map_batches(self, batch, ctx)`."""
 
     def map_batches(self, batch: Any) -> Any:
-        """What takes the place of `batch`: a `pyarrow.RecordBatch`, a `pyarrow.Table`, several of them, or None."""
+        """The output for `batch`: a `pyarrow.RecordBatch`, a `pyarrow.Table`, several of them, or None."""
         raise NotImplementedError
 
     def on_round_end(self, round: int) -> Any:
-        """Called when a round of a loop in rounds has ended, once in each subtask; what it returns goes on."""
+        """Called when a round of a loop in rounds has ended, once in each subtask. It may return batches to emit."""
         return None
 
     def finish(self) -> Any:
-        """Called when the input has ended; what it returns goes on. In a loop it is called when the loop has come to rest,
-        and again whenever what it emitted into the feedback has brought the loop to work again."""
+        """Called when the input has ended. It may return batches to emit. In a loop it is called when the loop has come to
+        rest, and again each time that its output has gone into the feedback and the loop has come to rest again."""
         return None
 
 
 class ReduceFunction(Function):
-    """Merges two values of one key into one."""
+    """A function that merges two values of one key into one."""
 
     def reduce(self, a: Any, b: Any) -> Any:
-        """`a`, what was merged so far, with the new value `b`."""
+        """The merged value of `a`, which was merged so far, and the new value `b`."""
         raise NotImplementedError
 
 
 class AggregateFunction(Function):
-    """An incremental aggregate. Accumulators must not be changed in place: `add` and `merge` return the new one."""
+    """An incremental aggregate. It must not change accumulators in place: `add` and `merge` return new ones."""
 
     def create_accumulator(self) -> Any:
         """An accumulator to which nothing was added."""
@@ -182,65 +186,65 @@ class AggregateFunction(Function):
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
-        """Two accumulators in one."""
+        """The accumulator of the values of both accumulators."""
         raise NotImplementedError
 
 
 class ProcessFunction(Function):
-    """Works on a stream record by record: yields, returns an iterable, or returns None. `finish` is called at the end
-    of the input and may still emit."""
+    """A function that works on a stream record by record. Each method yields the records to emit, returns an iterable of
+    them, or returns None."""
 
     def process(self, value: Any, ctx: Context) -> Iterable[Any] | None:
-        """Called for each record; what it yields or returns goes on."""
+        """Called for each record. It yields or returns the records to emit."""
         raise NotImplementedError
 
     def finish(self, ctx: Context) -> Iterable[Any] | None:
-        """Called once when the input has ended, before `close`. In a loop it is called when the loop has come to rest, and
-        again whenever what it emitted into the feedback has brought the loop to work again."""
+        """Called once when the input has ended, before `close`. It may emit. In a loop it is called when the loop has come
+        to rest, and again each time that its output has gone into the feedback and the loop has come to rest again."""
         return None
 
     def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
-        """Called when a round of a loop in rounds has ended, once in each subtask; what it yields or returns goes on."""
+        """Called when a round of a loop in rounds has ended, once in each subtask. It may emit."""
         return None
 
 
 class KeyedProcessFunction(ProcessFunction):
-    """Works on a keyed stream with state and timers."""
+    """A process function for a keyed stream, with state and timers."""
 
     def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
         """Called when a round of a loop in rounds has ended: once for each key that had a record in that round, under that
-        key. What it yields or returns goes on."""
+        key. It may emit."""
         return None
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
-        """Called when a timer of `ctx.key` is due; `ctx.time_domain` says on which clock. `timestamp` is the time that the
-        timer was set for, in seconds; or, where that was no whole number of microseconds, less than one later."""
+        """Called when a timer of `ctx.key` is due; `ctx.time_domain` is its clock. It may emit. `timestamp` is the time that
+        the timer was set for, in seconds since 1970, rounded up to a whole microsecond."""
         return None
 
 
 class CoProcessFunction(Function):
-    """Works on two connected streams; with both keyed it has state and timers."""
+    """A function that works on two connected streams. If both are keyed, it has state and timers."""
 
     def process1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
-        """Called for each record of the first stream."""
+        """Called for each record of the first stream. It yields or returns the records to emit."""
         raise NotImplementedError
 
     def process2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
-        """Called for each record of the second stream."""
+        """Called for each record of the second stream. It yields or returns the records to emit."""
         raise NotImplementedError
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
-        """Called when a timer of `ctx.key` is due."""
+        """Called when a timer of `ctx.key` is due. It may emit. See `KeyedProcessFunction.on_timer`."""
         return None
 
     def finish(self, ctx: Context) -> Iterable[Any] | None:
-        """Called once when both inputs have ended, before `close`. In a loop it is called when the loop has come to rest,
-        and again whenever what it emitted into the feedback has brought the loop to work again."""
+        """Called once when both inputs have ended, before `close`. It may emit. In a loop it is called when the loop has
+        come to rest, and again each time that its output has gone into the feedback and the loop has come to rest again."""
         return None
 
     def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
-        """Called when a round of a loop in rounds has ended: with both streams keyed once for each key that had a record in
-        that round, under that key; else once in each subtask. What it yields or returns goes on."""
+        """Called when a round of a loop in rounds has ended. If both streams are keyed, it is called once for each key that
+        had a record in that round, under that key; else once in each subtask. It may emit."""
         return None
 
 
@@ -251,7 +255,7 @@ METHODS: dict[type[Function], str] = {
     MapBatchesFunction: "map_batches",
     ReduceFunction: "reduce",
 }
-"""Which method of a rich function does the work of the plain callable in its place."""
+"""Class of functions -> the method that stands for a plain callable."""
 
 
 def as_callable(fn: Any) -> Callable[..., Any]:
@@ -263,7 +267,7 @@ def as_callable(fn: Any) -> Callable[..., Any]:
 
 
 def takes_context(fn: Any) -> bool:
-    """Whether a function of batches is called with the context as well: it wants two arguments, and not one."""
+    """True if a function of batches is called with the context as well: it requires two arguments, not one."""
     work = as_callable(fn)
     return not _accepts(work, 1) and _accepts(work, 2)
 
@@ -274,5 +278,5 @@ def _accepts(work: Any, arguments: int) -> bool:
     except TypeError:
         return False
     except ValueError:
-        return arguments == 1  # some built-in functions do not tell
+        return arguments == 1  # some built-in functions have no signature
     return True

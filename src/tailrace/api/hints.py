@@ -1,4 +1,4 @@
-"""Hints for names that are not there: those of Flink, Spark and Bytewax, which users write from habit, and misspelt ones."""
+"""Hints for names that do not exist: names of Flink, Spark and Bytewax, which users write from habit, and misspelt ones."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ VERBS: dict[str, str] = {
     "add_sink": _VERB.format("sink_to(sink)"),
     "to_pandas": _VERB.format("to_dataframe(...), a DataFrame of Spark,"),
 }
-"""What a stream has instead of a verb; each reads on behind "the stream"."""
+"""Verb that a stream does not have -> hint. Each continues a sentence that begins with "the stream"."""
 
 WINDOWED: dict[str, str] = {
     **dict.fromkeys(("apply", "process", "collect_list", "to_list", "list"), f"use {_COLLECTS}"),
@@ -137,7 +137,7 @@ WINDOWED: dict[str, str] = {
         "it is a verb of the stream that count(), sum(of), reduce(f) and aggregate(...) give",
     ),
 }
-"""What windows have instead of a verb."""
+"""Verb that windows do not have -> hint."""
 
 CONNECTED: dict[str, str] = {
     **dict.fromkeys(
@@ -145,7 +145,7 @@ CONNECTED: dict[str, str] = {
     ),
     "keyBy": "use key_by(first, second)",
 }
-"""What two connected streams have instead of a verb."""
+"""Verb that connected streams do not have -> hint."""
 
 _PUBLIC: dict[str, str] = {
     **dict.fromkeys(
@@ -249,7 +249,7 @@ SOURCES: dict[str, str] = {
     "Rate": "use tr.sources.Sequence(0, None, rate=...)",
     "Range": "use tr.sources.Sequence(start, end)",
 }
-"""What `tr.sources` has instead of a name."""
+"""Name that `tr.sources` does not have -> hint."""
 
 SINKS: dict[str, str] = {
     **dict.fromkeys(
@@ -266,7 +266,7 @@ SINKS: dict[str, str] = {
     "Foreach": "use tr.sinks.Callback(f)",
     "Files": "use tr.sinks.TextFiles or tr.sinks.Parquet",
 }
-"""What `tr.sinks` has instead of a name."""
+"""Name that `tr.sinks` does not have -> hint."""
 
 PUBLIC: dict[str, str] = {
     **SOURCES,
@@ -277,7 +277,7 @@ PUBLIC: dict[str, str] = {
     ),
     **_PUBLIC,
 }
-"""What `tr` has instead of a name."""
+"""Name that `tr` does not have -> hint."""
 
 ENVIRONMENT: dict[str, str] = {
     "run": "use execute(name)",
@@ -330,7 +330,7 @@ ENVIRONMENT: dict[str, str] = {
     "collect": "it is a method of a stream: stream.collect()",
     "print": "it is stream.sink_to(tr.sinks.Print())",
 }
-"""What an environment has instead of a name."""
+"""Name that an environment does not have -> hint."""
 
 CONTEXT: dict[str, str] = {
     "output": "yield the value, or emit(tag, value) for a side output",
@@ -351,7 +351,7 @@ CONTEXT: dict[str, str] = {
     "counter": "use metrics.inc(name, by)",
     "log": "use the module logging",
 }
-"""What a context has instead of a name."""
+"""Name that a context does not have -> hint."""
 
 JOB: dict[str, str] = {
     "wait": "use await_termination()",
@@ -366,11 +366,11 @@ JOB: dict[str, str] = {
     "state": "use status",
     "savepoints": "use savepoint(path)",
 }
-"""What a job has instead of a name."""
+"""Name that a job does not have -> hint."""
 
 
 def instead_of(name: str, instead: Mapping[str, str], known: Iterable[str]) -> str:
-    """A hint for a name that is not there; empty where none is known."""
+    """A hint for a name that does not exist; empty if there is none."""
     found = instead.get(name)
     if found is None and not name.startswith("_"):
         like = closest(name, known)
@@ -379,7 +379,7 @@ def instead_of(name: str, instead: Mapping[str, str], known: Iterable[str]) -> s
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The name that somebody has misspelt, if it is like one of these."""
+    """The known name that `name` is a misspelling of; None if it is like none of them."""
     plain = {_plain(one): one for one in known if not one.startswith("_")}
     wanted = _plain(name)
     begins = [one for one in plain if len(one) >= 4 and wanted.startswith(one)]
@@ -398,12 +398,12 @@ def missing(owner: str, name: str, instead: Mapping[str, str], known: Iterable[s
 
 
 class UnknownOption(ConfigError, TypeError):
-    """An argument has a name that the function or class does not know."""
+    """The error for an argument whose name the function or class does not have."""
 
 
 def with_hints(cls: type, *, methods: bool = False) -> None:
-    """From here on a misspelt argument of a class, and with `methods` of its public methods, is told with the one that is
-    meant. An argument costs nothing where it is right: the function is called as it was."""
+    """Wraps the constructor of a class, and with `methods` its public methods: the error for a misspelt argument names the
+    right one. Correct calls are passed on as they are."""
     for name, function in list(vars(cls).items()):
         public = name == "__init__" or (methods and not name.startswith("_"))
         if public and isinstance(function, FunctionType):
@@ -411,7 +411,7 @@ def with_hints(cls: type, *, methods: bool = False) -> None:
 
 
 def hinted(function: F) -> F:
-    """A public function of which a misspelt argument is told with the one that is meant."""
+    """A public function, wrapped: the error for a misspelt argument names the right one."""
     found: F = _hinting(function, function.__name__)  # type: ignore[arg-type]
     return found
 
@@ -419,7 +419,7 @@ def hinted(function: F) -> F:
 def _hinting(function: FunctionType, called: str) -> Any:
     parameters = inspect.signature(function).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
-        return function  # it looks at them itself
+        return function  # it checks its options itself
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -429,7 +429,7 @@ def _hinting(function: FunctionType, called: str) -> Any:
             unknown = [name for name in options if name not in parameters]
             trace = error.__traceback__
             if not unknown or trace is None or trace.tb_next is not None:
-                raise  # it is of what the function does
+                raise  # an error inside of the function, not of the call
         known = [name for name in parameters if name != "self"]
         what = f"{called}: unknown option {', '.join(sorted(unknown))}; the options are {', '.join(known)}"
         raise UnknownOption(what + did_you_mean(unknown, known))
@@ -438,13 +438,13 @@ def _hinting(function: FunctionType, called: str) -> Any:
 
 
 def did_you_mean(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """The end of a sentence on options that are not known."""
+    """The end of an error for unknown options: the known ones that are meant, if any."""
     known = list(known)
     return "".join(f"; did you mean {like}?" for one in sorted(unknown) if (like := closest(one, known)))
 
 
 def own_options(owner: type, verb: str) -> list[str]:
-    """The options of a verb that it does not share with all others."""
+    """The options of a verb beside the ones that all verbs have."""
     method = getattr(owner, verb, None)
     if not isinstance(method, FunctionType):
         return []

@@ -1,4 +1,4 @@
-"""The identity of a dataflow: what tells a job that is started once more from another one of the same name."""
+"""The identity of a dataflow, which distinguishes a repeated start of a job from another job of that name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.state.operator_state import declared_operator_states
 
 
 def dataflow_of(graph: Graph) -> tuple[OperatorIdentity, ...]:
-    """The sources, the sinks and the operators with state of a dataflow."""
+    """The identities of a dataflow's sources, sinks and operators with state."""
     return tuple(
         OperatorIdentity(node.uid if node.uid_given else "", kind_of(node.operator), _details(node), node.name)
         for node in graph.nodes

@@ -1,5 +1,5 @@
-"""What an operator is to its state: its kind, and what else of its description that depends on. Checkpoints have both, and a
-start compares them before anything runs."""
+"""The kind and the shape of operators, which decide whether an operator can go on with a state. Checkpoints record both, and
+a start compares them before anything runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS: dict[type[Operator], str] = {
     Judge: "rounds",
     Sink: SINK,
 }
-"""Operators that may hold something. Process functions are of one kind: they go on with what each declares by name."""
+"""Operator that may hold something -> kind. All process functions are of one kind: they find their states by name."""
 CALLED = {
     "source": "a source",
     "timestamps": "assign_timestamps",
@@ -54,17 +54,17 @@ CALLED = {
     SINK: "a sink",
     STATELESS: "an operator without state",
 }
-"""The kinds for people."""
+"""Kind -> its name in errors."""
 
 
 def kind_of(operator: Operator) -> str:
-    """The kind of an operator, as checkpoints have it."""
+    """The kind of an operator, as checkpoints record it."""
     return KINDS.get(type(operator), STATELESS)
 
 
 def shape_of(operator: Operator) -> list[str]:
-    """What the state of an operator is made of: accumulators of other aggregates, windows of another size, positions of
-    another source and feedback of a loop without rounds cannot be gone on with."""
+    """The parts that the state of an operator is made of: the position format of a source, the class of a sink, the size of
+    windows, the accumulators of aggregates, rounds of a loop. An operator cannot go on with a state of another shape."""
     if isinstance(operator, Source):
         return [str(operator.source.position_format)]
     if isinstance(operator, Sink):
@@ -84,7 +84,7 @@ def shape_of(operator: Operator) -> list[str]:
 
 
 def key_columns(node: Node) -> list[list[str]]:
-    """By input of an operator: the columns that make its key, in their order, where there are several."""
+    """The columns of a key of several columns, in their order, for each input of an operator. Empty if no input has one."""
     found = [list[str]() for _ in range(1 + max((edge.port for edge in node.inputs), default=-1))]
     for edge in node.inputs:
         key = edge.partitioning.key if isinstance(edge.partitioning, Hash) else None
@@ -94,23 +94,23 @@ def key_columns(node: Node) -> list[list[str]]:
 
 
 def _part(fn: Any, name: str) -> str:
-    """One accumulator. Several are known by their fields; those of functions by the names of their results."""
+    """The name of one accumulator: a built-in aggregate with its field; else with the name of its result, if given."""
     if is_builtin(fn) and not callable(fn.of):
         return str(fn.described)
     return f"{type(fn).__name__ if is_builtin(fn) else 'custom'}{f' as {name}' if name else ''}"
 
 
 def takes_timers(fn: Any) -> bool:
-    """Whether a function has an `on_timer` of its own."""
+    """True if a function defines `on_timer`."""
     method = getattr(fn, "on_timer", None)
     ours = (KeyedProcessFunction.on_timer, CoProcessFunction.on_timer)
     return method is not None and getattr(method, "__func__", None) not in ours
 
 
 def ends_rounds(fn: Any) -> bool:
-    """Whether a function wants to know of the end of a round."""
+    """True if a function defines `on_round_end`."""
     return any("on_round_end" in vars(kind) for kind in type(fn).__mro__[:-1] if kind not in _DECLARING)
 
 
 _DECLARING = (ProcessFunction, KeyedProcessFunction, CoProcessFunction, Function)
-"""Classes whose own `on_round_end` does nothing."""
+"""Classes whose `on_round_end` does nothing."""

@@ -1,6 +1,6 @@
-"""The contract by which an environment reaches what runs it, and the job handle it gets back.
+"""The contract between an environment and the launcher that runs its jobs, and the handle of a job.
 
-The launcher is found lazily by name, so that writing a dataflow imports neither Spark nor sockets.
+The launcher is imported by name at its first use, so that a program can write a dataflow without Spark and sockets.
 """
 
 from __future__ import annotations
@@ -18,36 +18,84 @@ LAUNCHER = "tailrace.spark.start.launcher"
 
 
 class JobHandle(Protocol):
-    """A running or ended job; like Spark's `StreamingQuery`, in snake_case."""
+    """The handle of a running or ended job; like Spark's `StreamingQuery`, in snake_case."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The id of the job."""
+        ...
+
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """The id of this run: the start of the job by its program."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the job, as given to `execute`."""
+        ...
+
     @property
-    def status(self) -> Any: ...
+    def status(self) -> Any:
+        """The status of the job, a `tr.JobStatus`. It is final when all Spark tasks of the job are gone."""
+        ...
+
     @property
-    def is_active(self) -> bool: ...
+    def is_active(self) -> bool:
+        """True until the job has ended."""
+        ...
+
     @property
-    def last_progress(self) -> dict[str, Any] | None: ...
+    def last_progress(self) -> dict[str, Any] | None:
+        """The newest progress report, in the shape of Spark's `StreamingQueryProgress`; None before the first."""
+        ...
+
     @property
-    def recent_progress(self) -> list[dict[str, Any]]: ...
-    def await_termination(self, timeout: Duration | None = None) -> bool: ...
-    def cancel(self) -> None: ...
-    def checkpoint(self, timeout: Duration | None = None) -> Checkpoint: ...
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """The last progress reports, the newest last."""
+        ...
+
+    def await_termination(self, timeout: Duration | None = None) -> bool:
+        """Waits for the end of the job, at most `timeout` (seconds, a `timedelta` or a text). Returns true if the job has
+        ended without a failure, false if it has not ended in time. Raises `JobFailed`, with the user's traceback, if it has
+        failed. An interrupt (Ctrl-C) cancels the job and passes on."""
+        ...
+
+    def cancel(self) -> None:
+        """Ends the job at once: removes files in progress, and publishes nothing. It may be called at any time and returns
+        at once; `await_termination` waits for the end."""
+        ...
+
+    def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
+        """Takes a checkpoint now and waits for it, at most `timeout` (seconds, a `timedelta` or a text). Raises
+        `CheckpointError` if the job takes no checkpoints, has ended, or aborted this one; and `TimeoutError`."""
+        ...
+
     @property
-    def checkpoints(self) -> list[Checkpoint]: ...
+    def checkpoints(self) -> list[Checkpoint]:
+        """The last complete checkpoints, the newest last. The storage may no longer have checkpoints beyond `keep`."""
+        ...
+
     @property
-    def restarts(self) -> int: ...
-    def exception(self) -> Exception | None: ...
-    def metrics(self) -> Mapping[str, Any]: ...
-    def explain(self) -> str: ...
+    def restarts(self) -> int:
+        """The number of restarts of the job after failures."""
+        ...
+
+    def exception(self) -> Exception | None:
+        """The failure of the job, a `JobFailed`; None if it has not failed."""
+        ...
+
+    def metrics(self) -> Mapping[str, Any]:
+        """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
+        ...
+
+    def explain(self) -> str:
+        """The plan of the job as text."""
+        ...
 
 
 class Settings(Protocol):
-    """An environment, as far as a launcher knows it: what a job runs with."""
+    """The part of an environment that a launcher knows: the settings of a job."""
 
     parallelism: int
     max_parallelism: int
@@ -64,11 +112,11 @@ class Settings(Protocol):
     progress: bool | None
 
     def _session(self, slots: int) -> Any:
-        """The Spark session that it was given, else the active one, else a local one with slots for two such jobs."""
+        """The environment's Spark session, else the active one, else a local one with slots for two such jobs."""
 
 
 class Launcher(Protocol):
-    """What `tailrace.spark.start.launcher` offers. All names are module-level functions."""
+    """The functions of the module `tailrace.spark.start.launcher`."""
 
     def submit(
         self,
@@ -92,17 +140,17 @@ class Launcher(Protocol):
         from_checkpoint: str | None,
         allow_dropped_state: bool | tuple[str, ...],
     ) -> RestoreCheck:
-        """What of a checkpoint would fit this plan. Starts nothing."""
+        """A dry run of a start of this plan from a checkpoint. Starts nothing."""
         ...
 
     def open_checkpoint(self, path: str, storage_options: Mapping[str, Any] | None) -> Any:
-        """A checkpoint to be looked into. Raises `CheckpointError`."""
+        """A checkpoint, opened to be read. Raises `CheckpointError`."""
         ...
 
     def write_savepoint(
         self, writer: Any, path: str, name: str | None, storage_options: Mapping[str, Any] | None
     ) -> str:
-        """Writes what a `SavepointWriter` has gathered into a new folder; gives the path of the manifest."""
+        """Writes what a `SavepointWriter` has gathered into a new folder. Returns the path of the manifest."""
         ...
 
     def session(self, slots: int) -> Any:
@@ -118,7 +166,7 @@ class Launcher(Protocol):
         ...
 
     def collect_sink(self) -> Any:
-        """A sink that keeps the records; its `result()` gives them."""
+        """A sink that keeps the records; its `result()` returns them."""
         ...
 
     def dataframe_source(self, df: Any, form: str) -> Any:
@@ -130,31 +178,31 @@ class Launcher(Protocol):
         ...
 
     def dump_job(self, spec: Any) -> bytes:
-        """Pickles a job's plan with the user's functions. Raises `GraphError` naming the operator that cannot be."""
+        """A job's plan with the user's functions, pickled. Raises `GraphError` with the operator that cannot be pickled."""
         ...
 
     def load_job(self, data: bytes) -> Any:
-        """Unpickles the bytes of `dump_job`."""
+        """The plan of a job from the bytes of `dump_job`."""
         ...
 
     def default_checkpoint(self) -> CheckpointConfig | None:
-        """The checkpoint settings of an environment that was given none."""
+        """The checkpoint settings of an environment if the user gives none."""
         ...
 
     def default_standby(self) -> StandbyConfig | None:
-        """What stands by for an environment that says nothing of it."""
+        """The standby settings of an environment if the user gives none."""
         ...
 
     def work_dir(self, given: Any) -> str | None:
-        """The `work_dir` of an environment that was given this one, maybe None. Raises `ConfigError`."""
+        """The `work_dir` of an environment, from the user's one or None. Raises `ConfigError`."""
         ...
 
     def default_parallelism(self) -> int:
-        """The parallelism of an environment that was given none."""
+        """The parallelism of an environment if the user gives none."""
         ...
 
 
 def launcher() -> Launcher:
-    """The launcher, imported at its first use."""
+    """The module of the launcher, imported at its first use."""
     found: Any = importlib.import_module(LAUNCHER)
     return found  # type: ignore[no-any-return]

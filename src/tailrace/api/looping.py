@@ -1,4 +1,4 @@
-"""A loop as the user writes it: its body as an object, and its options."""
+"""The classes that a user writes a loop with: its body as an object, and its options."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ if TYPE_CHECKING:
 
 
 class LoopFunction:
-    """The body of a loop as an object, for `iterate`. A plain function does as well."""
+    """The body of a loop as an object, for `iterate`. A plain function may take its place."""
 
     def loop(self, stream: DataStream) -> Any:
-        """Writes the body: from the stream of input and feedback to `(feedback, output)`."""
+        """Writes the body, from the stream of input and feedback. Returns `(feedback, output)`."""
         raise NotImplementedError
 
 
 class CoLoopFunction:
     """The body of a loop whose feedback is of another type than its input, for `iterate_with_feedback`. A plain function
-    does as well."""
+    may take its place."""
 
     def loop(self, connected: ConnectedStreams) -> Any:
-        """Writes the body: from the input (`first`) and the feedback (`second`) to `(feedback, output)`."""
+        """Writes the body, from the input (`connected.first`) and the feedback (`connected.second`). Returns
+        `(feedback, output)`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """A loop in rounds: the feedback of one round is the input of the next one, and no round begins before the one
-    before is over in all subtasks. Round 0 is the input. `max` is the number of rounds at most; None: until nothing is
-    fed back.
+    """The option of a loop to run in rounds: the feedback of one round is the input of the next one, and a round begins
+    when the previous one is over in all subtasks. Round 0 is the input. `max` is the maximum number of rounds; None: the
+    loop runs until nothing is fed back.
 
-    `until(result)` is called at the end of each round with what it produced: a list of all records that were fed back in it,
-    with its number in `result.round` and a list of all records that the loop put out in `result.output` (as rows,
-    where they are in columns). Where it returns true, no other round begins. The feedback of the last round is dropped.
+    `until(result)` is called at the end of each round. `result` is a list of all records that were fed back in the round.
+    `result.round` is the number of the round, and `result.output` a list of all records that the loop emitted in it.
+    Records in columns are rows there. If `until` returns true, no other round begins. The feedback of the last round is
+    dropped.
+
+    Raises `ConfigError` for a wrong setting.
     """
 
     max: int | None = None
@@ -55,9 +59,11 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Combine:
-    """Merges feedback that waits for its turn: of two records with equal `key` (a function, a column or several) one is
-    made, `merge(waiting, new)`. The merged record must have the effect of the two; and where the loop begins with a
-    `key_by`, it must have the key of one of them."""
+    """The option of a loop to merge waiting feedback: two records with equal `key` (a function, a column or several)
+    become one, `merge(waiting, new)`. The merged record must have the effect of both. If the loop begins with a `key_by`,
+    it must have the key of one of them.
+
+    Raises `ConfigError` for a wrong setting."""
 
     key: Selector
     merge: Callable[[Any, Any], Any]
@@ -80,7 +86,7 @@ def _callable(fn: Any, arguments: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class Said:
-    """The options of a loop as the user gave them."""
+    """The options of a loop as the user gives them, unchecked."""
 
     verb: str
     rounds: Any

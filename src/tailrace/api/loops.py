@@ -1,4 +1,4 @@
-"""How a loop is written into the graph: head, body, tail, judge and the ways out; and how a stream enters one."""
+"""Functions that write a loop into the graph (head, body, tail, judge and the ways out), and that let a stream enter one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any:
-    """Writes the loop with body `f` into the graph: head, body, tail, judge, and a way out for each output."""
+    """Writes the loop with body `f` into the graph: head, body, tail, judge, and a way out for each output. Returns the
+    outputs outside, in the shape that the body returned. `separate`: the feedback is a stream of its own."""
     body = _body(f, said, separate)
     _check(stream, said, separate)
     graph = stream.env._graph
@@ -40,7 +41,7 @@ def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any
 
 
 def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
-    """The callable that writes the body. Raises `GraphError` for what is none."""
+    """The callable that writes the body. Raises `GraphError` if `f` is none."""
     kind, other = (CoLoopFunction, LoopFunction) if separate else (LoopFunction, CoLoopFunction)
     if inspect.isclass(f) and issubclass(f, LoopFunction | CoLoopFunction):
         raise GraphError(f"{said}: pass an object, not the class: {f.__name__}()")
@@ -55,7 +56,8 @@ def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
 
 
 def _check(stream: DataStream, said: Said, separate: bool) -> None:
-    """Raises for wrong options, and for those that do not fit the stream or the place."""
+    """Raises `ConfigError` for wrong options, and `TypeMismatch` or `GraphError` if they do not fit the stream or its
+    place."""
     if said.priority not in ("adaptive", "feedback-first"):
         raise ConfigError(f"{said}: priority must be 'adaptive' or 'feedback-first', not {said.priority!r}")
     for option, kind in (("rounds", Rounds), ("combine", Combine), ("spill", Spill)):
@@ -115,17 +117,17 @@ def _loop_of(head: Node) -> Loop:
 
 @dataclass(frozen=True)
 class _Closing:
-    """A loop whose body has been written."""
+    """A loop whose body is being closed: the body was called, and tail, judge and ways out are to be added."""
 
     said: Said
     first: DataStream
     back: DataStream
-    """The stream that feedback comes back in."""
+    """The stream in which the body gets the feedback."""
     head: Node
     loop: Loop
 
     def close(self, returned: Any) -> Any:
-        """Adds the tail, the judge and the ways out; gives the outputs outside, in the shape of those inside."""
+        """Adds the tail, the judge and the ways out. Returns the outputs outside, in the shape that the body returned."""
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise GraphError(f"{self.said}: the body must return (feedback, output), not {_kind(returned)}")
         feedback = [self._fed_back(stream) for stream in self._feedback(returned[0])]
@@ -185,7 +187,7 @@ class _Closing:
     def _fed_back(self, stream: DataStream) -> DataStream:
         """A feedback stream in the form that the head takes."""
         back = self.back
-        plain = stream._partitioned(Forward())  # it is partitioned behind what is put in between, and only there
+        plain = stream._partitioned(Forward())  # the partitioning belongs after the conversion, and only there
         if self.loop.separate and back.form == "rows":
             rows = plain._as_rows()
             return stream if rows is plain else rows._partitioned(stream._partitioning)
@@ -233,7 +235,8 @@ class _Closing:
         scope: StreamScope,
         like: DataStream | None = None,
     ) -> Node:
-        """A node that belongs to the loop as such: its uid comes from the head's, whatever the body looks like."""
+        """A node that belongs to the loop itself. Its uid is derived from the head's uid, and does not depend on the
+        body."""
         like = like if like is not None else self.first
         return self.first.env._graph.add(
             operator,
@@ -273,8 +276,8 @@ def _names(stream: DataStream) -> str:
 
 
 def entered(stream: DataStream, scope: Any) -> DataStream:
-    """The stream inside of the loop of `scope`: the same one where it is there already. It enters the loops one by one,
-    so that each loop knows of all event time that comes into it."""
+    """The stream inside of the loop of `scope`; `stream` itself if it is there already. It enters the loops one by one, so
+    that each loop knows all event time that comes into it. Raises `ScopeError` if the stream is not around that loop."""
     if not isinstance(scope, StreamScope):
         raise ScopeError(f"enter: expected the scope of a stream, stream.scope, not {_kind(scope)}")
     graph = stream.env._graph

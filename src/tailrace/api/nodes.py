@@ -1,4 +1,4 @@
-"""How a verb of a stream becomes a node of the graph, and which streams may be put together."""
+"""Functions that add the node of a verb to the graph, and that check which streams may be put together."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tailrace.graph.operators import Operator, Partitioning, describe_selector
 from tailrace.graph.scope import StreamScope
 
 Upstream = tuple[int, str | None]
-"""A node and the tag of the side output, None for the main one."""
+"""(node, tag): an output of a node; the tag is the side output's, None for the main output."""
 
 
 class Dataflow(Protocol):
-    """An environment, as far as its streams know it."""
+    """The part of an environment that its streams know."""
 
     parallelism: int
     _graph: GraphBuilder
 
     def _check_place(self, sink: Sink, verb: str) -> None:
-        """Raises `GraphError` where a sink that has not run yet writes to the place of this one."""
+        """Raises `GraphError` if a sink that has not run yet writes to the place of this one."""
 
     def _check_bounded(self, upstreams: tuple[Upstream, ...], verb: str) -> None:
-        """Raises `GraphError` where what feeds a stream never ends."""
+        """Raises `GraphError` if an unbounded source feeds a stream."""
 
     def _run_at_once(self, end: Callable[[], object], name: str) -> None:
-        """Runs everything that is pending and what `end` ends in a sink, as one job, and waits for its end."""
+        """Runs everything that is pending, with the sink that `end` adds, as one job, and waits for its end."""
 
     def _arrow_schema(self, schema: Any, verb: str) -> Any:
-        """A schema as the user gives it as a `pyarrow.Schema`. Raises `GraphError` where there is none."""
+        """The user's schema as a `pyarrow.Schema`. Raises `GraphError` if there is none, or two columns have one name."""
 
 
 class Stream:
-    """What streams of all kinds share."""
+    """Base of all streams: the outputs of nodes that it consists of, its form and its columns."""
 
     def __init__(
         self, env: Dataflow, upstreams: tuple[Upstream, ...], form: Form, columns: tuple[str, ...] | None = None
@@ -59,12 +59,12 @@ class Stream:
         return graph.nodes[self._upstreams[0][0]].scope if self._upstreams else graph.root
 
     def _default_parallelism(self) -> int:
-        """The parallelism of the inputs where they agree, so that operators chain; else that of the place."""
+        """The parallelism of the inputs if it is equal for all, so that operators chain; else the usual one."""
         found = {self.env._graph.nodes[node].parallelism for node, _ in self._upstreams}
         return found.pop() if len(found) == 1 else self._usual_parallelism()
 
     def _usual_parallelism(self) -> int:
-        """That of the loop, or outside of loops the environment's."""
+        """The parallelism of the loop that the stream is in; outside of loops the environment's."""
         head = self.env._graph.heads.get(self.scope)
         return self.env.parallelism if head is None else head.parallelism
 
@@ -76,8 +76,8 @@ class Stream:
 
 
 def check_together(stream: Stream, other: Any, verb: str) -> None:
-    """Raises `TypeMismatch`, `GraphError` or `ScopeError` unless `other` is a stream that can be put together with this
-    one: of the same environment and the very same loop."""
+    """Raises `TypeMismatch`, `GraphError` or `ScopeError` unless `other` is a stream of the environment and the loop of
+    `stream`: only such streams can be put together."""
     if not isinstance(other, Stream):
         raise TypeMismatch(f"{verb}: expected a stream, got {type(other).__name__}")
     if other.env is not stream.env:
@@ -86,7 +86,7 @@ def check_together(stream: Stream, other: Any, verb: str) -> None:
 
 
 def check_scopes(streams: Iterable[Stream], verb: str) -> None:
-    """Raises `ScopeError` where one of these streams is not in the loop of the first one, and says the way out."""
+    """Raises `ScopeError`, with what to do, if one of these streams is not in the loop of the first one."""
     first, *others = streams
     for other in others:
         if other.scope != first.scope:
@@ -95,7 +95,7 @@ def check_scopes(streams: Iterable[Stream], verb: str) -> None:
 
 
 def described_scope(stream: Stream) -> str:
-    """Where a stream is, for people."""
+    """The place of a stream, for errors: its loop, or outside of any."""
     head = stream.env._graph.heads.get(stream.scope)
     return "outside of any loop" if head is None else f"in loop {head.name!r}"
 
@@ -118,8 +118,8 @@ def add_node(
     columns: tuple[str, ...] | None,
     scope: StreamScope | None = None,
 ) -> Node:
-    """Appends a node with the options every verb takes: `uid`, `name`, `parallelism`. It is in the stream's scope, or in
-    the given one."""
+    """Adds a node in the given scope, or in the stream's. `options` are the options of every verb: `uid`, `name`,
+    `parallelism`. Raises `GraphError` for other ones."""
     unknown = set(options) - {"uid", "name", "parallelism"}
     if unknown:
         options_of_verb = [*own_options(type(stream), verb), *own_options(type(stream.env), verb)]
@@ -145,14 +145,15 @@ def add_node(
 
 
 def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
-    """A forwarding operator runs as its input does; any other at the loop's parallelism, or the environment's."""
+    """The parallelism of an operator if the user gives none: the input's for a forwarding operator, else the loop's, or the
+    environment's outside of loops."""
     if all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
         return stream._default_parallelism()
     return stream._usual_parallelism()
 
 
 def default_name(verb: str, operator: Operator) -> str:
-    """The verb, with the function's name where it has one of its own."""
+    """The name of an operator if the user gives none: the verb, with the function's name unless it is a lambda."""
     fn = getattr(operator, "fn", None)
     said = describe_selector(fn) if fn is not None else ""
     return f"{verb}: {said}" if said and said != "λ" else verb

@@ -1,5 +1,5 @@
-"""Two inputs of which only one has event time: records that a function emits for the other have no timestamp, and a
-window behind it would depend on which input was faster."""
+"""Check of functions with two inputs of which only one has event time. Records that the function emits for the other input
+have no timestamp, and a window after it would depend on which input was faster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tailrace.graph.operators import AssignTimestamps
 def check_times(
     fn: CoProcessFunction, inputs: tuple[tuple[Edge, ...], tuple[Edge, ...]], nodes: Any, verb: str
 ) -> None:
-    """Raises `GraphError` where the input without event time has a method that emits, and the function never gives a record
-    a timestamp of its own (`ctx.stamped`). `nodes` are those of the graph by id."""
+    """Raises `GraphError` if the method for the input without event time emits, and the function never gives a record a
+    timestamp of its own (`ctx.stamped`). `nodes` has the graph's nodes by id."""
     timed = [has_event_time(edges, nodes) for edges in inputs]
     if timed[0] == timed[1]:
         return
@@ -34,7 +34,7 @@ def check_times(
 
 
 def has_event_time(edges: tuple[Edge, ...], nodes: Any) -> bool:
-    """Whether records on these edges have timestamps: there is `assign_timestamps` somewhere before."""
+    """True if records on these edges have timestamps: an `assign_timestamps` is somewhere before them."""
     seen: set[int] = set()
     waiting = [edge.source for edge in edges]
     while waiting:
@@ -50,7 +50,7 @@ def has_event_time(edges: tuple[Edge, ...], nodes: Any) -> bool:
 
 
 def may_emit(method: Any) -> bool:
-    """Whether a method yields, or returns something else than None. True where this cannot be seen."""
+    """True if a method yields or returns something else than None, or if its code does not show it."""
     if inspect.isgeneratorfunction(method) or not isinstance(method, FunctionType):
         return True
     before: dis.Instruction | None = None
@@ -66,7 +66,7 @@ def may_emit(method: Any) -> bool:
 
 
 def _stamps(kind: type) -> bool:
-    """Whether some method of a class names `stamped`."""
+    """True if the code of some method of a class names `stamped`."""
     bodies = [
         value.__code__ for owner in kind.__mro__ for value in vars(owner).values() if isinstance(value, FunctionType)
     ]

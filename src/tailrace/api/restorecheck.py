@@ -1,4 +1,4 @@
-"""What a dry run tells of a checkpoint and a dataflow."""
+"""The result of a dry run of a restore."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RestoreCheck:
-    """What of a checkpoint would fit a dataflow that is started from it, and what not; each a sentence for people. `str` of
-    it tells all."""
+    """The result of `check_restore`: the parts of a checkpoint that fit a dataflow and the parts that do not, as sentences.
+    `str` gives all of it as a text."""
 
     path: str
-    """The manifest that was looked at."""
+    """Path of the manifest that was read."""
     misfits: tuple[str, ...]
-    """What does not fit, and what to do about it: a start would be refused."""
+    """The parts that do not fit, with what to do about each. A start would be refused if there are any."""
     restored: tuple[str, ...]
-    """The operators that would go on with what the checkpoint has of them."""
+    """The operators that would go on with their state in the checkpoint."""
     fresh: tuple[str, ...]
     """The operators and states that would begin empty, because the checkpoint has nothing of them."""
     dropped: tuple[str, ...]
-    """What would be left behind, as it was allowed."""
+    """The parts that would be left behind, because `allow_dropped_state` allows it."""
 
     @property
     def fits(self) -> bool:
-        """Whether a start would not be refused, as far as that can be known before anything runs."""
+        """True if a start would not be refused, as far as that can be known before anything runs."""
         return not self.misfits
 
     def __str__(self) -> str:

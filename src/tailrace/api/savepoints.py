@@ -1,4 +1,4 @@
-"""State that is written without a job: a new job starts from history, or goes on from a checkpoint that was changed."""
+"""Savepoints that are written without a job: a new job starts from history, or goes on from a changed checkpoint."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ Change = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
 @dataclass(frozen=True)
 class NewState:
-    """A state that gets other entries than it had."""
+    """A state with new entries: from a DataFrame, or changed from the checkpoint's."""
 
     uid: str
     info: TableInfo
     type: Any
-    """The declared type; for one that keeps its declaration it is not known."""
+    """The declared type; `object` for a state that keeps its declaration, whose type is not known."""
     df: Any = None
-    """Its entries, as a DataFrame."""
+    """The entries as a DataFrame; None if `change` makes them."""
     key: Callable[[Any], Any] | None = None
     value: Callable[[Any], Any] | None = None
     change: Change | None = None
-    """Makes its entries of those that it has."""
+    """The user's function that makes new entries of each entry of the checkpoint; None if they come from `df`."""
 
 
 class SavepointWriter:
-    """Writes the state of operators into a new folder, from which a job starts like from a checkpoint
-    (`from_checkpoint=`): state from DataFrames, and with `SavepointWriter.of(path)` also what a checkpoint has, changed.
+    """A writer of the state of operators into a new folder, from which a job starts as from a checkpoint
+    (`from_checkpoint=`). The state comes from DataFrames, and with `SavepointWriter.of(path)` also from a checkpoint.
 
-    `max_parallelism` is the number of key groups, which must be that of the job's environment. Nothing is written, and
-    no checkpoint is touched, before `write`. Raises `ConfigError` for a number that is none.
+    `max_parallelism` is the number of key groups, and must be equal to the one of the job's environment. Nothing is written
+    before `write`, and no checkpoint is changed. Raises `ConfigError` for a wrong `max_parallelism`.
     """
 
     def __init__(self, *, max_parallelism: int = 128) -> None:
@@ -48,21 +48,22 @@ class SavepointWriter:
             raise ConfigError(f"max_parallelism must be from 1 to {MAX_SUBTASKS}, not {max_parallelism!r}")
         self.max_parallelism = max_parallelism
         self.base: Any = None
-        """The checkpoint that is changed."""
+        """The checkpoint that the savepoint is made from; None if there is none."""
         self.storage_options: Mapping[str, Any] | None = None
-        """Those of its filesystem."""
+        """Options of the checkpoint's filesystem (fsspec)."""
         self.new: dict[tuple[str, str], NewState] = {}
-        """By operator and state."""
+        """(uid, name of a state) -> its new entries."""
         self.names: dict[str, str] = {}
-        """Of operators that are not in the checkpoint, for people."""
+        """Uid of an operator that is not in the checkpoint -> its name for users."""
         self.dropped: set[str] = set()
-        """Operators that are left out."""
+        """Uids of operators that are left out."""
         self.dropped_states: set[tuple[str, str]] = set()
 
     @classmethod
     def of(cls, path: str, *, storage_options: Mapping[str, Any] | None = None) -> SavepointWriter:
-        """All that a checkpoint has, to be changed. `path` is what `from_checkpoint` takes, but for "latest". Raises
-        `CheckpointNotFound` and `CheckpointCorrupt`."""
+        """A writer that begins with all that a checkpoint has. `path` is what `from_checkpoint` takes, except "latest".
+        `storage_options` go to the filesystem (fsspec). Raises `CheckpointNotFound` or `CheckpointCorrupt` for a checkpoint
+        that cannot be read, and `ConfigError` for what is no path."""
         path = getattr(path, "__fspath__", lambda: path)()
         if not isinstance(path, str) or not path:
             raise ConfigError(f"SavepointWriter.of needs the path of a checkpoint, not {path!r}")
@@ -81,10 +82,11 @@ class SavepointWriter:
         key: Callable[[Any], Any] | None = None,
         value: Callable[[Any], Any] | None = None,
     ) -> SavepointWriter:
-        """Gives a state of the operator `uid` these entries, in place of those that it has. `function` is the process
-        function (or its class) that declares it, `state` the attribute. `df` has the columns `key` and `value`, a row for
-        each key: of a `ListState` arrays, of a `MapState` maps, of an `AggregatingState` the accumulator. `key` and `value`
-        make the key and the value of what is in the column. Raises `ConfigError` for what does not go together."""
+        """Replaces the entries of a state of the operator `uid`. `function` is the process function (or its class) that
+        declares the state, `state` the attribute. `df` has the columns `key` and `value`, and a row for each key. The value
+        of a `ListState` is an array, of a `MapState` a map, of an `AggregatingState` the accumulator. The functions `key`
+        and `value` make the key and the value from what the columns hold. Returns the writer. Raises `ConfigError` for
+        arguments that do not go together, and for a state that was changed before."""
         who = f"put({uid!r}, ..., {state!r})"
         self._check_free(who, uid, state)
         for name, made in (("key", key), ("value", value)):
@@ -102,16 +104,17 @@ class SavepointWriter:
         return self
 
     def transform(self, uid: str, state: str, change: Change, *, function: Any = None) -> SavepointWriter:
-        """Changes a state of the checkpoint entry by entry: `change(key, value)` gives the pairs of key and value that take
-        the place of an entry: none, one or several. With `function`, the process function or its class that declares the
-        state now, values are written as it says; else as they were. Raises `CheckpointNotFound` for an operator or state
-        that there is not, and `ConfigError`, also for windows, whose timers would stay as they are."""
+        """Changes a state of the checkpoint entry by entry. `change(key, value)` returns the pairs of key and value that
+        replace an entry: none, one or several. With `function`, the process function (or its class) that declares the state
+        now, values are written as it declares them; else as they were. Returns the writer. Raises `CheckpointNotFound` for
+        an operator or state that the checkpoint does not have. Raises `ConfigError` for wrong arguments, for a state that
+        was changed before, and for windows, whose timers would stay as they are."""
         who = f"transform({uid!r}, {state!r})"
         self._check_free(who, uid, state)
         if not callable(change):
             raise ConfigError(f"{who}: expected a function of key and value, not {change!r}")
         old = self._base(who).table(uid, state)
-        if old.kind == "window":  # each has timers, under its key, without which it never comes out
+        if old.kind == "window":  # each window has timers under its key, and never fires without them
             raise ConfigError(
                 f"{who}: windows go on as they are, or not at all: drop({uid!r}) leaves them out; change their results, or "
                 f"the records that come into them"
@@ -129,7 +132,8 @@ class SavepointWriter:
 
     def drop(self, uid: str, state: str | None = None) -> SavepointWriter:
         """Leaves out a state of an operator, or all that the checkpoint has of it: states, timers, positions, and records
-        that were on their way to it. Raises `CheckpointNotFound` for what there is not."""
+        that were on their way to it. Returns the writer. Raises `CheckpointNotFound` for an operator or state that the
+        checkpoint does not have, and `ConfigError` for a state that was changed before."""
         base = self._base(f"drop({uid!r})")
         if state is None:
             base.operator(uid)
@@ -143,10 +147,10 @@ class SavepointWriter:
         return self
 
     def write(self, path: str, *, name: str | None = None, storage_options: Mapping[str, Any] | None = None) -> str:
-        """Writes all of it into a new folder, with Spark, and gives its path, for `from_checkpoint`. `name`
-        is that of the job, for people. Raises `ConfigError` for a folder with something in it, or one that executors and
-        driver do not share, and `IncompatibleState` for keys and values that the state does not take; then nothing is left
-        in the folder."""
+        """Writes the savepoint into a new folder, with Spark. Returns its path, for `from_checkpoint`. `name` is the name of
+        the job, for users; `storage_options` go to the filesystem (fsspec). Raises `ConfigError` for a folder that is not
+        empty, or that executors and driver do not share, and `IncompatibleState` for keys and values that the state does not
+        take. Nothing is left in the folder then."""
         path = getattr(path, "__fspath__", lambda: path)()
         if not isinstance(path, str) or not path:
             raise ConfigError(f"write needs the path of a new folder, not {path!r}")
@@ -171,7 +175,7 @@ class SavepointWriter:
 
 
 def _declared(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
-    """What a process function declares under this name. Raises `ConfigError`."""
+    """The table and the type of a state that a process function declares. Raises `ConfigError` if there is none."""
     kind = function if isinstance(function, type) else type(function)
     if not issubclass(kind, ProcessFunction | CoProcessFunction):
         raise ConfigError(

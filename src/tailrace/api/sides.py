@@ -1,4 +1,4 @@
-"""Side outputs that nobody emits to: a misspelt tag is a stream without records, and the records themselves go nowhere."""
+"""Check of the tags of side outputs. A misspelt tag is a stream without records, and the records themselves go nowhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def side_of(stream: Stream, tag: Any) -> Node:
-    """The operator of a stream that has the side output `tag`. Raises `GraphError` where it cannot have it."""
+    """The operator of a stream that has the side output `tag`. Raises `GraphError` if it cannot have one."""
     check_name(tag, "side_output", "the tag")
     if len(stream._upstreams) != 1 or stream._upstreams[0][1] is not None:
         raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
@@ -49,8 +49,8 @@ def side_of(stream: Stream, tag: Any) -> Node:
 
 
 def warn_of_tag(fn: Any, tag: str, operator: str) -> None:
-    """Warns, at the user's line, where every `emit` seen in a function has another tag than `tag`. It is no error: the
-    function may emit to it by way of another one."""
+    """Warns, at the user's line, if every `emit` that is seen in a function has another tag than `tag`. It is no error: the
+    function may emit to the tag through a helper function."""
     tags = emitted(fn)
     if tags and tag not in tags:
         said = " and ".join(map(repr, sorted(tags)))
@@ -61,7 +61,7 @@ def warn_of_tag(fn: Any, tag: str, operator: str) -> None:
 
 
 def emitted(fn: Any) -> set[str]:
-    """The tags to which a function or the methods of a function object emit; empty where some are not constants."""
+    """The tags to which a function or the methods of a function object emit; empty if some are not constants."""
     found: set[str] = set()
     for code in _bodies(fn):
         instructions = list(dis.get_instructions(code))

@@ -1,4 +1,4 @@
-"""Where records wait that have no room in memory, as a user says it."""
+"""The user's setting for records that have no room in memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from tailrace.errors import ConfigError
 
 @dataclass(frozen=True)
 class Spill:
-    """Where feedback waits: up to `memory_bytes` of it in the memory of each subtask, the rest in files in the folder
-    `dir` of its machine (None: the folder for temporary files). With standbys, likewise, what each worker has sent to others
-    and keeps."""
+    """The places where feedback waits: up to `memory_bytes` of it in the memory of each subtask, the rest in files in the
+    folder `dir` of its machine (None: the folder for temporary files). In a `tr.StandbyConfig` it holds for the records
+    that each worker has sent to other workers and keeps.
+
+    Raises `ConfigError` for a wrong setting."""
 
     memory_bytes: int = 64 << 20
     dir: str | None = None

@@ -77,13 +77,15 @@ class DataStream(Stream):
     # Stateless verbs.
 
     def map(self, f: Callable[[Any], Any] | MapFunction, **options: Any) -> DataStream:
-        """One record in, one out. A stream of columns is seen as rows with names."""
+        """The stream of `f(record)` for each record. A stream in columns is converted to rows with names. `options` of
+        every verb are `uid`, `name` and `parallelism`. Raises `GraphError` if `f` is no function of one argument."""
         check_callable(f, 1, called("map", options), MapFunction)
         return self._as_rows()._add(ops.Map(f), "map", options)
 
     def filter(self, f: Callable[[Any], Any] | FilterFunction | pc.Expression | str, **options: Any) -> DataStream:
-        """Keeps the records for which `f` is true. In columns `f` may be an expression of `pyarrow.compute`, or the name
-        of a column; a record for which it is null is not kept."""
+        """The stream of the records for which `f` is true. In columns `f` may be an expression of `pyarrow.compute`, or the
+        name of a column; a record for which it is null is not kept. Raises `GraphError` for anything else, and
+        `TypeMismatch` for an expression on a stream in rows."""
         if isinstance(f, pc.Expression) or (isinstance(f, str) and self.form == "columns"):
             operator = condition(self, f, called("filter", options))
             return self._add(operator, "filter", options, form="columns", columns=self.columns)
@@ -92,7 +94,8 @@ class DataStream(Stream):
         return rows._add(ops.Filter(f), "filter", options, columns=rows.columns)
 
     def flat_map(self, f: Callable[[Any], Any] | FlatMapFunction, **options: Any) -> DataStream:
-        """One record in, any number out: `f` yields, returns an iterable, or returns None."""
+        """The stream of the records that `f` makes of each record, any number: `f` yields, returns an iterable, or returns
+        None. Raises `GraphError` if `f` is no function of one argument."""
         check_callable(f, 1, called("flat_map", options), FlatMapFunction)
         return self._as_rows()._add(ops.FlatMap(f), "flat_map", options)
 
@@ -104,8 +107,10 @@ class DataStream(Stream):
         parallelism: int | None = None,
         **named: Any,
     ) -> DataStream:
-        """These columns of a stream in columns, in this order: those that it has by name, others as expressions of
-        `pyarrow.compute`: `select("id", total=pc.field("x") + pc.field("y"))`, or in a dictionary by name."""
+        """A stream in columns with these columns, in this order. A column of this stream is given by name, a new one as an
+        expression of `pyarrow.compute`: `select("id", total=pc.field("x") + pc.field("y"))`, or in a dictionary by name.
+        Raises `GraphError` for an unknown column or an expression that cannot be computed, and `TypeMismatch` for a stream
+        in rows."""
         options = {"uid": uid, "name": name, "parallelism": parallelism}
         operator = selection(self, columns, named, called("select", options), name, keeps=False)
         names = tuple(column for column, _ in operator.columns)
@@ -121,8 +126,9 @@ class DataStream(Stream):
         parallelism: int | None = None,
         **named: Any,
     ) -> DataStream:
-        """A stream in columns with more columns, or others in the place of those that it has: expressions of
-        `pyarrow.compute` over the columns of before, or names of these: `with_columns(x=pc.field("x") * 2)`."""
+        """A stream in columns with added or replaced columns: `with_columns(x=pc.field("x") * 2)`. Each is an expression of
+        `pyarrow.compute` over the columns of this stream, or the name of one. Raises `GraphError` for an unknown column or
+        an expression that cannot be computed, and `TypeMismatch` for a stream in rows."""
         options = {"uid": uid, "name": name, "parallelism": parallelism}
         given = () if columns is None else (columns,)
         operator = selection(self, given, named, called("with_columns", options), name, keeps=True)
@@ -139,12 +145,14 @@ class DataStream(Stream):
         format: BatchFormat = "arrow",
         **options: Any,
     ) -> DataStream:
-        """`pyarrow.RecordBatch` in, one or several out; with `format` `pandas.DataFrame` or `polars.DataFrame`. The result
-        is in columns, and so is what an `f(batch, ctx)` emits to side outputs. `schema` (DDL text, `StructType` or
-        `pyarrow.Schema`) is that of the batches given to `f`: a stream of rows needs it, and one in columns is brought into
-        it, as by `to_columns`. With `timestamps` these batches have their timestamps in a column of this name, and so must
-        those that `f` makes. On a keyed stream the batches of a subtask hold all records of the keys that belong to it, and
-        no others."""
+        """The stream of the batches that `f` makes of each batch: one, several or none. A batch is a `pyarrow.RecordBatch`;
+        with `format` "pandas" or "polars" a DataFrame of that package. The result is in columns, and so are the side outputs
+        to which an `f(batch, ctx)` emits. `schema` (DDL text, `StructType` or `pyarrow.Schema`) is the schema of the batches
+        given to `f`. A stream in rows needs it; a stream in columns is converted to it, as by `to_columns`. With
+        `timestamps` these batches have their timestamps in a column of this name, and the batches that `f` makes must have
+        it too. On a keyed stream the batches of a subtask hold all records of its own keys, and no others.
+
+        Raises `TypeMismatch` for a stream in rows without `schema`, and `GraphError` for wrong arguments."""
         verb = called("map_batches", options)
         check_callable(f, 2 if takes_context(f) else 1, verb, MapBatchesFunction)
         operator = ops.MapBatches(f, check_time_column(timestamps, verb), check_format(format, verb))
@@ -153,17 +161,19 @@ class DataStream(Stream):
         return columns._add(operator, "map_batches", options, form="columns")
 
     def to_rows(self, **options: Any) -> DataStream:
-        """The same records as rows with names."""
+        """The stream in rows with names."""
         return self if self.form == "rows" else self._add(ops.ToRows(), "to_rows", options, columns=self.columns)
 
     def to_columns(self, schema: Any, **options: Any) -> DataStream:
-        """The same records as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`). Of a stream in
-        columns it takes the columns that the schema names. A value that the schema would change fails the job."""
+        """The stream in columns, as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`). Of a stream in
+        columns it takes the columns that the schema names. A value that the schema would change fails the job. Raises
+        `GraphError` for a schema that is missing or has two columns of one name."""
         arrow = self.env._arrow_schema(schema, called("to_columns", options))
         return self._add(ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names))
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
-        """Works record by record with a `ProcessFunction` or a plain `f(value, ctx)`."""
+        """The stream of the records that a `ProcessFunction`, or a plain `f(value, ctx)`, emits for each record. Raises
+        `GraphError` for a function that does not fit, such as one with keyed state or timers."""
         check_process(fn, called("process", options), keyed=False)
         return self._as_rows()._add(ops.Process(fn, check_at_end(at_end)), "process", options)
 
@@ -172,9 +182,10 @@ class DataStream(Stream):
     def assign_timestamps(
         self, f: Selector, out_of_orderness: Span = 0.0, *, idle_after: Span | None = None, **options: Any
     ) -> DataStream:
-        """Gives each record a timestamp: `f(record)` or a column, as seconds, `datetime`, `date` or None. The watermark
-        stays `out_of_orderness` behind the largest timestamp. A split or input found empty for `idle_after` does not hold
-        the watermark back until its next record; while the subtask is busy, no silence is counted."""
+        """The stream with a timestamp for each record: `f(record)` or a column, as seconds since 1970, `datetime`, `date`
+        or None. The watermark stays `out_of_orderness` behind the largest timestamp. A split or input that is empty for
+        `idle_after` does not hold the watermark back until its next record; time in which the subtask is busy does not
+        count. Both are seconds, a `timedelta` or a text. Raises `GraphError` for wrong arguments."""
         verb = called("assign_timestamps", options)
         selector = check_selector(f, self.columns, verb)
         lateness, idle = (
@@ -187,8 +198,8 @@ class DataStream(Stream):
     # Keys and partitionings.
 
     def key_by(self, *key: Selector, name: str | None = None) -> KeyedStream:
-        """Records of equal keys go to one subtask, in order. The key is a function, a column, or several columns:
-        `key_by("country", "city")`."""
+        """The stream by key: records of equal keys go to one subtask, in order. The key is a function, a column, or several
+        columns: `key_by("country", "city")`. Raises `GraphError` for an unknown column, and for what is no key."""
         verb = name or "key_by"
         if len(key) > 1 and not all(isinstance(one, str) for one in key):
             raise GraphError(
@@ -200,26 +211,27 @@ class DataStream(Stream):
         return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector, written_here("key_by"))
 
     def rebalance(self) -> DataStream:
-        """Round robin over all subtasks of the next operator."""
+        """The stream, dealt round robin to all subtasks of the next operator."""
         return self._partitioned(ops.Rebalance())
 
     def shuffle(self) -> DataStream:
-        """Uniformly at random over the subtasks of the next operator."""
+        """The stream, dealt uniformly at random to the subtasks of the next operator."""
         return self._partitioned(ops.Shuffle())
 
     def rescale(self) -> DataStream:
-        """Round robin over a contiguous share of the subtasks of the next operator."""
+        """The stream, dealt round robin: each subtask sends to a contiguous share of the subtasks of the next operator."""
         return self._partitioned(ops.Rescale())
 
     def broadcast(self) -> DataStream:
-        """Every record to every subtask of the next operator."""
+        """The stream, with every record sent to every subtask of the next operator."""
         return self._partitioned(ops.Broadcast())
 
     def partition_by(self, f: Callable[[Any], int]) -> DataStream:
-        """Each record to subtask `f(record)` modulo the number of subtasks of the next operator.
+        """The stream, with each record sent to subtask `f(record)` modulo the number of subtasks of the next operator.
 
-        A start at another parallelism asks `f` anew where feedback that was on its way around a loop goes, in every subtask.
-        There `f` must be deterministic: one that gives two answers for one record is refused (`IncompatibleState`).
+        After a start at another parallelism each subtask calls `f` again for feedback that was on its way around a loop.
+        `f` must be deterministic there: the job fails with `IncompatibleState` if it gives two results for one record.
+        Raises `GraphError` if `f` is no function of one argument.
         """
         check_callable(f, 1, "partition_by")
         return self._partitioned(ops.Custom(f))
@@ -230,7 +242,9 @@ class DataStream(Stream):
     # More than one stream.
 
     def union(self, *others: DataStream) -> DataStream:
-        """The records of several streams of one form, in no particular order between them."""
+        """The records of several streams of one form, in no particular order between them. Raises `TypeMismatch` for
+        streams of different forms or columns, `GraphError` for streams that are partitioned differently or belong to
+        different environments, and `ScopeError` for streams of different loops."""
         streams = [self, *others]
         for other in others:
             if not isinstance(other, DataStream) or isinstance(other, KeyedStream) != isinstance(self, KeyedStream):
@@ -250,13 +264,14 @@ class DataStream(Stream):
         return DataStream(self.env, upstreams, self.form, columns, self._partitioning)
 
     def connect(self, other: DataStream) -> ConnectedStreams:
-        """Two streams, of different types if need be, into one `CoProcessFunction`."""
+        """This stream and another one, which may be of another type, for one `CoProcessFunction`. Raises `TypeMismatch`,
+        `GraphError` or `ScopeError` unless `other` is a stream of this environment and loop."""
         check_together(self, other, "connect")
         return ConnectedStreams(self, other)
 
     def side_output(self, tag: str) -> DataStream:
-        """What the operator emitted to `tag` (`ctx.emit(tag, value)`; a window's late records are in `late`). That of
-        `map_batches` is in columns."""
+        """The records that the operator emits to `tag` by `ctx.emit(tag, value)`. The tag of a window's late records is
+        "late". A side output of `map_batches` is in columns. Raises `GraphError` if the operator has no such side output."""
         node = side_of(self, tag)
         if not isinstance(node.operator, ops.Window):
             batches = isinstance(node.operator, ops.MapBatches)
@@ -279,15 +294,20 @@ class DataStream(Stream):
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Any:
-        """A loop. Its body `f` is called once, now, with the stream of this stream's records and of all that is fed back;
-        it returns `(feedback, output)`. The feedback is a stream, a list of streams, or None. The output is a stream, a
-        tuple, a list or a dict of streams; `iterate` returns the same shape of streams outside of the loop.
+        """A loop over this stream. Its body `f` is called once, now, with a stream of this stream's records and of all
+        feedback. It returns `(feedback, output)`. The feedback is a stream, a list of streams, or None. The output is a
+        stream, or a tuple, list or dict of streams; `iterate` returns streams outside of the loop in that shape.
 
-        A loop whose sources end comes to an end by itself, once nothing is left in it. `priority` says which goes first
-        where input and feedback both wait: "adaptive" prefers feedback, but not all of the time, and "feedback-first"
-        takes input only when no feedback waits. `combine` (`tr.Combine`) merges feedback that waits. `spill`
-        (`tr.Spill`) says how much of it waits in memory. With `rounds` (`tr.Rounds`) the feedback of one round is only
-        seen in the next one.
+        A loop whose sources end comes to an end by itself, once nothing is left in it.
+
+        - `rounds` (`tr.Rounds`): the body sees the feedback of one round only in the next one.
+        - `priority`: the choice between waiting input and waiting feedback. "adaptive" prefers feedback, but not all of the
+          time; "feedback-first" takes input only if no feedback waits.
+        - `combine` (`tr.Combine`): merges feedback that waits.
+        - `spill` (`tr.Spill`): how much of the feedback waits in memory.
+
+        Raises `ConfigError` for wrong options, `GraphError` or `TypeMismatch` for a body that returns something else, and
+        `ScopeError` if it returns a stream that is not in the loop.
         """
         said = Said("iterate", rounds, priority, combine, spill, uid, name, parallelism)
         return write_loop(self, f, said, separate=False)
@@ -305,15 +325,15 @@ class DataStream(Stream):
         parallelism: int | None = None,
         feedback_schema: Any = None,
     ) -> Any:
-        """A loop whose feedback is of another type than its input. Like `iterate`, but the body gets connected streams:
-        `first` is the input and `second` what is fed back, in rows, or in columns of `feedback_schema` (DDL text,
-        `StructType` or `pyarrow.Schema`)."""
+        """A loop whose feedback is of another type than its input. It is like `iterate`, but the body gets connected
+        streams: `first` is the input and `second` the feedback. The feedback is in rows, or in columns of `feedback_schema`
+        (DDL text, `StructType` or `pyarrow.Schema`)."""
         said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism, feedback_schema)
         return write_loop(self, f, said, separate=True)
 
     def enter(self, scope: StreamScope) -> DataStream:
         """This stream inside of the loop of `scope`, as one more of its inputs: `rules.enter(stream.scope)`. Raises
-        `ScopeError` for the scope of a loop that this stream is not around."""
+        `ScopeError` if this stream is not around that loop."""
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
         inside = entered(stream, scope)
         return self if inside is stream else inside._partitioned(self._partitioning)
@@ -321,7 +341,9 @@ class DataStream(Stream):
     # Ends.
 
     def sink_to(self, sink: SinkT, **options: Any) -> SinkT:
-        """Ends the stream in a sink, and returns it. Runs with the environment's next execution."""
+        """Ends the stream in a sink, and returns the sink. It runs with the environment's next execution. Raises
+        `GraphError` for what is no sink, and if another sink that has not run yet writes to its place; `TypeMismatch` if
+        the sink takes columns without a schema and the stream is in rows."""
         verb = called("sink_to", options)
         check_object(sink, Sink, verb)
         self.env._check_place(sink, verb)
@@ -334,16 +356,17 @@ class DataStream(Stream):
         return sink
 
     def collect(self) -> list[Any]:
-        """Runs the job and returns the records of this stream. Raises `GraphError` on an unbounded stream and
-        `JobFailed` with the cause when the job fails."""
+        """The list of the records of this stream: runs the job and waits for its end. Raises `GraphError` for an unbounded
+        stream, and `JobFailed` with the cause if the job fails."""
         self.env._check_bounded(self._upstreams, "collect")
         sink = launcher().collect_sink()
         self.env._run_at_once(lambda: self.sink_to(sink, name="collect"), "collect")
         return list(sink.result())
 
     def to_dataframe(self, schema: Any = None) -> Any:
-        """Runs the job and returns the records of this stream as a Spark DataFrame. `schema` is DDL text, a
-        `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
+        """A Spark DataFrame of the records of this stream: runs the job and waits for its end. `schema` is DDL text, a
+        `StructType` or a `pyarrow.Schema`; a stream in columns does not need it. Raises `GraphError` for an unbounded
+        stream or a missing schema, and `JobFailed` with the cause if the job fails."""
         self.env._check_bounded(self._upstreams, "to_dataframe")
         if schema is None and self.form != "columns":
             raise GraphError(
@@ -375,15 +398,15 @@ class DataStream(Stream):
         return self._of(add_node(self, operator, self._edges(self._partitioning), name, options, form, columns))
 
     def _of(self, node: Node, tag: str | None = None, columns: tuple[str, ...] | None = None) -> DataStream:
-        """The output of a node, or its side output of a tag, in rows or in these columns."""
+        """The output of a node, or its side output `tag`, in rows or in the given columns."""
         if tag is not None:
             return DataStream(self.env, ((node.id, tag),), "rows" if columns is None else "columns", columns)
         return DataStream(self.env, ((node.id, None),), node.form, node.columns)
 
 
 class KeyedStream(DataStream):
-    """A stream whose records of equal keys go to one subtask, with state per key. It takes every verb that a stream takes:
-    the next operator gets the records by key. What that emits has no key until `key_by` is called again."""
+    """A stream whose records of equal keys go to one subtask, with state per key. It has every verb of a stream: the next
+    operator gets the records by key. The stream of its results has no key until `key_by` is called again."""
 
     def __init__(
         self,
@@ -397,10 +420,11 @@ class KeyedStream(DataStream):
         super().__init__(env, upstreams, form, columns, ops.Hash(key, written))
         self.key = key
         self._written = written
-        """Where `key_by` was called."""
+        """The user's line that called `key_by`, for errors."""
 
     def union(self, *others: DataStream) -> DataStream:
-        """The records of several streams that are keyed by the same columns or the same function, by that key."""
+        """The records of several streams that are keyed by equal columns or one function, by that key. Raises `GraphError`
+        for streams with different keys; see also `DataStream.union`."""
         for other in others:
             if isinstance(other, KeyedStream) and other.key != self.key:
                 raise GraphError(
@@ -410,14 +434,15 @@ class KeyedStream(DataStream):
         return KeyedStream(self.env, both._upstreams, both.form, both.columns, self.key, self._written)
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
-        """Works record by record with state and timers: a `KeyedProcessFunction`, or a plain `f(value, ctx)`. At the end
-        of the input pending processing-time timers are awaited (`at_end="wait"`) or dropped (`"drop"`)."""
+        """The stream of the records that a `KeyedProcessFunction`, or a plain `f(value, ctx)`, emits for each record, with
+        state and timers. At the end of the input the job waits for pending timers of processing time (`at_end="wait"`), or
+        drops them (`"drop"`). Raises `GraphError` for a function that does not fit."""
         check_process(fn, called("process", options), keyed=True)
         return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end)), "process", options)
 
     def enter(self, scope: StreamScope) -> KeyedStream:
-        """This stream inside of the loop of `scope`, by the same key. Raises `ScopeError` for the scope of a loop that this
-        stream is not around."""
+        """This stream inside of the loop of `scope`, with its key. Raises `ScopeError` if this stream is not around that
+        loop."""
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
         inside = entered(stream, scope)
         if inside is stream:
@@ -425,16 +450,18 @@ class KeyedStream(DataStream):
         return KeyedStream(self.env, inside._upstreams, self.form, self.columns, self.key, self._written)
 
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
-        """Merges each record into the value of its key and emits the merged value."""
+        """The stream of merged values: `f` merges each record into the value of its key, and the result is emitted. Raises
+        `GraphError` if `f` is no function of two arguments."""
         check_callable(f, 2, called("reduce", options), ReduceFunction)
         return self._add(ops.Reduce(self.key, f), "reduce", options)
 
     def count(self, **options: Any) -> DataStream:
-        """Emits (key, count) for each record; in columns once per distinct key and batch."""
+        """The stream of (key, count), one for each record; in columns one per distinct key and batch."""
         return self._aggregate((("count", Count()),), "count", options)
 
     def sum(self, of: Selector, **options: Any) -> DataStream:
-        """Emits (key, sum) for each record; in columns once per distinct key and batch."""
+        """The stream of (key, sum), one for each record; in columns one per distinct key and batch. `of` is a function or a
+        column. Raises `GraphError` for an unknown column."""
         return self._aggregate((("sum", Sum(of)),), "sum", options)
 
     def aggregate(
@@ -447,13 +474,16 @@ class KeyedStream(DataStream):
         parallelism: int | None = None,
         **named: AggregateFunction,
     ) -> DataStream:
-        """Emits (key, result, …) for each record; in columns once per distinct key and batch. Either one aggregate
-        function, or several by name: `aggregate(count=tr.Count(), total=tr.Sum("x"))`."""
+        """The stream of (key, result, …), one for each record; in columns one per distinct key and batch. It takes one
+        aggregate function, or several by name: `aggregate(count=tr.Count(), total=tr.Sum("x"))`. Raises `GraphError` for
+        anything else, and for an unknown column."""
         options = {"name": name, "uid": uid, "parallelism": parallelism}
         return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
     def window(self, windows: WindowSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
-        """Groups the records of each key by event-time windows."""
+        """The records of each key by event-time windows (`tr.Tumbling`, `tr.Sliding`). A window that has fired fires again
+        if a record for it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side
+        output "late". Raises `GraphError` for wrong arguments."""
         if not isinstance(windows, WindowSpec):
             raise GraphError(f"window: expected tr.Tumbling(...) or tr.Sliding(...), got {windows!r}")
         lateness = check_span(allowed_lateness, "window")
@@ -474,13 +504,14 @@ class KeyedStream(DataStream):
     def _as_columns(self, schema: Any, verb: str, parallelism: int | None) -> DataStream:
         if schema is None:
             raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
-        # The key is computed from the records as they are here: it may be the user's function of rows.
+        # The key is computed before the conversion: it may be the user's function of rows.
         arrow = self.env._arrow_schema(schema, verb)
         operator, wide = ops.ToColumns(arrow), {"parallelism": parallelism}
         return self._add(operator, "to_columns", wide, form="columns", columns=tuple(arrow.names))
 
     def _vectorised(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
-        """A keyed stream in columns stays so where Arrow can do all of it; else its operator works on rows."""
+        """The stream that an aggregate reads, and the form of its results: in columns if the stream is in columns and Arrow
+        can compute all of it; else in rows."""
         if self.form == "rows":
             return self, "rows"
         by_name = not callable(self.key) and all(

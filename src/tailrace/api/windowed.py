@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class WindowedStream:
-    """The records of each key by window. Results are rows (key, start, end, …) with float seconds, timestamped with the
-    window's last microsecond. A key of columns has their names there, any other one is called `key`."""
+    """The records of each key by window. Results are rows (key, start, end, …) with `start` and `end` in float seconds since
+    1970; their timestamp is the window's last microsecond. A key of columns has the names of the columns, any other key is
+    called `key`."""
 
     if not TYPE_CHECKING:
 
@@ -38,16 +39,18 @@ class WindowedStream:
         return self._keyed.scope
 
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
-        """Merges the records of each window: (key, start, end, value)."""
+        """The stream of (key, start, end, value): `f` merges the records of each window into one value. Raises `GraphError`
+        if `f` is no function of two arguments."""
         check_callable(f, 2, called("window.reduce", options), ReduceFunction)
         return self._add((), f, "window.reduce", options)
 
     def count(self, **options: Any) -> DataStream:
-        """(key, start, end, count)."""
+        """The stream of (key, start, end, count), one for each key and window."""
         return self._add((("count", Count()),), None, "window.count", options)
 
     def sum(self, of: Selector, **options: Any) -> DataStream:
-        """(key, start, end, sum)."""
+        """The stream of (key, start, end, sum), one for each key and window. `of` is a function or a column. Raises
+        `GraphError` for an unknown column."""
         return self._add((("sum", Sum(of)),), None, "window.sum", options)
 
     def aggregate(
@@ -60,7 +63,8 @@ class WindowedStream:
         parallelism: int | None = None,
         **named: AggregateFunction,
     ) -> DataStream:
-        """(key, start, end, result, …); one aggregate's result is named `value`."""
+        """The stream of (key, start, end, result, …), one for each key and window. It takes one aggregate function, whose
+        result is named `value`, or several by name. Raises `GraphError` for anything else, and for an unknown column."""
         options = {"name": name, "uid": uid, "parallelism": parallelism}
         aggregates = named_aggregates(aggregate, named, options, default="value")
         return self._add(aggregates, None, "window.aggregate", options)

@@ -1,4 +1,4 @@
-"""Event-time windows. Sizes are seconds, a `timedelta` or a text (`"5 minutes"`); a window is [start, end)."""
+"""Event-time windows. Their sizes are seconds, a `timedelta` or a text (`"5 minutes"`). A window is [start, end)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
 
 LARGEST = MAX_TIME // 4
-"""How large a window may be (int64 microseconds): both of its ends have room in time, around any record of our days."""
+"""Largest size of a window (int64 microseconds): the ends of windows around a record of today are valid timestamps."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,16 @@ class WindowSpec:
 
 @hinted
 def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:
-    """Windows of one size, one after the other: seconds, a `timedelta` or a text (`"5 minutes"`). Raises `GraphError` for
-    a size that is not positive."""
+    """Windows of one size, one after the other, shifted by `offset`. Both are seconds, a `timedelta` or a text
+    (`"5 minutes"`). Raises `GraphError` for a size that is not positive or too large."""
     return _spec("Tumbling", size, size, offset)
 
 
 @hinted
 def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:
-    """Windows of one size that start every `slide`. Raises `GraphError` for a size or slide that is not positive."""
+    """Windows of one size that start every `slide`, shifted by `offset`. All are seconds, a `timedelta` or a text
+    (`"5 minutes"`). Raises `GraphError` for a size or slide that is not positive, a size that is too large, and a slide
+    above the size."""
     return _spec("Sliding", size, slide, offset)
 
 

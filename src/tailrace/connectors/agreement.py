@@ -1,8 +1,8 @@
-"""All files that one sink writes in one run have the same columns.
+"""Check that all files that one sink writes in one run have equal columns.
 
-Where nobody has declared the columns of a sink, each of its writers takes those of its first batch, and says so with what
-it prepares. They are compared when files are published: all files of a publication are looked at before the first of them
-becomes visible, and they are compared with what was published before them.
+If the columns of a sink are not declared, each of its writers takes the columns of its first batch, and records them in the
+tokens of its files. The sink compares them when it publishes: it checks all files of a publication against each other and
+against earlier ones, before the first of them becomes visible.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tailrace.connectors.hidden import Columns
 
 
 class Agreement:
-    """The columns of a sink's files so far, for each run and sink in the name of the files. A restored run need not
-    know: its writers go on with the columns that they had."""
+    """The columns of a sink's published files, for each run and sink in the names of the files. It is not kept over a
+    restore: restored writers go on with the columns that they had."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[Columns, str]] = {}
-        """The columns, and the first file that had them."""
+        """(run id, sink) -> the columns, and the first file that had them."""
 
     def check(self, prepared: Sequence[bytes]) -> None:
-        """Raises `ValueError` where files differ."""
+        """Raises `ValueError` if the columns of files differ."""
         found = dict(self._found)
         for token in prepared:
             columns = hidden.columns_in(token)

@@ -1,7 +1,7 @@
-"""What the sinks that write files have in common: a file under cover per transaction, and publishing it.
+"""The base of sinks that write files: a writer makes one file per transaction, and the sink publishes it.
 
-They write under cover (`connectors.folders`) and begin a new file after each `prepare`; a published file has a plain name.
-Names never repeat, so publishing twice is harmless, and a file tells whose it is.
+A writer writes under cover (`connectors.folders`) and begins a new file after each `prepare`. A published file has a plain
+name. Names never repeat, so to publish twice is harmless. The name of a file has its run, sink and writer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tailrace.connectors.agreement import Agreement
 from tailrace.connectors.hidden import FileOrigin, Hidden, SinkFolder
 
 _OF_AN_ATTEMPT = 1_000_000_000
-"""So many numbers are there for the files of one attempt: one each second for thirty years."""
+"""Number of file numbers of one attempt: one each second for thirty years."""
 
 
 class FileWriter(SinkWriter):
-    """A file under cover per transaction, made with its first record."""
+    """A writer that makes one file under cover per transaction, with the first record of the transaction."""
 
     suffix = ""
 
@@ -31,11 +31,11 @@ class FileWriter(SinkWriter):
         self.folder = folders.folder_at(place) if isinstance(place, str) else place
         self.hidden: Hidden | None = None
         self._ctx = ctx
-        # Files of a worker that was lost, and whose place this one takes in the same incarnation, have other numbers.
+        # A worker that replaces a lost one works in its incarnation: the files of each attempt have numbers of their own.
         self._count = ctx.attempt * _OF_AN_ATTEMPT
 
     def _begin(self) -> Any:
-        """The file of the running transaction: takes bytes."""
+        """The binary file of the current transaction, made if it is not there yet."""
         if self.hidden is None:
             ctx = self._ctx
             name = hidden.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, self._count, self.suffix)
@@ -44,7 +44,7 @@ class FileWriter(SinkWriter):
         return self.hidden.stream
 
     def _flush(self) -> None:
-        """The last writes of a transaction."""
+        """Makes the last writes of a transaction."""
 
     def prepare(self) -> bytes | None:
         if self.hidden is None:
@@ -61,7 +61,7 @@ class FileWriter(SinkWriter):
         def is_lost(of: FileOrigin) -> bool:
             return (of.run_id, of.incarnation, of.whose, of.subtask) == place and of.count < first
 
-        with contextlib.suppress(OSError):  # what stays goes at the end of the run, or with the next start
+        with contextlib.suppress(OSError):  # files that stay are removed at the end of the run, or by the next start
             self.folder.sweep(is_lost, set(), traces=False)
 
     def close(self) -> None:
@@ -74,17 +74,18 @@ class FileSink(Sink):
     """A sink whose writers are `FileWriter`s."""
 
     same_columns = True
-    """Its files have the same ones: it cannot go on where its subtasks had different ones, nor with others than before."""
+    """True if all files of the sink must have equal columns. Such a sink cannot go on from a checkpoint in which its
+    subtasks had different columns, nor with columns other than there."""
     path: str | None = None
     """The folder, a path or URL; None until it is known."""
     _unsettled: frozenset[bytes] = frozenset()
-    """Files that this object has published and may be asked for again: their traces stay."""
+    """Tokens of files that this object has published and may have to publish again: their traces stay."""
     _agreement: Agreement | None = None
-    """About the columns of its files; where it publishes."""
+    """The check of the columns of published files; None until the first publication."""
 
     @property
     def out_of_reach(self) -> tuple[type[Exception], ...]:
-        botocore = sys.modules.get("botocore.exceptions")  # what s3fs passes on as it is
+        botocore = sys.modules.get("botocore.exceptions")  # s3fs passes errors of botocore on as they are
         return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
 
     @property
@@ -112,7 +113,7 @@ class FileSink(Sink):
         )
 
     def _folder(self, path: str) -> SinkFolder:
-        """The folder of its files."""
+        """The folder of the sink's files."""
         return folders.folder_at(path)
 
     def _sweep(self, wanted: Callable[[FileOrigin], bool], keep: Sequence[bytes] = ()) -> None:
@@ -121,18 +122,18 @@ class FileSink(Sink):
 
 
 def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
-    """Removes what a run that has ended left under cover: files of killed workers, and prepared files that will never
-    be published; and the traces of published ones. `keep` is the output that sinks prepared for a checkpoint that
-    stays: a later start publishes it, or needs to know that it was published. Without a `uid` the files of all sinks of
-    the run in that folder are meant."""
+    """Removes what an ended run left under cover: files of killed workers, prepared files that will never be published, and
+    the traces of published files. `keep` is the output that sinks prepared for a checkpoint that stays: a later start
+    publishes it, or needs to know that it was published. Without a `uid` it removes the files of all sinks of the run in
+    that folder."""
     if isinstance(sink, FileSink):
         whose = None if uid is None else hidden.whose(uid)
         sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)
 
 
 def remove_given_up(prepared: Iterable[bytes], run_ids: Collection[str]) -> list[str]:
-    """Removes what these runs have left under cover beside what they had prepared, which nobody will publish. What other
-    sinks than those of files have prepared is passed over. Returns the folders."""
+    """Removes all that these runs have left under cover in the folders of their prepared files, which will not be published.
+    Skips what sinks without files have prepared. Returns the folders."""
     places = set()
     for token in prepared:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

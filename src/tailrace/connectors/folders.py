@@ -1,4 +1,4 @@
-"""Where file sinks write: a file is made under cover, and gets its plain name when it is published.
+"""The folders of file sinks: a file is made under cover, and gets its plain name when it is published.
 
 | where | under cover | published by |
 |---|---|---|
@@ -7,9 +7,10 @@
 | `s3:`, `s3a:` | a multipart upload that is not completed | completing it |
 | other stores (`gs:`, `abfs:`, …) | a name that starts with `.` | copy and delete |
 
-The small text that `finish` gives is all that `publish` needs, in any process. Publishing twice is harmless: names
-never repeat, so a plain name that is there was published before; and for a published file that was taken away there is
-a trace (`connectors.publishing`), an empty file whose name starts with `.`, until nobody will ask for it any more.
+The small text that `finish` returns is all that `publish` needs, in any process. To publish twice is harmless: names never
+repeat, so a plain name that is there was published before. For a published file that was taken away there is a trace
+(`connectors.publishing`), an empty file whose name starts with `.`. It stays as long as the file may have to be published
+again.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ def folder_at(path: str) -> SinkFolder:
 
 
 def publish_files(prepared: Sequence[bytes]) -> None:
-    """Gives finished files their plain names. Raises `FileNotFoundError` for one that is lost."""
+    """Gives finished files their plain names. Raises `FileNotFoundError` if one is lost."""
     for files, each in _in_places(prepared):
         make_visible(files, each)
 
 
 def settle_files(prepared: Sequence[bytes]) -> None:
-    """Nobody will ask again for these to be published: removes their traces."""
+    """Removes the traces of files that need not be published again."""
     for files, each in _in_places(prepared):
         settle(files, each)
 
 
 def _in_places(prepared: Sequence[bytes]) -> Iterator[tuple[list[Finished], Any]]:
-    """Local files one after the other; remote ones several at once, since each request takes its time."""
+    """The finished files of these tokens, each group with the function that applies an action to its files: local files one
+    after the other, remote ones several at once, since each request takes its time."""
     local: list[Finished] = []
     remote: list[Finished] = []
     for one in prepared:

@@ -1,4 +1,4 @@
-"""One followed file: its lines as they come, wherever it is moved to."""
+"""The reader of one followed file: its lines as they come, wherever the file is moved."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tailrace.log import log
 
 
 class _Place(msgspec.Struct, omit_defaults=True):
-    """The position of a `FollowedFile`: up to `mark.size` its lines were handed out."""
+    """The position of a `FollowedFile`: its lines up to byte `mark.size` were handed out."""
 
     mark: Mark
     seen: int = 0
-    """The largest size that was seen of it."""
+    """Largest size of the file that was seen, in bytes."""
     copied: bool = False
-    """Whether the marked file is a copy, which does not grow."""
+    """True if the marked file is a copy, which does not grow."""
     over: bool = False
-    """Whether nothing will be read any more."""
+    """True if the reader has ended."""
 
 
 class FollowedFile(Reader):
-    """The lines of one generation of a file as it grows. It ends when the file was cut, and when it is out of sight and
-    nothing comes any more."""
+    """The lines of one generation of a file as it grows. The reader ends when the file was cut, or when it is out of sight
+    and has not grown for `PATIENCE`."""
 
     def __init__(self, path: str, split: Any, position: Any = None) -> None:
         self.pattern = path
@@ -47,17 +47,17 @@ class FollowedFile(Reader):
         self.identity = (0, 0)
         self.copied = self.ended = False
         self.proof: Mark | None = None
-        """The mark of the file when it was found, until the reader has read more than that."""
+        """Mark of the file when it was found; None once the reader has read all bytes of that mark."""
         self.missing: Mark | None = None
-        """The awaited file: it was not there when it was to be opened."""
+        """Mark of the file to find while the reader waits for it: it was not there when it was to be opened."""
         self.place: Mark | None = None
-        """The same for the position."""
+        """Mark for the position while the reader waits for the file."""
         self.seen = 0
         self.grew_at = self.looked_at = float("-inf")
         self.gone_at: float | None = None
         self._state: tuple[int, int] | None = None
-        """Size and time of change when it was read to its end."""
-        # Checkpoints of an older version know files by their names, and positions as numbers.
+        """Size and time of change of the file at the last read."""
+        # Checkpoints of an older version have names for files, and numbers for positions.
         if isinstance(split, str) and not isinstance(position, dict):
             self._begin(split, position or 0)
             found = mark_of(split, 0)
@@ -71,8 +71,7 @@ class FollowedFile(Reader):
         self._begin(place.mark.path, place.mark.size)
         if self.ended:
             return
-        # The mark from when the file was found covers more of it than the mark of the bytes read, as long as these are
-        # fewer.
+        # As long as the reader has read less, the mark from when the file was found covers more of the file.
         if not self.copied and given.size > place.mark.size:
             self.proof = given
         self._find(self.proof or place.mark, restored=position is not None)
@@ -82,7 +81,8 @@ class FollowedFile(Reader):
         self.path, self.splitter, self.head = path, Splitter(path, at, TAIL), b""
 
     def _find(self, mark: Mark, *, restored: bool = False) -> None:
-        """Opens the marked file, wherever it is by now."""
+        """Opens the marked file wherever it is now, or a copy of it. Ends the reader if the file was cut and has no copy;
+        waits if there is no such file."""
         self.seen = max(self.seen, mark.size)
         found = known_again(mark, lambda: matching(self.pattern), moved=restored)
         if found is None:
@@ -98,7 +98,7 @@ class FollowedFile(Reader):
             self._end("was truncated or rewritten")
 
     def _wait(self, now: float) -> None:
-        """Looks again for a file that was not there, now and then."""
+        """Looks once a second for a missing file. Ends the reader after `PATIENCE`."""
         mark = self.missing
         if mark is None or self.looked_at <= now < self.looked_at + 1.0:
             return
@@ -113,14 +113,14 @@ class FollowedFile(Reader):
                 self._end("is gone")
 
     def _end(self, why: str) -> None:
-        """Gives the file up: its unread bytes are lost."""
+        """Ends the reader because the file cannot be read on: its unread bytes are lost."""
         count = self.seen - self.splitter.at
         self.ended, self.lost = True, self.lost + max(0, count)
         known = f"{count} bytes that it had behind that are lost" if count > 0 else "nothing was seen behind that"
         log.warning("TextFiles: %s, followed up to byte %d, %s; %s", self.path, self.splitter.at, why, known)
 
     def _open(self, path: str) -> None:
-        """The file, to read on where we are."""
+        """Opens a file, to read on at the current position."""
         self.close()
         self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.path = self.splitter.path = path
@@ -145,14 +145,14 @@ class FollowedFile(Reader):
         return self._last() or (None if self.ended else NOTHING_YET)
 
     def _grown(self, now: float) -> bool:
-        """Reads on. Whether there was something, or something happened to the file."""
+        """Reads the next chunk. True if there was one, or if the file was cut; False if nothing is new."""
         end = self.splitter.at + self.splitter.rest()
         status = os.fstat(self.file)
         state = (status.st_size, status.st_mtime_ns)
         if status.st_size >= end and state == self._state and status.st_size == end:
             return False
         chunk = os.pread(self.file, CHUNK, end) if status.st_size >= end else b""
-        if status.st_size < end or not self._is_same(end):  # checked after the read, so that the chunk is of this file
+        if status.st_size < end or not self._is_same(end):  # after the read, so that the chunk is of this generation
             self.seen = max(self.seen, end)
             self._cut()
             return True
@@ -167,7 +167,7 @@ class FollowedFile(Reader):
         return True
 
     def _is_same(self, end: int) -> bool:
-        """Whether the file still has the bytes that were read of it."""
+        """True if the file still has the bytes that were read from it."""
         if self.proof is not None:
             found = marked("", (0, 0), self.proof.size, *ends_of(self.file, self.proof.size))
             if (found.head, found.tail) != (self.proof.head, self.proof.tail):
@@ -175,7 +175,7 @@ class FollowedFile(Reader):
         return ends_of(self.file, end) == (self.head, self.splitter.tail())
 
     def _cut(self) -> None:
-        """The file was cut, or written anew: its unread bytes are in a copy, or lost."""
+        """Handles a file that was cut or written anew: its unread bytes are in a copy, or lost."""
         end = self.splitter.at + self.splitter.rest()
         mark = self.proof or marked(self.path, self.identity, end, self.head, self.splitter.tail())
         copy = None if self.copied else copy_of(mark)
@@ -183,7 +183,7 @@ class FollowedFile(Reader):
             self.splitter.drop()
             self._open_copy(copy)
         elif max(self.seen, mark.size) > end:
-            self.splitter.drop()  # the beginning of a line is no line
+            self.splitter.drop()  # do not emit the beginning of a line
             self.seen = max(self.seen, mark.size)
             self._end("was truncated or rewritten")
         else:
@@ -212,7 +212,7 @@ class FollowedFile(Reader):
         return self._last() or None
 
     def _in_sight(self) -> bool:
-        """Whether the file has a name that the user meant. It may be a new one."""
+        """True if the file has a name that matches the user's path, be it a new one."""
         for path in (self.path, *([] if _has(self.path, self.identity) else matching(self.pattern))):
             if _has(path, self.identity):
                 self.path = self.splitter.path = path

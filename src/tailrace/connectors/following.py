@@ -1,21 +1,21 @@
-"""Files that are followed: found by `Following`, each read on as it grows by a `FollowedFile`.
+"""Files that are followed: `Following` finds them, and a `FollowedFile` reads each of them as it grows.
 
 A file is its inode and its bytes, never its name (`connectors.marks`): log files are renamed, copied and cut while they are
 read. The bytes between two cuts of a file are a *generation* of it. One place decides what is read, so that nothing is
-read twice: `Following`, in subtask 0, gives each generation to one reader, with its mark. A reader reads its own and
-ends.
+read twice: `Following`, in subtask 0, gives each generation to one reader, with its mark. A reader reads its own
+generation and ends.
 
 | what happens to a file | `Following` | its reader |
 |---|---|---|
-| renamed | knows it again | reads on; out of sight, until nothing came for `PATIENCE` |
-| a new one has its old name | gives it to a reader | |
+| renamed | knows it again | reads on; if out of sight, until nothing came for `PATIENCE` |
+| a new file has its old name | gives the new file to a reader | |
 | copied, then cut (`copytruncate`) | sees a copy, and a generation to be read | reads the rest in the copy, and ends |
-| cut or written anew, no copy | sees a generation to be read | says what it has not read, and ends |
+| cut or written anew, no copy | sees a generation to be read | logs the number of unread bytes, and ends |
 | deleted | | reads what is left, until nothing came for `PATIENCE` |
-| compressed | passes the compressed one over | as when deleted |
+| compressed | skips the compressed file | as when deleted |
 
-A reader may notice a cut that `Following` does not (both generations begin with the same heading): it is told when a
-generation was read to its end (`ended`).
+A reader may notice a cut that `Following` does not (both generations begin with one heading). So `Following` is notified
+when a generation was read to its end (`ended`).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from tailrace.errors import ConfigError
 from tailrace.log import log
 
 PATIENCE = 30.0
-"""A file that is out of sight counts as over when nothing came for so many seconds: its writer may not have noticed the
-rotation yet."""
+"""Seconds without new bytes after which the reader of a file that is out of sight ends. Until then its writer may not have
+noticed the rotation."""
 SETTLING = 2.0
-"""A file with the very bytes of another is taken for a copy in the making until it stayed as it is for so many seconds."""
+"""Seconds for which a file with the bytes of another one must stay unchanged; until then it may be a copy in the making."""
 FORGOTTEN = 86_400.0
 """Seconds after which a file that is out of sight is forgotten."""
 
 
 def refuse_compressed(paths: list[str]) -> None:
-    """Raises `ConfigError` for a compressed file: it is written once, and nothing can be read on in it."""
+    """Raises `ConfigError` for a compressed file: it is written once, and does not grow."""
     for path in paths:
         if compression_of(path) is not None:
             raise ConfigError(
@@ -64,25 +64,25 @@ def _sibling(path: str) -> str:
 
 
 class _Known(msgspec.Struct, omit_defaults=True):
-    """A file that was found."""
+    """A file that `Following` knows."""
 
     mark: Mark
-    """As it was when it was looked at last."""
+    """Mark of the file at the last look."""
     generation: int = 1
-    """The newest one that was given to a reader."""
+    """Number of the newest generation that was given to a reader."""
     due: bool = False
-    """Whether there is, or will be, another generation: the file was cut since."""
+    """True if there is, or will be, another generation: the file was cut since."""
     unread: bool = False
-    """Whether `mark` is of a generation that was not given out: no reader would look for its copy."""
+    """True if `mark` is of a generation that was not given out: no reader would look for its copy."""
     copied: Mark | None = None
-    """As it was before it was cut: to recognise its copy."""
+    """Mark of the file before it was cut, by which its copy is recognised."""
     cut_at: float = 0.0
     read: bool = True
-    """Whether it is read; else it is a copy of one that is."""
+    """True if the file is given to readers; False for a copy of such a file."""
     gone_at: float | None = None
-    """Since when it is out of sight, in seconds."""
+    """Time since which the file is out of sight, in seconds since 1970; None if it is in sight."""
     was_gone: bool = False
-    """Whether it was out of sight since its newest generation was given out."""
+    """True if the file was out of sight at some time since its newest generation was given out."""
 
 
 class _Found(msgspec.Struct, omit_defaults=True):
@@ -92,7 +92,7 @@ class _Found(msgspec.Struct, omit_defaults=True):
 
 
 class Following(Enumerator):
-    """Finds the files of a path as they come. What it finds are the marks of files, as dicts.
+    """The enumerator that finds the files of a path as they come. Its splits are the marks of files, as dicts.
 
     Invariant D2: each generation of a file is given out once, whatever names it has had.
     """
@@ -103,13 +103,13 @@ class Following(Enumerator):
         self.fresh = position is None
         self.restored = position is not None
         self.older: set[str] = set()
-        """Names that a checkpoint of an older version holds: it knew files by these."""
+        """Names of files from a checkpoint of an older version, which holds names instead of marks."""
         self.known: dict[tuple[int, int], _Known] = {}
         self._undecided: dict[tuple[int, int], tuple[int, float]] = {}
-        """Files that look like copies: how large they were, and since when they are."""
+        """Identity of a file that may be a copy -> its size, and the time since which it has that size."""
         self._passed: set[str] = set()
         self._looked: dict[tuple[int, int], tuple[int, int]] = {}
-        """Size and time of change of each file when it was looked at, so that nothing is read of one that rests."""
+        """Identity of a file -> its size and time of change at the last look. An unchanged file is not read."""
         if isinstance(position, list):
             self.older = set(position)
         elif position is not None:
@@ -148,13 +148,13 @@ class Following(Enumerator):
         return [_split(mark, one.generation)]
 
     def ended(self, split: Any) -> None:
-        if isinstance(split, str):  # of a checkpoint of an older version
+        if isinstance(split, str):  # from a checkpoint of an older version
             known, generation = next((k for k in self.known.values() if k.mark.path == split), None), 1
         else:
             mark, generation = msgspec.convert(split, Mark), split.get("generation", 1)
             known = self.known.get(mark.identity)
         if known is not None and generation == known.generation and known.gone_at is None and not known.was_gone:
-            known.due = True  # no other reader would read its bytes
+            known.due = True  # later bytes of the file need another reader
 
     def _there(self) -> list[str]:
         try:
@@ -178,7 +178,7 @@ class Following(Enumerator):
         return [path for path in there if path not in packed]
 
     def _seen(self, there: list[str], now: float) -> list[tuple[str, os.stat_result]]:
-        """The files, after a look at those that are known."""
+        """The files that are there, with their status, after an update of the known ones."""
         seen = []
         for path in there:
             try:
@@ -196,7 +196,8 @@ class Following(Enumerator):
         return seen
 
     def _adopt(self, path: str, identity: tuple[int, int], there: set[tuple[int, int]]) -> None:
-        """After a restore: a file may have another inode, or its device another number, where a volume was moved."""
+        """Recognises a file after a restore: if a volume was moved, the file may have another inode, or its device another
+        number."""
         for old, one in list(self.known.items()):
             if one.mark.path == path and old not in there and one.mark.size and begins_as(path, one.mark):
                 found = known_again(one.mark, list, moved=True)
@@ -207,7 +208,7 @@ class Following(Enumerator):
                     return
 
     def _look(self, one: _Known, path: str, status: os.stat_result, now: float) -> None:
-        """A file that is known has this name now."""
+        """Updates a known file, which has this name and status now: notices renames and cuts."""
         identity = one.mark.identity
         state = (status.st_size, status.st_mtime_ns)
         gone_at, one.gone_at = one.gone_at, None
@@ -237,7 +238,7 @@ class Following(Enumerator):
             self._looked[identity] = state
 
     def _is_copy(self, path: str, status: os.stat_result, now: float) -> bool:
-        """Whether a new file is a copy of a known one, or may yet turn out to be one."""
+        """True if a new file is a copy of a known one, or may be a copy in the making."""
         if self.fresh:
             return False
         identity = identity_of(status)
@@ -262,7 +263,7 @@ class Following(Enumerator):
         return now - since < SETTLING
 
     def _resembles(self, path: str, size: int, mark: Mark) -> bool:
-        """Whether a file begins with the bytes of a known one, or the known one with its bytes."""
+        """True if a file begins with the bytes of a known one, or the known one with its bytes."""
         if mark.size <= size:
             return mark.size > 0 and begins_as(path, mark)
         start, other = mark_of(path), mark_of(mark.path, size)
@@ -287,7 +288,7 @@ class Following(Enumerator):
     @property
     def position(self) -> Any:
         if self.older:
-            return sorted(self.older)  # nothing was looked at yet
+            return sorted(self.older)  # `discover` was not called yet
         return plain(_Found(list(self.known.values())))
 
     def next_at(self, now: float) -> float:
@@ -295,12 +296,12 @@ class Following(Enumerator):
 
 
 def _split(mark: Mark, generation: int) -> dict[str, Any]:
-    """One generation of a file as a split: plain values, which a checkpoint can hold for long."""
+    """One generation of a file as a split, in plain values that later versions can read from a checkpoint."""
     return {**plain(mark), "generation": generation}
 
 
 def matching(pattern: str) -> list[str]:
-    """The files at a path or pattern that are followed; none where it cannot be looked at now."""
+    """The plain files at a path or pattern; none if there are no files at it now."""
     try:
         return [path for path in files_at(pattern) if compression_of(path) is None]
     except ConfigError:

@@ -15,25 +15,25 @@ from tailrace.errors import ConfigError
 
 S3 = {"s3", "s3a", "s3n"}
 COVER = ".inprogress"
-"""How the name of a file under cover ends. It starts with `.`."""
+"""Suffix of the name of a file under cover. The name starts with `.`."""
 TRACE = ".publishing"
-"""How that of a trace ends, which starts with `.` as well."""
+"""Suffix of the name of a trace. The name starts with `.`."""
 _NAME = re.compile(r"part-(\d+)-(.+)-(\d+)-([0-9a-f]{8})-(\d+)\.\w+")
 Columns = list[tuple[str, str]]
-"""Names and types."""
+"""Names and types of columns."""
 
 
 class CoveredFile(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
-    """A finished file under cover, and the name that it is to get: two paths or URLs."""
+    """A finished file under cover, and the name that publishing gives it: two paths or URLs."""
 
     hidden: str
     final: str
     columns: Columns | None = None
-    """Its columns, where nobody has declared them: all files of a sink must agree (`connectors.agreement`)."""
+    """Columns of the file if they are not declared: all files of a sink must agree (`connectors.agreement`)."""
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):
-    """A multipart upload that is to be completed with these parts (number, etag)."""
+    """A multipart upload that publishing completes with these parts (number, etag)."""
 
     url: str
     upload: str
@@ -46,7 +46,7 @@ tokens = msgspec.json.Decoder(CoveredFile | Uploaded)
 
 @dataclass(frozen=True)
 class FileOrigin:
-    """Whose file it is, as its name says."""
+    """The origin of a file, from its name: run, incarnation, sink, subtask and number."""
 
     run_id: str
     incarnation: int
@@ -56,18 +56,18 @@ class FileOrigin:
 
 
 def whose(uid: str) -> str:
-    """How file names tell the sinks of one folder apart."""
+    """The part of file names that distinguishes the sinks of one folder: a hash of the uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:8]
 
 
 def name_of(subtask: int, run_id: str, incarnation: int, uid: str, count: int, suffix: str) -> str:
-    """The plain name of the `count`-th file of a writer: never the same twice. In the order of names, files are in the
-    order of subtasks, and for one subtask in the order in which they were written."""
+    """The plain name of the `count`-th file of a writer. Names never repeat. Sorted names are in the order of subtasks, and
+    for one subtask in the order in which the files were written."""
     return f"part-{subtask:05d}-{run_id}-{incarnation:04d}-{whose(uid)}-{count:06d}{suffix}"
 
 
 def origin_of(name: str) -> FileOrigin | None:
-    """What a plain name says, or None where it is none of ours."""
+    """The origin in a plain name; None if the name is not one of `name_of`."""
     found = _NAME.fullmatch(name)
     return None if found is None else FileOrigin(found[2], int(found[3]), found[4], int(found[1]), int(found[5]))
 
@@ -76,14 +76,14 @@ class Hidden:
     """A file under cover, being written."""
 
     stream: Any
-    """Takes bytes: a binary file."""
+    """Binary file to write to."""
 
     def finish(self) -> bytes:
         """Makes the whole file durable and returns a token for `publish`."""
         raise NotImplementedError
 
     def discard(self) -> None:
-        """Gives it up."""
+        """Gives the file up and removes it."""
         raise NotImplementedError
 
 
@@ -91,12 +91,12 @@ class SinkFolder:
     """A place for the files of a sink."""
 
     def create(self, name: str) -> Hidden:
-        """A new file that will have this name."""
+        """A new file under cover that gets this name when it is published."""
         raise NotImplementedError
 
     def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
-        """Removes files under cover, and `traces`, of these origins, but for those with a plain name in `keep` (see
-        `plain_name`)."""
+        """Removes files under cover, and with `traces` also traces, of wanted origins, except files with a plain name in
+        `keep` (see `plain_name`)."""
         raise NotImplementedError
 
 
@@ -106,8 +106,8 @@ def protocol_of(path: str) -> str | None:
 
 
 def normal(path: str | os.PathLike[str]) -> str:
-    """A local path as an absolute one, a URL without a slash at its end. `file:` URLs become paths. Raises `ConfigError`
-    for what is no path."""
+    """A path or URL in its normal form: a local path or a `file:` URL as an absolute path, another URL without a slash at
+    its end. Raises `ConfigError` for what is no path."""
     if not isinstance(path, str | os.PathLike) or not (text := os.fspath(path)) or not isinstance(text, str):
         raise ConfigError(f"a path or URL is a text, not {path!r}")
     local = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", text)
@@ -117,7 +117,7 @@ def normal(path: str | os.PathLike[str]) -> str:
 
 
 def folder_for_files(path: str | os.PathLike[str], who: str) -> str:
-    """The folder of a sink, as `normal`. Raises `ConfigError` where a file is in its place."""
+    """The folder of a sink, in the form of `normal`. Raises `ConfigError` if a file is in its place."""
     text = normal(path)
     above = text
     while protocol_of(text) is None and above != (upper := os.path.dirname(above)):
@@ -135,22 +135,23 @@ def plain_name(token: bytes) -> str:
 
 
 def with_columns(token: bytes, columns: Columns) -> bytes:
-    """The same token, which also says what is in the file."""
+    """The token of a file, with the columns of the file added."""
     return msgspec.json.encode(msgspec.structs.replace(tokens.decode(token), columns=columns))
 
 
 def columns_in(token: bytes) -> Columns | None:
-    """What a token says about what is in the file."""
+    """The columns in a token; None if it has none."""
     return tokens.decode(token).columns
 
 
 def trace_of(final: str) -> str:
+    """The path or URL of the trace of a file with this plain name."""
     folder, slash, name = final.rpartition("/")
     return f"{folder}{slash}.{name}{TRACE}"
 
 
 def under_cover(names: list[str], wanted: Callable[[FileOrigin], bool], traces: bool) -> Iterator[tuple[str, str]]:
-    """The names under cover, and of `traces`, of wanted origins, each with the plain name that it is for."""
+    """The names of files under cover, and with `traces` also of traces, of wanted origins, each with its plain name."""
     for name in names:
         plain = name[1:].removesuffix(COVER) if name.endswith(COVER) else name[1:].removesuffix(TRACE)
         if name.startswith(".") and name.endswith((COVER, TRACE) if traces else COVER):

@@ -1,4 +1,4 @@
-"""How long the texts of a column may be: `char(n)` and `varchar(n)` of Spark's tables, also inside of other types."""
+"""Limits of the length of texts in columns: `char(n)` and `varchar(n)` of Spark's tables, also inside of other types."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class Limit:
-    """Of one column. A length is in characters, as Spark counts them."""
+    """The limit of one column. A length is in characters, as Spark counts them."""
 
     text: str
-    """The type as Spark calls it."""
+    """Name of the type in Spark."""
     length: int | None = None
-    """Of this text; None where it is none, or has no limit."""
+    """Maximum length of the text; None if the column is no text, or has no limit."""
     pads: bool = False
-    """Whether shorter texts are filled up with blanks: those of `char(n)`."""
+    """True if shorter texts are filled up with blanks, as `char(n)` requires."""
     inner: dict[str, Limit] = field(default_factory=dict)
-    """Of its parts: `element`, `key`, `value`, or the names of fields."""
+    """Part of the type (`element`, `key`, `value`, or the name of a field) -> its limit."""
 
     def first_too_long(self, column: Any) -> int | None:
-        """The first row with a text that is too long."""
+        """The first row with a text that is too long; None if there is none."""
         if self._fits(column):
             return None
         return next(row for row in range(len(column)) if not self._fits(column.slice(row, 1)))
@@ -35,12 +35,12 @@ class Limit:
         return all(limit._fits(_part(column, name)) for name, limit in self.inner.items())
 
     def padded(self, column: Any) -> Any:
-        """The texts, each of the full length."""
+        """The texts, each padded to the full length."""
         return pc.utf8_rpad(column, width=self.length, padding=" ")
 
 
 def _part(column: Any, name: str) -> Any:
-    """A part of a nested column, without what nulls hide."""
+    """A part of a nested column, without the values behind nulls."""
     kind = column.type
     if pa.types.is_struct(kind):
         return column.flatten()[kind.get_field_index(name)]

@@ -17,28 +17,28 @@ from tailrace.connectors.pace import Pace
 from tailrace.errors import ConfigError
 
 CHUNK = 1 << 18
-"""Bytes that are read at once."""
+"""Number of bytes in one read."""
 _COMPRESSED = 1 << 15
-"""The same of members: what is left behind each of them is copied."""
+"""Number of compressed bytes in one read of members. It is small: the bytes after the end of a member are copied."""
 
 
 class Members:
-    """A file of compressed members, one behind the other, as one stream of bytes. Zeros may stand behind a member.
+    """A file of compressed members, one after the other, as one stream of bytes. A member may be followed by zeros.
 
-    Python's `bz2.open` and `lzma.open` take a damaged member behind the first one for the end of the file.
+    Python's `bz2.open` and `lzma.open` take a damaged member after the first one for the end of the file.
     """
 
     def __init__(self, path: str, decompressor: Callable[[], Any]) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
         self._new, self._member = decompressor, decompressor()
         self._left = b""
-        """Compressed bytes that were read behind the end of a member."""
+        """Compressed bytes that were read beyond the end of a member."""
         self._begun = False
-        """Bytes of the member were seen."""
+        """True if bytes of the current member were read."""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. Raises `EOFError` for a member that is cut, and what the decompressor
-        raises for one that is damaged."""
+        """At most `size` bytes; none at the end. Raises `EOFError` for a member that is cut, and the decompressor's error
+        for one that is damaged."""
         while True:
             if self._member.eof:
                 self._left, self._member, self._begun = self._member.unused_data, self._new(), False
@@ -69,10 +69,10 @@ _OPENERS: dict[str, Callable[[str], Any]] = {
     ".xz": lambda path: Members(path, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
     ".zst": lambda path: pa.CompressedInputStream(pa.OSFile(path), "zstd"),
 }
-"""The openers of compressed files, by the end of their names."""
+"""End of the name of a compressed file -> its opener."""
 _REFUSED = (".Z", ".lz4", ".lzo", ".br", ".snappy", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
-"""Errors of the openers for a file that is damaged or not of the kind that its name says."""
+"""Errors of the openers for a file that is damaged, or not of the kind of its name."""
 
 
 def compression_of(path: str) -> str | None:
@@ -81,7 +81,7 @@ def compression_of(path: str) -> str | None:
 
 
 def check_readable(paths: list[str]) -> list[str]:
-    """The same paths. Raises `ConfigError` for one that is packed in a way that cannot be read here."""
+    """The paths, checked. Raises `ConfigError` for an archive, or a compression that this source does not read."""
     for path in paths:
         end = compression_of(path)
         if end is not None and end not in _OPENERS:
@@ -93,29 +93,28 @@ def check_readable(paths: list[str]) -> list[str]:
 
 
 class Splitter:
-    """Makes lines of bytes. A line ends with a line feed, or where its file ends."""
+    """A splitter of bytes into lines. A line ends with a line feed, or at the end of its file."""
 
     def __init__(self, path: str, at: int, keeps: int = 0) -> None:
         self.path, self.at = path, at
-        """`at`: how many bytes of the file the lines that were handed out took."""
+        """`at`: number of bytes of the file up to the end of the last line that was handed out."""
         self.before, self._keeps = b"", keeps
-        """The last `keeps` bytes of these."""
+        """`before`: the last `keeps` bytes before `at`."""
         self._parts: list[bytes] = []
-        """The bytes behind the last line that was handed out. Only the last part may hold line feeds: a long line is put
-        together once."""
+        """The bytes from `at` on. Only the last part may hold line feeds: the parts of a long line are joined once."""
 
     def add(self, chunk: bytes) -> None:
-        """More bytes of the file."""
+        """Takes the next bytes of the file."""
         if self._parts and b"\n" in self._parts[-1]:
             chunk = self._parts.pop() + chunk
         self._parts.append(chunk)
 
     def rest(self) -> int:
-        """How many bytes are behind the last line that was handed out."""
+        """The number of bytes after the last line that was handed out."""
         return sum(map(len, self._parts))
 
     def tail(self) -> bytes:
-        """The last `keeps` bytes of all that were read."""
+        """The last `keeps` of all bytes that were added."""
         found, at = b"", len(self._parts)
         while len(found) < self._keeps and at:
             at -= 1
@@ -126,7 +125,7 @@ class Splitter:
         return data[max(0, len(data) - self._keeps) :]
 
     def lines(self, limit: int) -> list[str]:
-        """At most `limit` lines."""
+        """The next lines, at most `limit`. Raises `ValueError` for a line that is not UTF-8."""
         if not self._parts or b"\n" not in self._parts[-1]:
             return []
         whole = b"".join(self._parts)
@@ -140,11 +139,11 @@ class Splitter:
         return found
 
     def drop(self) -> None:
-        """Forgets the bytes behind the last line."""
+        """Drops the bytes after the last line that was handed out."""
         self._parts = []
 
     def last(self) -> list[str]:
-        """The bytes behind the last line feed, if any: the last line of a file may lack its end."""
+        """The bytes after the last line feed as a line, if any: the last line of a file may lack its line feed."""
         self.before = self.tail()
         raw, self._parts = b"".join(self._parts), []
         found = [] if not raw or (self.at == 0 and raw == BOM_UTF8) else self._texts([raw])
@@ -172,7 +171,8 @@ class Splitter:
 
 
 class LineReader(Reader):
-    """The lines of a file that does not change. The position is a number of bytes, in a compressed file of what is in it."""
+    """The lines of a file that does not change. The position is a number of bytes; in a compressed file, of uncompressed
+    bytes."""
 
     def __init__(self, path: str, position: int) -> None:
         self.path = path

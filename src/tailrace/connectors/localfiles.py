@@ -1,4 +1,4 @@
-"""Files of sinks on local paths: rename."""
+"""Files of sinks on local paths, published by rename."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tailrace.storage.filesystem import Disk, make_folder
 
 
 class LocalSinkFolder(SinkFolder):
+    """A folder of a sink on a local path."""
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._disk = Disk(path)
@@ -32,6 +34,8 @@ class LocalSinkFolder(SinkFolder):
 
 
 class LocalHidden(Hidden):
+    """A local file under cover, whose name starts with `.`."""
+
     def __init__(self, hidden: str, final: str) -> None:
         self.hidden, self.final = hidden, final
         self.stream = open(hidden, "wb")  # noqa: SIM115 - closed by finish or discard
@@ -50,7 +54,7 @@ class LocalHidden(Hidden):
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is such a file. Raises where we cannot know (a disk that does not answer)."""
+    """True if the file exists. Raises `OSError` if that cannot be known, as for a disk that does not answer."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -59,6 +63,8 @@ def _is_there(path: str) -> bool:
 
 
 class FinishedLocal(Finished):
+    """A finished local file, published by rename."""
+
     def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
 
@@ -87,7 +93,7 @@ class FinishedLocal(Finished):
 
 
 def _sync(folder: str) -> None:
-    """Makes the names in a folder durable, where the system can."""
+    """Makes the names in a folder durable, if the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

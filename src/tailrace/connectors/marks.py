@@ -1,8 +1,8 @@
-"""How a file is known again, whatever its name: by device and inode, and by its bytes.
+"""Marks, by which a file is recognised whatever its name: by device and inode, and by its bytes.
 
 An inode alone is not enough. A deleted file's inode is given to the next file, and a file may be cut to nothing and written
-anew (`copytruncate`). A *mark* holds, beside the identity, how many bytes of the file were looked at, and hashes of the
-first and of the last of them: bytes that a log does not change.
+anew (`copytruncate`). A *mark* holds, beside the identity, the number of bytes of the file that were read, and hashes of
+the first and the last of them: a log does not change bytes once they are written.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ TAIL = 256
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file as it was when its first `size` bytes had been looked at."""
+    """The mark of a file of which the first `size` bytes were read."""
 
     path: str
     device: int
     inode: int
     size: int = 0
     head: int = 0
-    """A hash over the first of these bytes, at most `HEAD`."""
+    """Hash of the first of these bytes, at most `HEAD`."""
     tail: int = 0
-    """A hash over the last of these bytes, at most `TAIL`."""
+    """Hash of the last of these bytes, at most `TAIL`."""
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -39,24 +39,25 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def identity_of(status: os.stat_result) -> tuple[int, int]:
-    """What tells a file from all others that there are at the moment."""
+    """(device, inode): distinguishes a file from all other existing files."""
     return status.st_dev, status.st_ino
 
 
 def marked(path: str, identity: tuple[int, int], size: int, head: bytes, tail: bytes) -> Mark:
-    """A mark from the bytes themselves: the first `HEAD` and the last `TAIL` of `size`."""
+    """The mark of a file of which the first `HEAD` and the last `TAIL` of `size` bytes are given."""
     hashed = (xxhash.xxh3_64_intdigest(head), xxhash.xxh3_64_intdigest(tail)) if size else (0, 0)
     return Mark(path, *identity, size, *hashed)
 
 
 def ends_of(file: int, size: int) -> tuple[bytes, bytes]:
-    """The first and the last of the first `size` bytes of an open file; shorter ones where it has fewer."""
+    """The first `HEAD` and the last `TAIL` of the first `size` bytes of an open file; shorter if the file is."""
     head = os.pread(file, min(size, HEAD), 0)
     return head, os.pread(file, min(size, TAIL), max(0, size - TAIL))
 
 
 def mark_of(path: str, size: int | None = None) -> Mark | None:
-    """The mark of the file that has this name now, up to `size`; None where it went, or has no such many bytes."""
+    """The mark of the file that has this name now, over its first `size` bytes, or all of them. None if there is no such
+    file, or it has fewer bytes."""
     with contextlib.suppress(FileNotFoundError), _opened(path) as file:
         status = os.fstat(file)
         size = status.st_size if size is None else size
@@ -67,7 +68,7 @@ def mark_of(path: str, size: int | None = None) -> Mark | None:
 
 
 def begins_as(path: str, mark: Mark) -> bool:
-    """Whether the file that has this name now begins with the bytes of a mark."""
+    """True if the file that has this name now begins with the bytes of a mark."""
     found = mark_of(path, mark.size)
     return found is not None and (found.head, found.tail) == (mark.head, mark.tail)
 
@@ -93,13 +94,15 @@ def beside(path: str) -> list[str]:
 
 
 def related(path: str, to: str) -> bool:
-    """Whether a rotation may have made one name from the other: same folder, and the same up to the first dot."""
+    """True if a rotation may have made the name `path` from the name `to`: their folders are equal, and up to the first dot
+    `path` begins with `to`."""
     (folder, name), (folder_to, name_to) = os.path.split(path), os.path.split(to)
     return folder == folder_to and name.partition(".")[0].startswith(name_to.partition(".")[0])
 
 
 def copy_of(mark: Mark) -> Mark | None:
-    """A file beside the marked one that begins with all of its bytes, as `copytruncate` makes it: marked up to there."""
+    """The mark of a copy of the marked file, as `copytruncate` makes it: another file in its folder that begins with all
+    marked bytes. None if there is none."""
     if not mark.size:
         return None
     for path in beside(mark.path):
@@ -110,11 +113,12 @@ def copy_of(mark: Mark) -> Mark | None:
 
 
 def known_again(mark: Mark, matching: Callable[[], Iterable[str]], *, moved: bool = False) -> tuple[str, bool] | None:
-    """Where the marked file is now, and whether it still begins with the marked bytes; None where it is not found.
+    """(path, same): the path of the marked file now, and whether it still begins with the marked bytes. None if the file is
+    not found.
 
-    `matching` gives the files that the user meant. Under another name than these it is the same file only with the same
-    bytes: the inode may be another's by now. With `moved` the file may be another one of the same name and with the same
-    bytes: on another disk (a restored volume, a copy of the folder) it has another inode.
+    `matching` returns the files that match the user's path. A file with the marked inode under another name counts only if
+    it has the marked bytes: the inode may have been given to another file. With `moved` a file with the marked name and
+    bytes counts whatever its inode: on another disk (a restored volume, a copy of the folder) it has another one.
     """
     with contextlib.suppress(FileNotFoundError):
         if identity_of(os.stat(mark.path)) == mark.identity and begins_as(mark.path, mark):
@@ -127,7 +131,7 @@ def known_again(mark: Mark, matching: Callable[[], Iterable[str]], *, moved: boo
                 continue
             same = begins_as(path, mark)
             if status.st_dev != mark.device and not (same and mark.size):
-                continue  # devices get new numbers when they are mounted anew; the bytes tell
+                continue  # devices get new numbers when they are mounted anew; the bytes decide
             if same or path in meant:
                 return path, same
     if moved and mark.size and begins_as(mark.path, mark):
@@ -136,5 +140,5 @@ def known_again(mark: Mark, matching: Callable[[], Iterable[str]], *, moved: boo
 
 
 def plain(value: Any) -> Any:
-    """A mark, or a value with marks, in a form that a checkpoint can hold for long: dicts, lists and numbers."""
+    """A mark, or a value with marks, as dicts, lists and numbers, which later versions can read from a checkpoint."""
     return msgspec.to_builtins(value)

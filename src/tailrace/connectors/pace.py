@@ -1,4 +1,4 @@
-"""Sources that give so many records a second."""
+"""The pace of sources that emit a given number of records per second."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tailrace.errors import ConfigError
 
 
 class Pace:
-    """How many records may have been read by now, at `rate` per second from the first read on: of this reader, so after a
-    restore nothing is caught up on."""
+    """The pace of one reader: `rate` records per second from its first read on. After a restore the reader is new, so it
+    does not make up for lost time."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate
@@ -28,7 +28,7 @@ class Pace:
 
 
 def check_rate(rate: float | None) -> float | None:
-    """The rate. Raises `ConfigError` for what is none."""
+    """The rate in records per second, checked; None: no limit. Raises `ConfigError` for anything else."""
     if rate is not None and (
         isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf")
     ):

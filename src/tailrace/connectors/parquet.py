@@ -1,11 +1,11 @@
-"""Spark and Arrow do not always mean the same by one Parquet file. This module knows the differences.
+"""The differences between Spark and Arrow in the meaning of Parquet files.
 
-- Arrow leaves NaN out of the smallest and largest value of a column, and Spark, for which NaN is above all numbers, skips
-  whole row groups by these: `columns_with_statistics` says which columns may have them.
-- INT96 is a moment to Spark, of any year; Arrow takes it for nanoseconds without a zone, which wrap around outside the
+- Arrow leaves NaN out of the smallest and largest value of a column. To Spark NaN is above all numbers, and it skips whole
+  row groups by these values: `columns_with_statistics` lists the columns that may have them.
+- INT96 is a moment to Spark, of any year. Arrow takes it for nanoseconds without a zone, which wrap around outside the
   years 1677 to 2262: `ParquetRows` reads it as Spark does.
-- Before 1582 (dates) and 1900 (times) files may count days by the old calendar, and say so in a note that Arrow does not
-  read: such values are refused.
+- Before 1582 (dates) and 1900 (times) files may count days by the old calendar, with a note in the file that Arrow does not
+  read: `ParquetRows` refuses such values.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tailrace.errors import ConfigError
 
 _BATCH_ROWS = 8192
 _FIRST_GREGORIAN_DAY = -141_427
-"""1582-10-15, in days since 1970."""
+"""The day 1582-10-15, in days since 1970."""
 _FIRST_SAME_INSTANT = -2_208_988_800_000_000
-"""1900-01-01 UTC, in microseconds since 1970: from here on zones mean the same in both calendars of Spark."""
+"""The instant 1900-01-01 UTC, in microseconds since 1970: from then on zones are equal in both calendars of Spark."""
 
 
 def columns_with_statistics(schema: pa.Schema) -> list[str]:
-    """The columns, by the names that the file has for them, for which smallest and largest values may be written: all but
-    floating-point ones, also inside of others."""
+    """The columns, by their names in the file, for which smallest and largest values may be written: all but floating-point
+    ones, also inside of other columns."""
     empty = io.BytesIO()
     with pq.ParquetWriter(empty, schema):
         pass
@@ -47,7 +47,7 @@ def _is_floating(column: Any) -> bool:
 
 
 def read_schema(path: str) -> pa.Schema:
-    """The columns of a Parquet file, as `ParquetRows` gives them. Raises `ConfigError` for what is no Parquet file."""
+    """The columns of a Parquet file, as `ParquetRows` reads them. Raises `ConfigError` for what is no Parquet file."""
     try:
         with pq.ParquetFile(path) as file:
             return _schema(file)
@@ -56,7 +56,8 @@ def read_schema(path: str) -> pa.Schema:
 
 
 class ParquetRows:
-    """The rows of a Parquet file, batch by batch, in the columns `like` those of another file. Errors name the file."""
+    """The rows of a Parquet file, batch by batch, in the columns `like` of the source's first file. Raises `ConfigError` for
+    a file with other columns. Errors name the file."""
 
     def __init__(self, path: str, like: pa.Schema) -> None:
         self.path, self.schema = path, like
@@ -85,7 +86,7 @@ class ParquetRows:
             yield batch
 
     def _as_first(self, batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-        """In the columns of the first file of the source. Raises `ValueError` for a value that they cannot hold."""
+        """A batch in the columns of the first file of the source. Raises `ValueError` for a value that they cannot hold."""
         try:
             arrays = [column_as(self._moments(batch, f.name), f) for f in self.schema]
         except Misfit as error:
@@ -94,12 +95,12 @@ class ParquetRows:
         return _batch(arrays, self.schema, batch.num_rows)
 
     def _moments(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        """A column in which INT96 has the zone that Arrow does not tell. No value changes by that."""
+        """A column in which INT96 has its zone UTC, which Arrow leaves out. No value changes by that."""
         kind = self._read_as.field(name).type
         return batch.column(name).cast(kind) if self._has_int96 else batch.column(name)
 
     def _check_columns(self) -> None:
-        """Raises `ConfigError` where the file has other columns than the first one of the source."""
+        """Raises `ConfigError` if the file has other columns than the first one of the source."""
         here = {field.name: str(field.type) for field in self._read_as}
         wanted = {field.name: str(field.type) for field in self.schema}
         if here != wanted:
@@ -109,7 +110,7 @@ class ParquetRows:
             )
 
     def _refuse_old(self, batch: pa.RecordBatch, rows: int) -> None:
-        """Raises `ValueError` where a value is from before the calendars agree."""
+        """Raises `ValueError` if a value is from before the calendars agree."""
         for field, array in zip(batch.schema, batch.columns, strict=True):
             for leaf in _leaves_of(array):
                 if _is_old(leaf):
@@ -134,14 +135,16 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
 
 
 def _schema(file: pq.ParquetFile) -> pa.Schema:
-    """The columns, with moments where the file has INT96. What a column may lack is each file's own affair."""
+    """The columns of a file, with moments for INT96. Whether a column may have nulls differs from file to file, and is left
+    out."""
     physical = [file.schema.column(i).physical_type for i in range(len(file.schema))]
     leaves = iter(physical)
     return pa.schema([pa.field(field.name, _read_as(field.type, leaves)) for field in file.schema_arrow])
 
 
 def _read_as(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
-    """A type with its INT96 leaves as moments. `leaves` are the physical types of what is left of the file's columns."""
+    """A type with its INT96 leaves as moments. `leaves` are the physical types of the file's leaves that were not read
+    yet."""
     if pa.types.is_struct(kind):
         return pa.struct([child.with_type(_read_as(child.type, leaves)) for child in kind])
     if pa.types.is_map(kind):
@@ -157,7 +160,7 @@ def _read_as(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
 
 
 def _old_calendar(file: pq.ParquetFile) -> bool:
-    """Whether Spark wrote old dates or times by the Julian calendar, as the notes in the file say."""
+    """True if Spark wrote old dates or times by the Julian calendar, according to the notes in the file."""
     notes = file.metadata.metadata or {}
     if b"org.apache.spark.legacyDateTime" in notes or b"org.apache.spark.legacyINT96" in notes:
         return True
@@ -173,7 +176,7 @@ def _has_int96(file: pq.ParquetFile) -> bool:
 
 
 def _leaves_of(array: pa.Array) -> Iterator[pa.Array]:
-    """The arrays without parts that an array is made of."""
+    """The leaves of an array: the arrays without parts that it is made of."""
     kind = array.type
     if pa.types.is_struct(kind):
         for child in array.flatten():

@@ -1,4 +1,4 @@
-"""Writes batches in columns into Parquet files: in large row groups, with the columns that were declared or found."""
+"""Writers of batches in columns into Parquet files: in large row groups, with declared columns or the ones found."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from tailrace.elements.columns.schemas import batch_as
 
 
 class ParquetWriter(FileWriter):
+    """A writer of Parquet files, one per transaction, in row groups of at least `group_rows` rows but for the last."""
+
     suffix = ".parquet"
     group_rows = 65_536
 
     def __init__(self, place: str | SinkFolder, ctx: SinkContext, schema: pa.Schema | None) -> None:
         super().__init__(place, ctx)
         self.schema = schema
-        """None until the first file is begun, where it was not declared."""
+        """Columns of the files; None until the first file is begun, if they were not declared."""
         self._declared = schema is not None
         self._found: Any = None
-        """The columns, as far as they are known. No file is begun while something is null only."""
+        """Columns of the batches so far. The writer begins no file while a column of them, or a part, has nulls only."""
         self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.rows = 0
@@ -49,7 +51,7 @@ class ParquetWriter(FileWriter):
             self._write_group()
 
     def _open(self) -> None:
-        """Begins the file: its columns are known, or cannot be waited for any longer."""
+        """Begins the file: its columns are known, or the writer cannot wait for them any longer."""
         if self.schema is None:
             self.schema = self._columns(self._found)
             self.waiting = list(map(self._fitted, self.waiting))
@@ -59,7 +61,7 @@ class ParquetWriter(FileWriter):
         )
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        # Batches come in one schema. Only a column that was null so far may have got a type since this file was begun.
+        # Batches come in one schema. Only a column of nulls may have got a type since this file was begun.
         assert self.schema is not None
         try:
             return self._fitting(batch_as(batch, self.schema))
@@ -72,11 +74,11 @@ class ParquetWriter(FileWriter):
             ) from error
 
     def _columns(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of the file, where the stream's are these and none were given."""
+        """The columns of a file for batches in `schema`, if no columns are declared."""
         return schema
 
     def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch as it is written. Raises `ValueError` for what does not fit."""
+        """A batch as it is written. Raises `ValueError` for a value that does not fit."""
         return batch
 
     def _write_group(self) -> None:
@@ -102,14 +104,14 @@ class ParquetWriter(FileWriter):
 
     def close(self) -> None:
         if self.file is not None:
-            with contextlib.suppress(Exception):  # what it flushes goes into a file that is given up
+            with contextlib.suppress(Exception):  # the file that it flushes to is given up
                 self.file.close()
         self.file, self.waiting, self.rows = None, [], 0
         super().close()
 
 
 class TableWriter(ParquetWriter):
-    """Refuses what Spark's INSERT would refuse, and pads what it would pad."""
+    """A writer for tables: it refuses the texts that Spark's INSERT would refuse, and pads the ones that it would pad."""
 
     def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None, limits: dict[str, Limit]) -> None:
         super().__init__(path, ctx, schema)

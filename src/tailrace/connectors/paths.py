@@ -1,12 +1,12 @@
-"""Which files a source reads: a path that the user wrote, as the files that are there.
+"""The files that a source reads, found at the path that the user gives.
 
 | path | files |
 |---|---|
-| a file | this one |
-| a folder | all in it and in its subfolders |
-| a pattern (`*`, `?`, `[…]`, `**` for folders of any depth) | those that match |
+| a file | this file |
+| a folder | all files in it and in its subfolders |
+| a pattern (`*`, `?`, `[…]`, `**` for folders of any depth) | the files that match |
 
-Names that start with `.` or `_` are passed over (hidden files, and what others keep beside their data), unless the path
+Names that start with `.` or `_` are skipped (hidden files, and files that programs keep beside their data), unless the path
 writes such a start out. A file that has several names (links) is one file: it is read once, under the first of them.
 """
 
@@ -25,7 +25,7 @@ _MAGIC = re.compile(r"[*?[]")
 
 
 def local_path(path: str | os.PathLike[str], who: str) -> str:
-    """The path of a source as an absolute one. Raises `ConfigError` for a URL that is no `file:` one."""
+    """The path of a source as an absolute path. Raises `ConfigError` for a URL that is no `file:` URL."""
     text = normal(path)
     if protocol_of(text) is not None:
         raise ConfigError(
@@ -36,7 +36,7 @@ def local_path(path: str | os.PathLike[str], who: str) -> str:
 
 
 def files_at(path: str) -> list[str]:
-    """The files of an absolute path, in the order of their names. Raises `ConfigError` where there is none."""
+    """The files at an absolute path, in the order of their names. Raises `ConfigError` if there are none."""
     found = _once(_found(path))
     if not found:
         raise ConfigError(f"there are no files at {path!r} (names that begin with . or _ are passed over)")
@@ -53,7 +53,8 @@ def _found(path: str) -> Iterable[str]:
 
 
 def _split(path: str) -> tuple[str, list[str]]:
-    """The folder that a pattern begins in, which is there literally (it may have a `[` in its name), and the rest."""
+    """The folder that a pattern begins in, and the parts of the pattern. The folder exists literally: it may have a `[` in
+    its name."""
     parts = path.split(os.sep)
     at = 1
     while at < len(parts) and os.path.isdir(os.sep.join(parts[: at + 1])):
@@ -63,7 +64,7 @@ def _split(path: str) -> tuple[str, list[str]]:
 
 
 def _below(folder: str, above: _Folders = ()) -> Iterator[str]:
-    """All files of a folder, its own first."""
+    """All files of a folder and its subfolders, its own files first."""
     above = _with(folder, above)
     names = [name for name in _names(folder) if not name.startswith(_PASSED_OVER)]
     paths = [os.path.join(folder, name) for name in names]
@@ -97,7 +98,7 @@ def _matching(folder: str, pattern: list[str], above: _Folders = ()) -> Iterator
 
 
 _Folders = tuple[tuple[int, int], ...]
-"""The folders that one is in: a link to one of them is not followed, for there is no end to it."""
+"""Identities of the folders around a place. A link to one of them is not followed: it would have no end."""
 
 
 def _with(folder: str, above: _Folders) -> _Folders:
@@ -105,7 +106,7 @@ def _with(folder: str, above: _Folders) -> _Folders:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Device and inode, whatever the name. A path that went while we looked has none that another has."""
+    """(device, inode) of a path, whatever its name; (-1, -1) if it was removed meanwhile."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -117,11 +118,11 @@ def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
-        return []  # it went while we looked
+        return []  # it was removed meanwhile
 
 
 def _once(paths: Iterable[str]) -> list[str]:
-    """Each file under the first of its names."""
+    """The paths, with each file only under the first of its names."""
     seen: dict[tuple[int, int], str] = {}
     for path in paths:
         seen.setdefault(_identity(path), path)

@@ -1,4 +1,4 @@
-"""Files that go out in large pieces, for places where each request takes its time."""
+"""Files that are written in large pieces, for places where each request takes its time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Pieces(io.RawIOBase):
-    """A file that is being written: what it is given waits until it is a piece of this size."""
+    """A file that is being written. Its bytes wait until there is a piece of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -16,7 +16,7 @@ class Pieces(io.RawIOBase):
         self._size = 0
 
     def _send(self, piece: bytes) -> None:
-        """The next bytes of the file."""
+        """Writes the next bytes of the file."""
         raise NotImplementedError
 
     def writable(self) -> bool:
@@ -40,6 +40,6 @@ class Pieces(io.RawIOBase):
         self._send(piece)
 
     def _rest(self) -> None:
-        """Sends what still waits."""
+        """Sends the bytes that still wait."""
         if self._waiting:
             self._pass_on(len(self._waiting))

@@ -1,8 +1,8 @@
-"""How finished files become visible so that each does once, also where readers take visible files away.
+"""The publication of finished files: each becomes visible once, even if readers take visible files away.
 
-A file that is to become visible lies *under cover* (see `connectors.folders`). Making it visible takes its cover away: that
+A file that is to become visible lies *under cover* (see `connectors.folders`). To make it visible takes its cover away: that
 is one atomic act, a rename or the completion of an upload. So a file that is neither under cover nor visible was published
-and then taken by a reader; or it was lost, and nobody has ever seen it. To tell the two apart a publisher leaves a *trace*
+and then taken by a reader, or it was lost before any reader saw it. To distinguish the two, a publisher leaves a *trace*
 beside the file before it makes it visible, and only of a file that it has seen under cover:
 
 | under cover | visible | trace | what the file is |
@@ -13,10 +13,10 @@ beside the file before it makes it visible, and only of a file that it has seen 
 | no | no | yes | published, and taken by a reader |
 | no | no | no | lost |
 
-The trace goes when nobody will ask again (`Sink.settled`). Two things cannot be told from a publication: a file under cover
-that somebody else removes between our look at it and our rename; and, on stores that know neither rename nor upload, a
-publisher that was stopped between the copy and the removal of the cover, when a reader has taken the copy meanwhile. The
-first counts as published. The second is published once more: a reader of such a store must not take files that young.
+The trace is removed when the file need not be published again (`Sink.settled`). Two cases are not recognised. (1) Another
+program removes a file under cover between the publisher's look at it and its rename: the file counts as published. (2) On
+stores that have neither rename nor uploads, a publisher is stopped between the copy and the removal of the cover, and a
+reader takes the copy meanwhile: the file is published once more. A reader of such a store must not take files that young.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from collections.abc import Callable, Sequence
 
 
 class Finished:
-    """One finished file on its way to be seen."""
+    """One finished file that is to be published."""
 
     name: str
-    """Its plain name: a path or URL."""
+    """Plain name of the file: a path or URL."""
     trace: str
-    """The path or URL of its trace."""
+    """Path or URL of the file's trace."""
 
     def covered(self) -> bool:
-        """Whether it is under cover."""
+        """True if the file is under cover."""
         raise NotImplementedError
 
     def visible(self) -> bool:
-        """Whether it is there under its plain name."""
+        """True if the file exists under its plain name."""
         raise NotImplementedError
 
     def traced(self) -> bool:
-        """Whether its trace is there."""
+        """True if the trace of the file exists."""
         raise NotImplementedError
 
     def leave_trace(self) -> None:
-        """Leaves the trace, durable once `sync` has returned. Where it is already, nothing changes."""
+        """Makes the trace, durable once `sync` has returned. Does nothing if it exists."""
         raise NotImplementedError
 
     def uncover(self) -> None:
-        """Makes it visible and takes its cover away. Nothing happens where it is not under cover any more."""
+        """Makes the file visible and takes its cover away. Does nothing if it is not under cover any more."""
         raise NotImplementedError
 
     def remove_trace(self) -> None:
-        """Removes the trace, if it is there."""
+        """Removes the trace, if it exists."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Makes durable what was done to names."""
+        """Makes changes of names in the file's folder durable."""
 
 
 def one_by_one(do: Callable[[Finished], object], files: Sequence[Finished]) -> None:
-    """Applies a function to each file."""
+    """Applies a function to each file, in order."""
     for one in files:
         do(one)
 
@@ -69,8 +69,8 @@ def one_by_one(do: Callable[[Finished], object], files: Sequence[Finished]) -> N
 def make_visible(
     files: Sequence[Finished], each: Callable[[Callable[[Finished], object], Sequence[Finished]], None] = one_by_one
 ) -> None:
-    """Makes finished files visible, those that are not. Raises `FileNotFoundError`, before any of them is, where one is
-    lost. `each` applies a function to each of them, in whatever order."""
+    """Makes finished files visible, except files that were published before. Raises `FileNotFoundError` if one is lost,
+    before it makes any of them visible. `each` applies a function to each file, in any order."""
     waiting: list[Finished] = []
     lost: list[Finished] = []
 
@@ -92,12 +92,12 @@ def make_visible(
 def settle(
     files: Sequence[Finished], each: Callable[[Callable[[Finished], object], Sequence[Finished]], None] = one_by_one
 ) -> None:
-    """Nobody will ask for these any more: removes their traces."""
+    """Removes the traces of files that need not be published again."""
     each(lambda one: one.remove_trace(), files)
 
 
 def _sync(files: Sequence[Finished]) -> None:
-    """Once for each folder."""
+    """Makes changes of names durable, once for each folder."""
     for one in {one.name.rpartition("/")[0]: one for one in files}.values():
         one.sync()
 

@@ -1,4 +1,4 @@
-"""Files of sinks on any filesystem that fsspec knows: rename, or copy and delete."""
+"""Files of sinks on any filesystem that fsspec knows, published by rename, or by copy and delete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RENAMING = {"hdfs", "webhdfs"}
 
 
 def filesystem(url: str) -> Any:
-    """The filesystem of a URL. Raises `ConfigError` where its package is not installed."""
+    """The filesystem of a URL. Raises `ConfigError` if its package is not installed."""
     protocol = protocol_of(url)
     try:
         import fsspec
@@ -43,7 +43,7 @@ def filesystem(url: str) -> Any:
 
 
 class RemoteFolder(SinkFolder):
-    """Rename or copy, over fsspec."""
+    """A folder on fsspec, whose files are published by rename or copy."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -62,6 +62,8 @@ class RemoteFolder(SinkFolder):
 
 
 class RemoteHidden(Hidden):
+    """A file under cover on fsspec, whose name starts with `.`."""
+
     def __init__(self, fs: Any, folder: str, name: str) -> None:
         self.fs = fs
         self.hidden, self.final = f"{folder}/.{name}{COVER}", f"{folder}/{name}"
@@ -81,6 +83,8 @@ class RemoteHidden(Hidden):
 
 
 class FinishedRemote(Finished):
+    """A finished file on fsspec, published by rename, or by copy and delete."""
+
     def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
         self.fs = filesystem(made.final)
@@ -96,7 +100,7 @@ class FinishedRemote(Finished):
         return self._there(self.trace)
 
     def _there(self, path: str) -> bool:
-        # Not by fsspec's `exists`, which says no as well where the store did not answer.
+        # Not by fsspec's `exists`, which also returns False if the store did not answer.
         try:
             self.fs.info(path)
         except FileNotFoundError:
@@ -111,7 +115,7 @@ class FinishedRemote(Finished):
             if protocol_of(self.name) in _RENAMING:
                 self.fs.mv(self.hidden, self.name)
             else:
-                # Never deleted before it is whole under its plain name.
+                # The file under cover is deleted only when it is whole under its plain name.
                 self.fs.cp_file(self.hidden, self.name)
                 with contextlib.suppress(FileNotFoundError):
                     self.fs.rm_file(self.hidden)

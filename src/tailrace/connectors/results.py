@@ -1,4 +1,4 @@
-"""A sink whose published files are its job's result: where they are, and whether all of them are still there."""
+"""A sink whose published files are the result of its job. It finds them, and reports if some were removed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Result(FileSink):
     """A sink whose files live in a folder that the launcher gives, a path or URL, until the Spark session ends."""
 
     _options: Mapping[str, Any] | None = None
-    """For the filesystem of that folder."""
+    """Options of the folder's filesystem."""
     _shared = False
-    """Whether it is a local path that others must see as well."""
+    """True if the folder is a local path that executors must see as well."""
     _begun = False
-    """Whether there is a sign in the folder, of this process: without it what was there is gone."""
+    """True if this process has left its sign in the folder. If the sign is missing later, the files were removed."""
     brought = False
-    """Whether the folder is one of this machine that executors do not see."""
+    """True if the folder is one of this machine that executors do not see."""
     _known: frozenset[str] | None = None
-    """The published files, once there will be no more; None as long as there may be."""
+    """Published files of an ended job; None as long as more may be published."""
 
     @property
     def place(self) -> None:
@@ -47,26 +47,25 @@ class Result(FileSink):
         return None
 
     def bind(self, directory: str, options: Mapping[str, Any] | None = None, *, shared: bool = False) -> None:
-        """The launcher says where; called once before the job starts. With `shared` the writers look for the sign that the
-        driver has left there."""
+        """Sets the folder; the launcher calls it once before the job starts. With `shared` the writers look for the sign
+        that the driver has left in the folder."""
         self.path, self._options, self._shared = directory, options, shared
         self.brought = False
 
     def begin(self) -> None:
-        """The launcher makes the folder, for the result of a job that starts. An empty folder is told from one that is gone
-        by the sign in it."""
+        """Makes the folder for the result of a job that starts; the launcher calls it. The sign in it distinguishes an empty
+        folder from one that was removed."""
         leave_sign(self._bound(), self._options)
         self._begun, self._known = True, None
 
     def ended(self) -> None:
-        """The job has ended: nothing more is published, and what was is known. Where the folder cannot be read now, it is
-        read when somebody asks for the result."""
-        with contextlib.suppress(Exception):  # how the job ended is told, whatever becomes of its result
+        """Notes the published files of a job that has ended. If the folder cannot be read now, it is read when the user
+        requests the result."""
+        with contextlib.suppress(Exception):  # a failure here must not hide how the job ended
             self._known = frozenset(self.files())
 
     def bring(self, directory: str) -> None:
-        """The result comes from where it is into a folder of this machine, since that place goes. Nobody writes it any
-        more."""
+        """Copies the result into a folder of this machine, because its present place is about to go. The job has ended."""
         files = self.files()
         os.makedirs(directory, exist_ok=True)
         for file in files:
@@ -77,7 +76,8 @@ class Result(FileSink):
         self.brought = True
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """Output that an earlier run prepared lies in its folder, and is no part of this run's result."""
+        """Publishes prepared files of this run. Files that an earlier run prepared are in the folder of that run, and no
+        part of this result."""
         folder = self._folder(self._bound())
         here = f"{folder.url if isinstance(folder, ResultFolder) else self.path}/"
         super().publish([one for one in prepared if hidden.plain_name(one).startswith(here)])
@@ -90,7 +90,7 @@ class Result(FileSink):
             super()._make_visible(prepared)
 
     def settled(self, prepared: Sequence[bytes]) -> None:
-        """In a place that is no local path there are marks instead of traces, which stay."""
+        """Removes the traces in a local folder. Elsewhere there are marks instead of traces, which stay."""
         if is_local(self._bound()):
             super().settled(prepared)
 
@@ -98,7 +98,7 @@ class Result(FileSink):
         return super()._folder(path) if is_local(path) else ResultFolder(path, self._options)
 
     def _writes_into(self) -> SinkFolder:
-        """The folder, for a writer. Raises `ConfigError` where it is another one than the driver's."""
+        """The folder, for a writer. Raises `ConfigError` if it is not the driver's folder."""
         path = self._bound()
         if self._shared:
             check_sign(path)
@@ -115,8 +115,8 @@ class Result(FileSink):
         return self.path
 
     def files(self) -> list[str]:
-        """The published files, in the order of subtasks. Raises `GraphError` before the job has run, and `ConfigError` where
-        what was published is gone."""
+        """The published files, in the order of subtasks. Raises `GraphError` before the job has run, and `ConfigError` if
+        published files were removed."""
         if self.path is None:
             raise GraphError("there is no result yet: the job of this sink has not run")
         if self._known is None and self._begun and not has_sign(self.path, self._options):
@@ -138,7 +138,7 @@ class Result(FileSink):
         return [os.path.join(self.path, name) for name in names]
 
     def _opened(self, file: str) -> io.BufferedReader:
-        """One of `files`, to read."""
+        """One of `files`, opened to be read."""
         if is_local(file):
             return open(file, "rb")
         folder, name = split_of(file)

@@ -15,10 +15,12 @@ from tailrace.connectors.remotefiles import filesystem
 from tailrace.storage.remote import open_uploads
 
 PART_BYTES = 8 << 20
-"""A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
+"""Size of the parts of a multipart upload, in bytes. S3 takes parts of at least 5 MiB, and at most 10,000 of them."""
 
 
 class S3Folder(SinkFolder):
+    """A folder of a sink on S3: a bucket and a prefix."""
+
     def __init__(self, url: str) -> None:
         self.fs = filesystem(url)
         bucket, _, prefix = url.partition("://")[2].partition("/")
@@ -72,7 +74,7 @@ class Upload(Hidden, Pieces):
     def finish(self) -> bytes:
         self._rest()
         if not self.parts:
-            self._send(b"")  # an upload has a part at least
+            self._send(b"")  # an upload has at least one part
         self.close()
         return msgspec.json.encode(Uploaded(f"s3://{self.bucket}/{self.key}", self.upload, self.parts))
 
@@ -83,6 +85,8 @@ class Upload(Hidden, Pieces):
 
 
 class FinishedUpload(Finished):
+    """A multipart upload with all of its parts, published by its completion."""
+
     def __init__(self, made: Uploaded) -> None:
         self.made = made
         self.name, self.trace = made.url, trace_of(made.url)

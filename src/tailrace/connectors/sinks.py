@@ -1,6 +1,6 @@
-"""Built-in sinks (`tr.sinks`): what each takes, and how it writes a record.
+"""The built-in sinks (`tr.sinks`): their arguments, and their ways to write a record.
 
-How files are written under cover and published is in `filesinks`, how a result is found again in `results`.
+`filesinks` writes files under cover and publishes them; `results` finds the files of a result again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from tailrace.errors import ConfigError
 
 
 class TextFiles(FileSink):
-    """One line of text per record (`str(record)`) in files of the folder `path`, a path or URL. A record with a line break
-    in it is refused, because it could not be read back."""
+    """A sink that writes one line of text per record (`str(record)`) into files in the folder `path`, a path or URL. It
+    refuses a record with a line break, because it could not be read back. Raises `ConfigError` for a path that is none, or
+    of a file."""
 
     description = "text files"
 
@@ -54,7 +55,9 @@ class _TextWriter(FileWriter):
 
 
 class Parquet(FileSink):
-    """Parquet files of `schema` in the folder `path`, a path or URL. A stream in columns may leave the schema out."""
+    """A sink that writes Parquet files of `schema` into the folder `path`, a path or URL. `schema` is DDL text, a
+    `StructType` or a `pyarrow.Schema`; a stream in columns does not need it. Raises `ConfigError` for a path that is none,
+    or of a file, and `GraphError` for a schema with two columns of one name."""
 
     description = "parquet"
     form = "columns"
@@ -77,8 +80,9 @@ def _arrow_schema(schema: Any) -> pa.Schema | None:
 
 
 class Table(FileSink):
-    """Rows of a Spark table: a Parquet table that is not partitioned. `name` is as Spark knows it. A table that is not
-    there is created with `schema`; the columns of one that is there must be those of `schema`, where it is given."""
+    """A sink that adds rows to a Spark table: a Parquet table that is not partitioned. `name` is its name in Spark. A table
+    that does not exist is created with `schema` (DDL text, a `StructType` or a `pyarrow.Schema`). If the table exists and
+    `schema` is given, its columns must be equal. Raises `ConfigError` for a name that is none."""
 
     description = "table"
     form = "columns"
@@ -98,8 +102,8 @@ class Table(FileSink):
     def bind(
         self, path: str, schema: pa.Schema, refresh: Callable[[], object], limits: dict[str, Limit] | None = None
     ) -> None:
-        """The launcher has found the table: where it is, its columns, how Spark is told that there are more rows, and how
-        long their texts may be."""
+        """Sets what the launcher has found of the table: its folder, its columns, a function that refreshes the table in
+        Spark when there are more rows, and the limits of its texts."""
         self.path, self.schema, self._refresh, self.limits = hidden.normal(path), schema, refresh, limits or {}
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
@@ -116,7 +120,7 @@ class Table(FileSink):
 
 
 class Collect(Result):
-    """Keeps the records; `result()` gives them as a list once the job has finished."""
+    """A sink that keeps the records. `result()` returns them as a list once the job has finished."""
 
     description = "collect"
     form = "rows"
@@ -125,7 +129,8 @@ class Collect(Result):
         return _PickleWriter(self._writes_into(), ctx)
 
     def result(self) -> list[Any]:
-        """The records, in the order of subtasks and in order within each. Raises `GraphError` before the job ran."""
+        """The records, in the order of subtasks and in order within each. Raises `GraphError` before the job has run, and
+        `ConfigError` if published records were removed."""
         records: list[Any] = []
         for path in self.files():
             with self._opened(path) as file:
@@ -148,16 +153,17 @@ class _PickleWriter(FileWriter):
 
 
 def DataFrame(schema: Any = None) -> Any:
-    """Keeps the records; `dataframe()` gives them as a Spark DataFrame once the job has finished. For several DataFrames
-    from one job; for a single one there is `to_dataframe`. `schema` is DDL text, a `StructType` or a `pyarrow.Schema`; a
-    stream in columns may leave it out."""
+    """A sink that keeps the records. `dataframe()` returns them as a Spark DataFrame once the job has finished. It is for
+    several DataFrames from one job; for a single one there is `to_dataframe`. `schema` is DDL text, a `StructType` or a
+    `pyarrow.Schema`; a stream in columns does not need it."""
     from tailrace.api.launch import launcher
 
     return launcher().dataframe_sink(schema)
 
 
 class Print(Sink):
-    """Prints each record on the worker's standard output, with the subtask before it where there are several."""
+    """A sink that prints each record on the worker's standard output, after `prefix`, and after the number of the subtask
+    if there are several."""
 
     description = "print"
 
@@ -179,7 +185,8 @@ class _PrintWriter(SinkWriter):
 
 
 class Callback(Sink):
-    """Calls `fn(record)` for each record, in the worker."""
+    """A sink that calls `fn(record)` for each record, in the worker. After a failure it may call `fn` again for a record.
+    Raises `ConfigError` for what is no plain function."""
 
     description = "callback"
 

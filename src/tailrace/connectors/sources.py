@@ -1,4 +1,4 @@
-"""Built-in sources (`tr.sources`). Each reader's position is exact: reading on from it repeats and skips nothing."""
+"""The built-in sources (`tr.sources`). Positions of readers are exact: to read on from one repeats and skips nothing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from tailrace.errors import ConfigError, GraphError
 
 
 class Sequence(Source):
-    """The whole numbers from `start` up to, not including, `end` (as `range`); without end when `end` is None. `rate` is
-    records per second over all subtasks; None is as fast as it goes."""
+    """A source of the whole numbers from `start` up to, not including, `end` (as `range`); without end if `end` is None.
+    `rate` is the number of records per second over all subtasks; None: no limit. Raises `ConfigError` for wrong
+    arguments."""
 
     description = "sequence"
     tried_dry = True
-    """Whether a reader touches nothing: a dry run makes one to see whether the split of a checkpoint is refused."""
+    """True if a reader has no effect outside: a dry run makes one to check that it accepts the split of a checkpoint."""
 
     def __init__(self, start: int, end: int | None, *, rate: float | None = None) -> None:
         if not isinstance(start, int) or not (end is None or isinstance(end, int)):
@@ -50,7 +51,7 @@ class Sequence(Source):
 
 
 def _check_numbered(split: Any) -> None:
-    """Raises `ConfigError` where a checkpoint has the split of a source of another kind."""
+    """Raises `ConfigError` if a checkpoint has the split of another kind of source."""
     if not isinstance(split, tuple) or len(split) != 2:
         raise ConfigError(
             f"the checkpoint is of another source, which read {split!r}: give the source that reads now another uid"
@@ -58,7 +59,7 @@ def _check_numbered(split: Any) -> None:
 
 
 class _Numbers(Reader):
-    """Every `step`-th number from `at`, through a function where there is one."""
+    """The reader of every `step`-th number from `at`, or of the results of `fn` for these numbers."""
 
     def __init__(
         self, at: int, end: int | None, step: int, rate: float | None, fn: Callable[[int], Any] | None
@@ -91,7 +92,8 @@ class _Numbers(Reader):
 
 
 class Collection(Source):
-    """These items, in order, in as many splits as there are subtasks."""
+    """A source of the given items, in order, with a split for each subtask. Raises `GraphError` for what is no list of
+    records."""
 
     description = "collection"
     tried_dry = True
@@ -110,7 +112,7 @@ class Collection(Source):
     def reader(self, split: tuple[int, ...], position: int | None = None) -> Reader:
         start, stop = split[:2]
         at, size = start if position is None else position, len(self.items)
-        if split[2:] not in ((), (size,)) or not start <= at <= stop <= size:  # older checkpoints know of no size
+        if split[2:] not in ((), (size,)) or not start <= at <= stop <= size:  # older checkpoints have no size
             known = f"a list of {split[2]} records" if split[2:] else f"records {start} to {stop}, at {at},"
             raise ConfigError(
                 f"the checkpoint goes on with {known} and this list has {size}: start from it with the same list, or give "
@@ -136,9 +138,10 @@ class _Items(Reader):
 
 
 class Generator(Source):
-    """Records from a function. `fn(i)` is called for i = 0, 1, 2, …: an unbounded stream, or one of `count` records, over
-    all subtasks. `fn()` without parameters returns an iterator and is read by one subtask until it ends. Called again
-    with the same number, `fn` must give an equal record."""
+    """A source of records from a function. `fn(i)` is called for i = 0, 1, 2, …, over all subtasks: without end, or for
+    `count` records. `fn()` without parameters returns an iterator, which one subtask reads to its end, or for `count`
+    records. A second call of `fn` for a number must return an equal record, and a second iterator equal records. `rate` is
+    the number of records per second over all subtasks; None: no limit. Raises `ConfigError` for wrong arguments."""
 
     description = "generator"
 
@@ -177,7 +180,7 @@ class Generator(Source):
 
 
 def _instead(items: Any) -> str:
-    """What to write in place of a collection that is none of records, if that is known."""
+    """The end of an error: the expression to use in place of a collection that has no records, if one is known."""
     if hasattr(items, "itertuples"):
         return (
             ", which goes through the names of its columns; write from_collection(df.itertuples(index=False)), or "
@@ -194,7 +197,7 @@ def _instead(items: Any) -> str:
 
 def _takes_one(fn: Callable[..., Any]) -> bool:
     if inspect.isgeneratorfunction(fn):
-        return False  # it gives many records, whatever its parameters
+        return False  # it returns many records, whatever its parameters
     return _callable_with(fn, 0)
 
 
@@ -204,7 +207,7 @@ def _callable_with(fn: Callable[..., Any], *args: Any) -> bool:
     except TypeError:
         return False
     except ValueError:
-        return True  # a built-in that does not tell
+        return True  # a built-in function without a signature
     return True
 
 
@@ -239,9 +242,10 @@ class _Iterated(Reader):
 
 
 class TextFiles(Source):
-    """The lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern. With
-    `follow` files are read on as they grow, without end, whatever they are renamed to, and files that come later are read
-    as well. `rate` is lines per second over all subtasks; None is as fast as it goes."""
+    """A source of the lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern.
+    With `follow` it reads files on as they grow, without end, whatever they are renamed to, and also files that come later.
+    `rate` is the number of lines per second over all subtasks; None: no limit. Raises `ConfigError` for a URL, a file of a
+    kind that it does not read, and `rate` together with `follow`."""
 
     description = "text files"
 
@@ -280,8 +284,9 @@ class TextFiles(Source):
 
 
 class Parquet(Source):
-    """The rows of Parquet files, or record batches with `form="columns"`. `path` is a file, a folder or a
-    glob pattern."""
+    """A source of the rows of Parquet files, or of record batches with `form="columns"`. `path` is a file, a folder or a
+    glob pattern. Raises `ConfigError` for a URL, a path without files, a partitioned folder, and what is no Parquet
+    file."""
 
     description = "parquet"
 
@@ -301,7 +306,7 @@ class Parquet(Source):
 
 
 def _without_partitions(path: str) -> list[str]:
-    """The files of a path. Raises `ConfigError` where names of folders hold columns, which would be left out."""
+    """The files of a path. Raises `ConfigError` if names of folders hold columns, which would be missing."""
     found = files_at(path)
     for name in found:
         inner = os.path.relpath(name, path).split(os.sep)[:-1] if os.path.isdir(path) else []
@@ -315,7 +320,7 @@ def _without_partitions(path: str) -> list[str]:
 
 
 class Batches(Reader):
-    """Record batches of an iterator, cut to the asked size. The position is the number of rows read."""
+    """A reader of the record batches of an iterator, cut to the requested size. The position is the number of rows read."""
 
     def __init__(
         self, batches: Iterable[pa.RecordBatch], position: int, form: Form, close: Callable[[], object]
@@ -358,7 +363,8 @@ class Batches(Reader):
 
 
 class ArrowFiles(Source):
-    """Arrow IPC files with these columns, as `from_dataframe` writes them: immutable, one split a file."""
+    """A source of Arrow IPC files with these columns, as `from_dataframe` writes them. They do not change; each file is a
+    split."""
 
     description = "dataframe"
     position_format = "DataFrame"
@@ -366,11 +372,11 @@ class ArrowFiles(Source):
     def __init__(self, paths: list[str], columns: tuple[str, ...], form: Form) -> None:
         self.paths, self.columns, self.form = paths, columns, form
         self.options: abc.Mapping[str, Any] | None = None
-        """For the filesystem of files that are URLs."""
+        """Options of the filesystem, for files that are URLs."""
 
     def fetch(self, folder: str) -> None:
-        """Writes what the source reads into files in a local folder, for a job that runs in this process. Nothing where the
-        files are there."""
+        """Writes the records of the source into files in a local folder, for a job that runs in this process. This class
+        does nothing: its files exist."""
 
     def splits(self, parallelism: int) -> abc.Sequence[str]:
         return self.paths
@@ -388,7 +394,7 @@ class ArrowFiles(Source):
 
 
 def _mapped(path: str) -> Any:
-    """An Arrow file of this machine. Its batches stay mapped; the file need not stay open, there may be many."""
+    """An Arrow file of this machine. Its batches stay mapped, but the file does not stay open: there may be many files."""
     with pa.memory_map(path) as mapped:
         return pa.ipc.open_file(mapped.read_buffer())
 

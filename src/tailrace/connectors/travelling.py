@@ -1,8 +1,8 @@
-"""DataFrames and results on their way: files in a folder of ours, on this machine, behind a URL, or at the driver.
+"""Files in which DataFrames and results travel: in a folder of Tailrace, on this machine, behind a URL, or at the driver.
 
-Nobody but us takes files away from here. So a result's file in a place that is no local path has its plain name from the
-start, and an empty file beside it, its mark, says that it was published: no store has to rename or copy anything. On local
-paths results are published as those of every sink are (`connectors.folders`).
+Only Tailrace takes files away from such a folder. So a result's file in a place that is no local path has its plain name
+from the start. An empty file beside it, its mark, means that it was published: no store has to rename or copy files. On
+local paths results are published as the files of every sink (`connectors.folders`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tailrace.storage.parallel import at_once
 AT_THE_DRIVER = "tailrace"
 """The scheme of a folder that the driver serves (`runtime.outpost.hosting`)."""
 MARK = ".published"
-"""How the mark of a published file ends."""
+"""Suffix of the name of a published file's mark."""
 SEEN = ".of-the-driver"
-"""What the driver puts into the folder of a result, and into a local one that executors are to share."""
+"""Name of the driver's sign: a file in the folder of a result, and in a local folder that executors must share."""
 WINDOW_BYTES = 8 << 20
-"""So much is read at once, at least."""
+"""Minimum number of bytes in one read."""
 PIECE_BYTES = 4 << 20
 
 
 def is_local(place: str) -> bool:
-    """Whether this is a path of this machine, and no URL."""
+    """True if `place` is a path of this machine, and no URL."""
     return scheme_of(place) == "file"
 
 
@@ -50,14 +50,14 @@ def folder_of(place: str, options: Mapping[str, Any] | None = None) -> filesyste
 
 
 def split_of(url: str) -> tuple[str, str]:
-    """The folder and the name of a file."""
+    """(folder, name) of the URL of a file."""
     folder, _, name = url.rpartition("/")
     return folder, name
 
 
 def leave_sign(place: str, options: Mapping[str, Any] | None = None) -> None:
-    """The driver makes a folder: a local one that others are to share, or one for a result. It is the oldest file there, so
-    that who removes files by their age takes this one first."""
+    """Makes a folder with the driver's sign: a local folder that executors must share, or a folder for a result. The sign is
+    the oldest file there: a cleaner that removes files by their age takes it first."""
     if is_local(place):
         os.makedirs(place, exist_ok=True)
         with open(os.path.join(place, SEEN), "w"):
@@ -68,12 +68,12 @@ def leave_sign(place: str, options: Mapping[str, Any] | None = None) -> None:
 
 
 def has_sign(place: str, options: Mapping[str, Any] | None = None) -> bool:
-    """Whether the driver's sign is still in a folder. Raises where that cannot be known."""
+    """True if the driver's sign is still in a folder. Raises if that cannot be known."""
     return folder_of(place, options).exists(SEEN)
 
 
 def gone(what: str, who: str) -> ConfigError:
-    """The error of a result that somebody has taken away since it was published."""
+    """The error for a result that was removed since it was published."""
     return ConfigError(
         f"{what} is not there any more, and with it {who}: it was removed, by the end of its Spark session, by a cleaner of "
         f"temporary files or by hand. Run the job again, and read its result before the session ends; or give "
@@ -82,8 +82,8 @@ def gone(what: str, who: str) -> ConfigError:
 
 
 def check_sign(folder: str) -> None:
-    """Raises `ConfigError` in a process that does not see what the driver sees in this folder: what it writes there would
-    be missing in the result, and nobody would know."""
+    """Raises `ConfigError` in a process that does not see the driver's sign in this folder: the files that it writes there
+    would be missing in the result without an error."""
     try:
         os.stat(os.path.join(folder, SEEN))
     except OSError as error:
@@ -95,7 +95,7 @@ def check_sign(folder: str) -> None:
 
 
 class Reading(io.RawIOBase):
-    """A file in a folder, read in large windows."""
+    """A file in a folder that is read in large windows."""
 
     def __init__(self, folder: filesystem.Folder, name: str) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Reading(io.RawIOBase):
 
 
 class Writing(Pieces):
-    """A file that is being written into a folder, in large pieces. It is there when `complete` has returned."""
+    """A file that is being written into a folder, in large pieces. It exists when `complete` has returned."""
 
     def __init__(self, writer: Writer) -> None:
         super().__init__(PIECE_BYTES)
@@ -171,18 +171,18 @@ class Unsynced:
 
 
 class ResultFolder(hidden.SinkFolder):
-    """Files of a result sink in a place that is no local path."""
+    """The folder of a result sink's files in a place that is no local path."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None) -> None:
         self.folder = folder_of(url, options)
         self.url = self.folder.url
-        """As names of its files begin: one folder has several URLs (`s3a:`, `s3:`)."""
+        """URL with which the names of the folder's files begin: one folder has several URLs (`s3a:`, `s3:`)."""
 
     def create(self, name: str) -> Hidden:
         return _ResultFile(self.folder, name)
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """Marks finished files. Raises `FileNotFoundError`, before any of them is marked, where one is not there."""
+        """Marks finished files as published. Raises `FileNotFoundError` if one is missing, before it marks any of them."""
         names = [split_of(hidden.plain_name(one))[1] for one in prepared]
         lost: list[str] = []
         # Not by listing the folder: a job may run for days, and publish each second.
@@ -199,17 +199,17 @@ class ResultFolder(hidden.SinkFolder):
             self.folder.create(name + MARK, b"")
 
     def published(self) -> list[str]:
-        """The names of published files, in their order. Raises `ConfigError` where one of them is gone."""
+        """The names of published files, sorted. Raises `ConfigError` if one of them was removed."""
         there = {entry.name for entry in self.folder.entries()}
         names = sorted(name.removesuffix(MARK) for name in there if name.endswith(MARK))
         for name in names:
-            # A store lists in pages: a file may have come after the page on which it would be, and its mark before its own.
+            # A store lists in pages: a file may come after its page was listed, and its mark before the mark's page was.
             if name not in there and not self.folder.exists(name):
                 raise gone(self.folder.url_of(name), "records of a result")
         return names
 
     def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
-        """Removes files that were not published. Traces there are none."""
+        """Removes files of wanted origins that were not published. There are no traces in this kind of folder."""
         there = {entry.name for entry in self.folder.entries()}
         gone = []
         for name in there:

@@ -1,1 +1,1 @@
-"""What travels in a channel: batches in two forms, markers between them, frames on the wire."""
+"""The elements of a channel: batches in two forms, markers between them, frames on the wire."""

@@ -1,8 +1,8 @@
-"""A batch of records in one of two forms, with the same small interface.
+"""Batches of records in one of two forms, with one small interface.
 
-`Rows` holds a list of Python objects, `Columns` a `pyarrow.RecordBatch`. Beside the values a batch carries, where they
-are known, one timestamp per record (int64 microseconds, `NO_TIME` for none) and one key group per record (uint16).
-A record handed over is immutable by contract: batches are shared, sliced and logged without copying what is in them.
+`Rows` holds a list of Python objects, `Columns` a `pyarrow.RecordBatch`. Beside the values a batch has, if they are known,
+one timestamp per record (int64 microseconds, `NO_TIME` for none) and one key group per record (uint16). A record that was
+handed over is immutable by contract: batches are shared, sliced and logged without a copy of their records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Groups = np.ndarray[Any, np.dtype[np.uint16]]
 Form = Literal["rows", "columns"]
 
 _FEW_TARGETS = 4
-"""Up to here one pass per target beats sorting the records by target."""
+"""Number of targets up to which one pass per target is faster than a sort of the records by target."""
 
 
 class Rows:
@@ -38,7 +38,7 @@ class Rows:
         self.times = times
         self.groups = groups
         self.split = split
-        """The source split the records came from, inside the chain of a source; -1 elsewhere."""
+        """The source split that the records came from, inside the chain of a source; -1 elsewhere."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,13 +51,13 @@ class Rows:
         return Rows(self.values[start:stop], _cut(self.times, start, stop), _cut(self.groups, start, stop), self.split)
 
     def each(self, first: int, step: int) -> Rows:
-        """Record `first` and every one that comes a multiple of `step` behind it."""
+        """Record `first`, and every `step`-th record after it."""
         every = slice(first, None, step)
         return Rows(self.values[every], _pick(self.times, every), _pick(self.groups, every))
 
     def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Rows]]:
         """The records by target (one int per record, below `count`), in order; targets without records left out."""
-        # An array picks by position without a guess at each record, as a comprehension or `compress` would make.
+        # An array picks by position, without a test for each record as in a comprehension or `compress`.
         values = np.fromiter(self.values, object, len(self))
         return [
             (target, Rows(values[index].tolist(), _pick(self.times, index), _pick(self.groups, index)))
@@ -103,7 +103,7 @@ class Columns:
         ]
 
     def to_rows(self) -> Rows:
-        """The same records as rows with names (see `elements.convert`)."""
+        """The batch as rows with names (see `elements.convert`)."""
         return Rows(rows_of(self.data), self.times, self.groups, self.split)
 
 
@@ -128,7 +128,7 @@ def _chosen(targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, np.nda
 
 
 def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
-    """The same for many targets (a stable sort keeps per-key order)."""
+    """Each target that occurs, with the positions of its records in order, by a stable sort: for many targets."""
     order = np.argsort(targets, kind="stable")
     ordered = targets[order]
     if not len(ordered):
@@ -138,16 +138,16 @@ def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]
 
 
 def joinable(a: Batch, b: Batch) -> bool:
-    """Whether `concat` can make one batch of two: rows and rows, or columns of one schema."""
+    """True if `concat` can make one batch of two: rows and rows, or columns of one schema."""
     if isinstance(a, Rows) or isinstance(b, Rows):
         return type(a) is type(b)
     return isinstance(b, Columns) and bool(a.data.schema == b.data.schema)
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """Several batches of one form as one. Timestamps and groups survive where every part has them.
+    """Several batches as one; they must be `joinable`. The result has key groups if every part has them.
 
-    A part without timestamps among parts with them gets `NO_TIME`. The batches are `joinable`.
+    It has timestamps if any part has them: a part without timestamps gets `NO_TIME`.
     """
     if len(batches) == 1:
         return batches[0]
@@ -163,7 +163,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
 
 
 def joined(batches: Sequence[Batch]) -> list[Batch]:
-    """Batches one behind the other, in as few as can be."""
+    """The batches in their order, with neighbours joined where they are `joinable`."""
     runs: list[list[Batch]] = []
     for batch in batches:
         if runs and joinable(runs[-1][-1], batch):

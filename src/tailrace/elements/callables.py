@@ -1,4 +1,4 @@
-"""What a call of user code gives: one value, or several records."""
+"""Checks of user functions and of what they return: one value, or several records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TABLES = ("DataFrame", "Series", "RecordBatch", "Table", "LazyFrame")
 
 
 def misfit_function(fn: Any, *, several: bool = False) -> str | None:
-    """Why a function can never give what is wanted of it, as the end of a sentence that begins with its name: it is
-    asynchronous, or, where one value is wanted (`several` is false), it yields. None where it can."""
+    """The reason why a function can never return what is required, as the end of a sentence that begins with its name: it
+    is asynchronous, or it yields where one value is required (`several` is false). None if there is no such reason."""
     work = _work_of(fn)
     if inspect.iscoroutinefunction(work) or inspect.isasyncgenfunction(work):
         return "is an async function, and nobody would await what it gives; write a plain function that waits for its result"
@@ -37,8 +37,8 @@ def _work_of(fn: Any) -> Any:
 
 
 def run_to_its_end(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives several records, as it is, or, where it yields and may return a value as well, one that raises
-    `TypeError` for such a value: Python drops it."""
+    """A function of several records that loses none. If `fn` yields and may also return a value, which Python drops, the
+    result is a wrapper that raises `TypeError` for such a value; else it is `fn`."""
     work = _work_of(fn)
     if not inspect.isgeneratorfunction(work) or not _returns_a_value(work):
         return fn
@@ -56,7 +56,7 @@ def run_to_its_end(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _returns_a_value(work: Any) -> bool:
-    """Whether some `return` of a function may give more than None."""
+    """True if some `return` of a function may return something else than None."""
     before: dis.Instruction | None = None
     for one in dis.get_instructions(work):
         constant = one if one.opname == "RETURN_CONST" else before
@@ -68,8 +68,8 @@ def _returns_a_value(work: Any) -> bool:
 
 
 def not_one_value(value: Any) -> str | None:
-    """What an object is that stands for no value: a coroutine, or what can be gone through only once. None for any other. A
-    coroutine is closed: nobody will await it."""
+    """The name of the class of an object that is no value: a coroutine, or an iterator, which can be read only once. None
+    for any other object. A coroutine is closed, because it will not be awaited."""
     if isinstance(value, CoroutineType):
         value.close()
         return type(value).__name__
@@ -77,16 +77,16 @@ def not_one_value(value: Any) -> str | None:
 
 
 def work_not_done(value: Any) -> str | None:
-    """What an object is that stands for work which nobody has done yet, where a function was called for what it does: a
-    coroutine, which is closed, or a generator. None for any other, such as the cursor of a database."""
+    """The name of the class of an object that stands for work not done yet, if a function that is called for its effect
+    returns it: a coroutine, which is closed, or a generator. None for any other object, such as a database cursor."""
     if isinstance(value, CoroutineType):
         value.close()
     return type(value).__name__ if isinstance(value, _WORK) else None
 
 
 def check_kept(value: Any, giver: str) -> None:
-    """Raises `TypeError` for what is kept, or read more than once, and is no value: who reads it first has used it up.
-    `giver` is the function that gave it, as the user knows it."""
+    """Raises `TypeError` if an object that is kept, or read more than once, is no value: the first reader would use it up.
+    `giver` is the name that the user knows of the function that returned it."""
     wrong = not_one_value(value)
     if wrong is not None:
         raise TypeError(
@@ -96,8 +96,8 @@ def check_kept(value: Any, giver: str) -> None:
 
 
 def set_checked(owner: object, name: str, fn: Callable[..., Any], giver: str) -> None:
-    """Gives `owner` a function as an attribute, behind a check of its first value (`check_kept`). When that has passed, the
-    attribute is the function itself, so that later calls cost nothing more."""
+    """Sets an attribute of `owner` to a function whose first value is checked (`check_kept`). After that check the attribute
+    is the function itself, so that later calls cost nothing more."""
 
     def checked(*args: Any) -> Any:
         given = fn(*args)
@@ -109,14 +109,14 @@ def set_checked(owner: object, name: str, fn: Callable[..., Any], giver: str) ->
 
 
 def one_for_several(value: Any) -> str | None:
-    """What a value is that can be gone through and yet is hardly meant as several records: a text, bytes, a dictionary, a
-    row or another tuple of a class of its own, or a table. None for any other."""
+    """The name of the class of an iterable value that is hardly meant as several records: a text, bytes, a dictionary, a
+    row or another tuple of a class of its own, or a table. None for any other value."""
     kind: Any = type(value)
     return _name_of_one(kind)
 
 
 @functools.lru_cache(1024)
 def _name_of_one(kind: type) -> str | None:
-    named = issubclass(kind, tuple) and kind is not tuple  # a Row of PySpark tells its fields by object only
+    named = issubclass(kind, tuple) and kind is not tuple  # a Row of PySpark has its fields in the object only
     one = named or issubclass(kind, _ONE) or kind.__name__ in _TABLES
     return str(kind.__name__) if one else None

@@ -1,5 +1,5 @@
-"""From columns to rows: the records of a batch as `Row`s, which have the names of its columns (as the rows of a
-`DataFrame` have). The way back is in `elements.columns`.
+"""Conversion of columns to rows: the records of a batch as `Row`s, which have the names of its columns, as the rows of a
+`DataFrame` have. The way back is in `elements.columns`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _item = tuple.__getitem__
 
 
 class Row(tuple[Any, ...]):
-    """A record of columns. It is a tuple, equal to a plain one and with its hash, and its values have the names of their
-    columns as rows of PySpark do: `row.x`, `row["x"]`, `"x" in row`, `row.asDict()`. Names that begin and end with two
-    underscores are no attributes. Those of other columns come before methods of the same name (`row.count`).
+    """A record of columns. It is a tuple, equal to a plain one and with its hash. Its values have the names of their
+    columns, as in rows of PySpark: `row.x`, `row["x"]`, `"x" in row`, `row.asDict()`. Names that begin and end with two
+    underscores are no attributes. Other names of columns hide methods of that name (`row.count`).
 
-    The methods of named tuples are there for libraries that know a record with names by them. See decision 33.
+    The methods of named tuples are there for libraries that recognise a record with names by them. See decision 33.
     """
 
     __slots__ = ()
     __fields__: ClassVar[tuple[str, ...]] = ()
     __places__: ClassVar[dict[str, int]] = {}
-    """Where the column of a name is; a name that several columns have is left out."""
+    """Name of a column -> its index. A name that several columns have is left out."""
     __shown__: ClassVar[str] = "Row()"
     _fields: ClassVar[Any] = ()
     _field_defaults: ClassVar[Any] = {}
@@ -61,11 +61,12 @@ class Row(tuple[Any, ...]):
         return self.__shown__ % tuple(self)
 
     def __reduce__(self) -> Any:
-        # The class is made at run time, so a pickled row names its columns and the reader makes the same class again.
+        # The class is made at run time, so a pickled row has the names of its columns, and the reader makes the class again.
         return _make_row, (self.__fields__, tuple(self))
 
     def asDict(self, recursive: bool = False) -> dict[str, Any]:
-        """The values by name; with `recursive` also of rows in values, in lists and in dictionaries."""
+        """The values by name. With `recursive` rows in values, in lists and in dictionaries become dictionaries too. Raises
+        `ValueError` if several columns have one name."""
         if len(self.__places__) != len(self.__fields__):
             twice = next(name for name in self.__fields__ if name not in self.__places__)
             raise ValueError(missing_column(self, twice))
@@ -100,12 +101,12 @@ def _is_dunder(name: str) -> bool:
 
 
 def _identifier(name: str) -> str:
-    """The name as Python reads it in a program: `row.ﬁ` is `row.fi`."""
+    """A name as Python reads it in a program: `row.ﬁ` is `row.fi`."""
     return name if name.isascii() else unicodedata.normalize("NFKC", name)
 
 
 def alike_names(names: Sequence[str]) -> tuple[str, str] | None:
-    """Two different names that are one in a program; None where there are none."""
+    """Two different names that are one in a program; None if there are none."""
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(_identifier(name), name)
@@ -115,7 +116,7 @@ def alike_names(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def missing_column(row: Row, name: str) -> str:
-    """Why a row has no value of this name."""
+    """The reason, for an error, why a row has no value of this name."""
     names = row.__fields__
     alike = [one for one in names if name in (one, _identifier(one))]
     if len(alike) > 1:
@@ -131,7 +132,7 @@ def row_type(names: tuple[str, ...]) -> Any:
     for at, name in enumerate(names):
         for one in {name, _identifier(name)}:
             attributes[one].append(at)
-    # The fields of a named tuple are read in C; here they have names that may be anything.
+    # The fields of a named tuple are read in C; a column may have any name.
     fields = _named("Row", [f"at{at}" for at in range(len(names))])
     members: dict[str, Any] = {
         name: getattr(fields, f"at{found[0]}") if len(found) == 1 else property(partial(_several, name))
@@ -151,15 +152,15 @@ def _several(name: str, row: Row) -> Any:
 
 
 def _make_row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """A pickled row. The names of this function and its module are in checkpoints."""
+    """A row from its pickle. The names of this function and its module are in checkpoints."""
     return _row(row_type(names), values)
 
 
 def made_rows(names: tuple[str, ...], values: list[tuple[Any, ...]]) -> list[Any]:
-    """Rows of plain tuples. Raises `TypeError` where one has not a value for each column."""
+    """Rows from plain tuples. Raises `TypeError` unless each tuple has one value per column."""
     kind = row_type(names)
     if set(map(len, values)) <= {len(names)}:
-        # What `_make` does, without a call of Python's for each record.
+        # As `_make`, but without a Python call for each record.
         return list(map(tuple.__new__, repeat(kind), values))
     return [_row(kind, one) for one in values]
 
@@ -171,7 +172,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Any]:
     if not batch.num_columns:
         return made_rows(names, [()] * batch.num_rows)
     columns = [plain_values(column, name) for column, name in zip(batch.columns, names, strict=True)]
-    # The columns are of one length: nothing is to be compared.
+    # The columns are of one length, so the rows need no check.
     return list(map(tuple.__new__, repeat(row_type(names)), zip(*columns, strict=True)))
 
 
@@ -204,9 +205,9 @@ def _plain_values(column: pa.Array) -> list[Any]:
 
 
 _DATES = (-719_162, 2_932_896)
-"""The days since 1970 that a `date` can hold."""
+"""First and last day that a `date` can hold, in days since 1970."""
 _INSTANTS = (-62_135_596_800_000_000 + 86_400_000_000, 253_402_300_800_000_000 - 86_400_000_000 - 1)
-"""The microseconds since 1970 that a `datetime` can hold in any time zone."""
+"""First and last instant that a `datetime` can hold in any time zone, in microseconds since 1970."""
 
 
 def _in_range(column: pa.Array, bounds: tuple[int, int]) -> bool:
@@ -228,12 +229,12 @@ def field_getter(name: str, example: Any) -> Callable[[Any], Any]:
     if isinstance(example, Row):
         at = example.__places__.get(name)
         if at is None:
-            return itemgetter(name)  # which says why
+            return itemgetter(name)  # its error has the reason
         if "." in name or _is_dunder(name) or isinstance(type(example).__dict__[name], property):
             return lambda row: _item(row, at)
         return attrgetter(name)  # which reads it in C
     if isinstance(example, tuple) and hasattr(example, "__fields__"):
-        return itemgetter(name)  # of PySpark: an attribute may be a method of tuples
+        return itemgetter(name)  # a Row of PySpark: an attribute may be a method of tuples
     fields = getattr(type(example), "_fields", None)
     if fields is not None and name in fields:
         return itemgetter(fields.index(name))

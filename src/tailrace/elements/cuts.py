@@ -8,50 +8,51 @@ import msgspec
 
 
 class CutKind(IntEnum):
-    """What a cut is for. The numbers travel."""
+    """The purpose of a cut. The numbers are sent on the wire."""
 
     CHECKPOINT = 0
-    """To go on from after a failure: the changes since the last complete one are enough."""
+    """Cut of a checkpoint, for a restore after a failure: the changes since the last complete checkpoint are enough."""
     FINAL = 1
-    """The same, when every input has ended: the last one of a job."""
+    """Cut of the last checkpoint of a job, when every input has ended."""
     SAVEPOINT = 2
-    """To be kept by the user: whole, so that its files refer to no earlier ones."""
+    """Cut of a savepoint, which the user keeps: all state is written, so that its files refer to no earlier ones."""
 
     FINAL_SAVEPOINT = 3
-    """Both: of a job that is stopped with a savepoint, when its sources were ended."""
+    """Cut of a savepoint that is the last one of a job: the user stopped the job with a savepoint, and its sources ended."""
 
     @property
     def whole(self) -> bool:
-        """Whether all state is written, and not only what has changed."""
+        """True if all state is written, not only what has changed."""
         return self in (CutKind.SAVEPOINT, CutKind.FINAL_SAVEPOINT)
 
     @property
     def final(self) -> bool:
-        """Whether every input has ended: the last one of a job."""
+        """True if every input has ended: the cut is the last one of a job."""
         return self in (CutKind.FINAL, CutKind.FINAL_SAVEPOINT)
 
 
 class CutRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A cut as the coordinator requests it. It goes to every worker, and with the barriers, which may be there first."""
+    """A cut as the coordinator requests it. The request goes to every worker, and with the barriers, which may be first."""
 
     number: int
-    """That of the checkpoint."""
+    """Number of the checkpoint."""
     kind: CutKind = CutKind.CHECKPOINT
     hold: bool = False
-    """Whether tasks do nothing behind their cuts, until the checkpoint is aborted: the job stops there. All feedback of
-    loops is then in their logs, and no task has acted on it."""
+    """True if tasks do nothing after their cuts unless the checkpoint is aborted: the job stops there. All feedback of loops
+    is then in their logs, and no task has acted on it."""
     overtakes_after: int = -1
-    """How long its barriers stay behind records that wait, in int64 microseconds from when a task hears of it: 0: they
-    overtake them at once; -1: they never do, the cut is an aligned one."""
+    """Time for which barriers stay behind records that wait, in int64 microseconds from when a task learns of the cut. 0:
+    barriers overtake records at once; -1: they never do, the cut is an aligned one."""
     most_inflight: int = -1
-    """Barriers overtake no more than so many bytes in one subtask; where more waits they stay behind it. -1: any number."""
+    """Maximum number of bytes that barriers overtake in one subtask; if more wait, barriers stay behind them. -1: any
+    number."""
 
     @property
     def ends_job(self) -> bool:
-        """Whether the job ends, or stops, behind its checkpoint."""
+        """True if the job ends or stops after this checkpoint."""
         return self.hold or self.kind.final
 
     @property
     def may_overtake(self) -> bool:
-        """Whether its barriers may overtake records."""
+        """True if the barriers of the cut may overtake records."""
         return self.overtakes_after >= 0

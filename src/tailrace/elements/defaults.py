@@ -1,4 +1,4 @@
-"""Defaults of the fields of classes, whatever library made these."""
+"""Defaults of the fields of classes, whatever library made the classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 
 
 def defaults_of(kind: type, encoded: bool = False) -> dict[str, Callable[[], Any]]:
-    """What makes the default of a field, by its name or the name that msgspec encodes it by."""
+    """Name of a field that has a default -> function that makes the default. With `encoded` it is the name that msgspec
+    writes."""
     if issubclass(kind, msgspec.Struct):
         return {
             one.encode_name if encoded else one.name: _either(one.default, one.default_factory, msgspec.NODEFAULT)
@@ -23,7 +24,7 @@ def defaults_of(kind: type, encoded: bool = False) -> dict[str, Callable[[], Any
         return {name: partial(_same, value) for name, value in given.items()}
     if is_typeddict(kind):
         dictionary: Any = kind
-        return {name: partial(_same, None) for name in dictionary.__optional_keys__}  # that it may be without
+        return {name: partial(_same, None) for name in dictionary.__optional_keys__}  # optional, so without a default
     if hasattr(kind, "__dataclass_fields__"):
         return {
             one.name: _either(one.default, one.default_factory, dataclasses.MISSING)
@@ -53,5 +54,5 @@ def _defaults_of_attrs(fields: Iterable[Any]) -> Iterator[tuple[str, Callable[[]
 
 
 def left_out(make: Any) -> bool:
-    """Whether msgspec may leave out such a default (`omit_defaults`): a value, or an empty collection."""
+    """True if msgspec may leave out a default that `make` makes (`omit_defaults`): a value, or an empty collection."""
     return make in (list, dict, set) or (isinstance(make, partial) and make.func is _same)

@@ -1,7 +1,7 @@
-"""What can be compared of two executions of one channel: not the bytes of its records, since the same ones may be pickled
-otherwise, nor how they lie in frames, but how many there were, their event times and key groups, and the markers between
-them. Records without key groups go where their place in the stream says, so of those what they hold is compared as well, as
-far as it is made of plain values: their order would not show else.
+"""Digests by which two executions of one channel are compared. A digest covers the number of records, their event times and
+key groups, and the markers between them. It does not cover the bytes of records, since equal records may be pickled to
+different bytes, nor the ends of frames. Records without key groups go to targets by their place in the stream. So the digest
+also covers their values, as far as these are plain: a change of the order would not show otherwise.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from tailrace.elements.timestamps import NO_TIME
 
 _MANY = 4_096
 _NO_TIMES = memoryview(struct.pack("<q", NO_TIME) * _MANY)
-"""The times of so many records that have none, said one by one."""
+"""Event times of `_MANY` records without one, each as `NO_TIME`."""
 _WHOLE = struct.Struct("<QIIII")
 _TIME, _GROUP = 8, 2
-"""Bytes of an event time and of a key group in a frame."""
+"""Number of bytes of an event time and of a key group in a frame."""
 
 
 _PLAIN_MARSHAL = 2
-"""The version of `marshal` in which the bytes of a value follow from what it holds: later ones write what is one object
-once."""
+"""Version of `marshal` in which equal values have equal bytes. Later versions write an object that occurs twice once."""
 _LIST_HEAD = 5
-"""Bytes before the first item of a list."""
+"""Number of bytes before the first item of a list."""
 
 
 def content(frame: Frame, most: int | None = None) -> bytes:
-    """What the records of a frame without key groups hold, one behind the other; of at most so many."""
+    """The values of the records of a frame without key groups as bytes, one after the other, for at most `most` records.
+    Empty for a frame with key groups."""
     if frame.groups or not frame.count:
         return b""
     try:
         batch = frame.batch()
     except Exception:
-        return b""  # whoever reads it hears of that
+        return b""  # the reader of the frame reports this error
     if most is not None and most < len(batch):
         batch = batch.slice(0, most)
     values = list(zip(*batch.data.to_pydict().values(), strict=True)) if isinstance(batch, Columns) else batch.values
@@ -49,9 +49,9 @@ def content(frame: Frame, most: int | None = None) -> bytes:
 
 
 def _said(value: Any) -> bytes:
-    """What a value holds, as far as it is plain; of anything else its class."""
+    """A value as bytes, as far as it is plain; the name of its class for anything else."""
     if isinstance(value, tuple):
-        value = tuple(value)  # whether a row says the names of its columns depends on the others in its frame
+        value = tuple(value)  # a row has the names of its columns or not, depending on the other records of its frame
     try:
         return marshal.dumps(value, _PLAIN_MARSHAL)
     except ValueError:
@@ -64,21 +64,21 @@ def _said(value: Any) -> bytes:
 
 
 class Digest:
-    """A rolling hash over what goes on a channel. Two executions that made the same have the same `value`; of those that
-    made other times, keys, markers or another order of them, one in four billion has."""
+    """A rolling hash over the elements of a channel. Two executions with equal elements have an equal `value`. If times,
+    keys, markers or their order differ, the chance of an equal `value` is one in four billion."""
 
     __slots__ = ("_groups", "_held", "_markers", "_times", "count", "records")
 
     def __init__(self) -> None:
         self.count = 0
-        """How many records and markers: a place on the channel, wherever frames end."""
+        """Number of records and markers: a place on the channel, wherever frames end."""
         self.records = 0
-        """How many records of those."""
+        """Number of records."""
         self._times = self._groups = self._markers = self._held = 0
 
     def add(self, element: Element, most: int | None = None, held: bytes | None = None) -> None:
-        """The next element; of a frame at most so many records. A batch that stayed within its worker is counted only:
-        nobody else has it. `held`: what the records of a frame hold (`content`), where that is known."""
+        """Adds the next element, of a frame at most `most` records. A batch that stayed within its worker is only counted:
+        no other worker has it. `held`: the `content` of a frame, if it is known."""
         if isinstance(element, Frame):
             records, times, groups = element.count, element.times, element.groups
             if most is not None and most < records:
@@ -95,7 +95,8 @@ class Digest:
             self.count += len(element)
 
     def _timeless(self, count: int) -> int:
-        """Records without event times come with none, or, where they lay beside others in a file, each with `NO_TIME`."""
+        """The hash of event times after `count` records without them. Such records come without times, or each with
+        `NO_TIME` if they were in a file with other records; both must hash alike."""
         value = self._times
         if count <= _MANY:
             return crc32(_NO_TIMES[: count * _TIME], value)
@@ -105,5 +106,5 @@ class Digest:
 
     @property
     def value(self) -> int:
-        """Of all so far."""
+        """The hash of all elements so far."""
         return crc32(_WHOLE.pack(self.records, self._times, self._groups, self._markers, self._held))

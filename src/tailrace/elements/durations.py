@@ -1,4 +1,4 @@
-"""Durations as users say them: seconds, a `timedelta`, or a text such as `"5 minutes"`."""
+"""Durations as users give them: seconds, a `timedelta`, or a text such as `"5 minutes"`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {
     "m": 60 * 10**6, "min": 60 * 10**6, "minute": 60 * 10**6, "h": 3_600 * 10**6, "hour": 3_600 * 10**6,
     "d": 86_400 * 10**6, "day": 86_400 * 10**6, "w": 604_800 * 10**6, "week": 604_800 * 10**6,
 }  # fmt: skip
-"""Microseconds. Months and years have no fixed length."""
+"""Unit -> microseconds. Months and years have no fixed length."""
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]+)\s*", re.IGNORECASE)
 WANTED = "seconds, a timedelta, or a text such as '5 minutes', '1h 30m' or '500 ms'"
 

@@ -1,9 +1,9 @@
-"""Elements as bytes: a versioned header and skippable sections, whole records only.
+"""Frames, the elements of channels as bytes: a versioned header and skippable sections, whole records only.
 
 Layout, little-endian. Header (40 bytes): magic `TRFR`, version, kind, count of sections, incarnation (u32), edge (u16),
 source subtask (u16), target subtask (u16), attempt (u16), sequence number of the first record (u64), number of records
 (u32), watermark or grant (i64). Then the sections: id (u16), flags (u16), length (u32), bytes. A reader skips a section
-it does not know when the section's SKIPPABLE flag is set and refuses the frame when it is not. New facts about a frame
+that it does not know if the section's SKIPPABLE flag is set, and refuses the frame if it is not. New facts about a frame
 (round paths, causal logs) therefore come as new sections and change nothing for older readers of older frames.
 """
 
@@ -37,11 +37,11 @@ _VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES = 1, 2, 3, 4, 5, 
 _KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES))
 _SKIPPABLE = 1
 _MAY_BE_SKIPPED = frozenset((_CLASSES,))
-"""Sections that say more of records which an older reader reads as well."""
+"""Sections with additional facts about records. An older reader can read the records without them."""
 _Section = tuple[int, bytes | memoryview]
 _shapes_decoder = msgspec.msgpack.Decoder(Shapes)
 _KIND = 5
-"""Where the kind is in the header."""
+"""Offset of the kind in the header."""
 
 
 class ChannelId(NamedTuple):
@@ -59,14 +59,14 @@ class ChannelName(NamedTuple):
     """The name of a channel in checkpoints, which outlive the plan: edges have numbers in one plan only."""
 
     source: str
-    """The uid of the operator that sends."""
+    """Uid of the operator that sends."""
     tag: str | None
-    """Its side output, or None."""
+    """Side output of the sender, or None for its main output."""
     target: str
-    """The uid of the operator that receives."""
+    """Uid of the operator that receives."""
     port: int
     number: int
-    """Of several edges between the same two, in the order in which they were written: which one."""
+    """Index among several edges between these operators, in the order in which the user wrote them."""
     source_subtask: int
     target_subtask: int
 
@@ -88,14 +88,14 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     size: int
     sections: dict[int, memoryview]
     data: bytes = b""
-    """The frame as it came."""
+    """Bytes of the whole frame as received."""
     older: bool = False
-    """Whether it may be of an earlier version of the program: then classes of its records are looked at."""
+    """True if the frame may be of an earlier version of the program: then the classes of its records are checked."""
 
     def batch(self) -> Batch:
-        """The records of a ROWS or COLUMNS frame. Raises `ProtocolViolation` where the bytes hold none. What the class
-        of a record raises when it is made again passes through, and so does that it is not there; of an older frame
-        `ChangedClass` as well."""
+        """The records of a ROWS or COLUMNS frame. Raises `ProtocolViolation` if the bytes are no records. Errors that the
+        class of a record raises when pickle makes the record, and errors for a missing class, pass through; for an older
+        frame also `ChangedClass`."""
         times = self._array(_TIMES, np.int64)
         groups = self._array(_GROUPS, np.uint16)
         if self.kind == COLUMNS:
@@ -108,22 +108,22 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def times(self) -> bytes | memoryview:
-        """The event times of its records, as bytes; empty where they have none."""
+        """The event times of the records, as bytes; empty if they have none."""
         return self.sections.get(_TIMES, b"")
 
     @property
     def groups(self) -> bytes | memoryview:
-        """The key groups of its records, likewise."""
+        """The key groups of the records, as bytes; empty if they have none."""
         return self.sections.get(_GROUPS, b"")
 
     @property
     def classes(self) -> Shapes:
-        """The classes of its records, as they were where it was made; none in frames of older versions."""
+        """The shapes of the classes of the records, as of the sender. Frames of older versions have none."""
         data = self.sections.get(_CLASSES)
         return () if data is None else _shapes_decoder.decode(data)
 
     def marker(self) -> Marker:
-        """The marker of a frame that holds no records."""
+        """The marker of a frame without records. Raises `ProtocolViolation` for another kind of frame."""
         if self.kind == WATERMARK:
             return Watermark(self.number)
         if self.kind == IDLE:
@@ -141,7 +141,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
         raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is not a marker")
 
     def history(self) -> memoryview:
-        """What `encode_history` was given."""
+        """The data that `encode_history` was given."""
         return self._section(_HISTORY)
 
     def _cut(self) -> CutRequest:
@@ -191,7 +191,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             return loads(self._section(ident))
         except (pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError, OverflowError) as error:
             of_a_class = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-            if of_a_class:  # code in Python raised it, and the unpickler has none
+            if of_a_class:  # code in Python raised it: the unpickler itself has none
                 raise
             raise self._damaged(error) from error
 
@@ -213,7 +213,7 @@ Element = Frame | Batch | Marker
 
 
 def is_barrier(data: bytes) -> bool:
-    """Whether an encoded frame is a barrier."""
+    """True if an encoded frame is a barrier."""
     return data[_KIND] == BARRIER
 
 
@@ -232,7 +232,7 @@ def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, b
 
 
 def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, marker: Marker) -> bytes:
-    """A marker as one frame; `seq` is that of the next record."""
+    """A marker as one frame; `seq` is the sequence number of the next record."""
     if isinstance(marker, Watermark):
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
     if isinstance(marker, Barrier):
@@ -256,14 +256,14 @@ def _cut_section(cut: CutRequest) -> list[tuple[int, bytes | memoryview]]:
 
 
 def addressed(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, seq: int) -> bytes:
-    """The records of a frame as one of this channel, from this number on."""
+    """A frame with the records of `frame`, addressed to `channel`, with sequence numbers from `seq` on."""
     magic, version, kind, sections, *_, count, number = _HEADER.unpack_from(frame.data)
     header = _HEADER.pack(magic, version, kind, sections, incarnation, *channel, attempt, seq, count, number)
     return header + frame.data[_HEADER.size :]
 
 
 def parted(data: bytes, at: int) -> tuple[bytes, bytes]:
-    """A frame of records as two: its first `at` records, and the others."""
+    """A frame of records split into two: its first `at` records, and the other ones."""
     frame = decode(data)
     batch, place = frame.batch(), (frame.channel, frame.incarnation, frame.attempt)
     front, back = batch.slice(0, at), batch.slice(at, len(batch))
@@ -271,18 +271,19 @@ def parted(data: bytes, at: int) -> tuple[bytes, bytes]:
 
 
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:
-    """The consumer of `channel` allows `total` bytes since its beginning."""
+    """A frame by which the consumer of `channel` allows `total` bytes, counted from the channel's beginning."""
     return _frame(GRANT, channel, incarnation, attempt, 0, 0, total, [])
 
 
 def encode_history(slot: int, target: int, incarnation: int, attempt: int, data: bytes) -> bytes:
-    """What the worker of a slot has done, for another one: no element of any channel, but on its way before all that follows
-    from it."""
+    """A frame with the history of a slot's worker, for another worker. It is no element of any channel, but is sent before
+    all elements that follow from that history."""
     return _frame(HISTORY, ChannelId(0, slot, target), incarnation, attempt, 0, 0, 0, [(_HISTORY, data)])
 
 
 def decode(data: bytes) -> Frame:
-    """Reads and checks a header and finds the sections. Raises `ProtocolViolation` for anything that is no frame."""
+    """The frame of these bytes, with its header checked and its sections found. Raises `ProtocolViolation` for anything
+    that is no frame."""
     if len(data) < _HEADER.size:
         raise ProtocolViolation(f"a frame of {len(data)} bytes is shorter than its header")
     magic, version, kind, sections, incarnation, edge, source, target, attempt, seq, count, number = (
@@ -323,7 +324,7 @@ def _find_sections(data: bytes, count: int) -> dict[int, memoryview]:
 def _row_sections(values: list[Any]) -> list[_Section]:
     kind = type(values[0]) if values else None
     if kind is not None and issubclass(kind, Row) and set(map(type, values)) == {kind}:
-        # Rows of one class go as plain tuples with the names said once: five times faster than one by one.
+        # Rows of one class are sent as plain tuples, with the names once: five times faster than one by one.
         return [*_pickled(list(map(tuple, values))), (_ROW_NAMES, pickle.dumps(kind.__fields__, 5))]
     return _pickled(values)
 
@@ -363,9 +364,10 @@ def _frame(
 
 
 def encoded_size(batch: Batch, sample: int = 32) -> int:
-    """About how many bytes `batch` has on the wire: exact for columns, from a few sampled records for rows.
+    """The approximate number of bytes of `batch` on the wire: for columns from their size in memory, for rows from a sample
+    of records.
 
-    Rows in memory are charged by this against their channel's window. A record that cannot be pickled counts as 256.
+    Rows in memory count as this many bytes of their channel's window. A record that cannot be pickled counts as 256 bytes.
     """
     if isinstance(batch, Columns):
         return int(batch.data.nbytes) + 10 * len(batch)
@@ -376,6 +378,6 @@ def encoded_size(batch: Batch, sample: int = 32) -> int:
     buffer = io.BytesIO()
     try:
         pickle.Pickler(buffer, 5).dump(taken)
-    except Exception:  # it never leaves this process; only its size is wanted
+    except Exception:  # the batch never leaves this process; only its size matters
         return 256 * count
     return max(1, buffer.tell() * count // len(taken)) + (8 * count if batch.times is not None else 0)

@@ -1,7 +1,7 @@
-"""The key groups of integer columns, all at once: those of `elements.keys`, by arithmetic over arrays.
+"""The key hashes of whole columns of integers, by arithmetic over arrays. They are equal to the hashes of `elements.keys`.
 
-The canonical bytes of an integer are `i` and its two's complement, big-endian, in `bit_length // 8 + 1` bytes. Up to 8 of
-those this is one or two words, and XXH64 of so short a text is some twenty operations on words.
+The canonical bytes of an integer are `i` and its two's complement, big-endian, in `bit_length // 8 + 1` bytes. With up to 8
+of these this is one or two words, and XXH64 of so short a text is some twenty operations on words.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _P1, _P2, _P3, _P4, _P5 = (
 )
 _TAG = np.uint64(ord("i"))
 _LIMITS = np.array([1 << (8 * size - 1) for size in range(1, 9)], np.uint64)
-"""Absolute values from which on one byte more is needed."""
+"""Absolute values from which on an integer needs one byte more."""
 
 
 def hashes(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Words:
-    """The XXH64 (seed 0) of the canonical bytes of each number; all above -2**63."""
+    """The XXH64 (seed 0) of the canonical bytes of each number. All numbers must be above -2**63."""
     sizes = np.searchsorted(_LIMITS, np.abs(numbers).view(np.uint64), side="right") + 1
     found = np.empty(len(numbers), np.uint64)
     words = numbers.view(np.uint64)
@@ -39,7 +39,7 @@ def hashes(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Words:
 
 
 def _hashes(words: Words, size: int) -> Words:
-    """The same of numbers of `size` bytes."""
+    """The XXH64 (seed 0) of the canonical bytes of numbers of `size` bytes."""
     shifted = words << np.uint64(8 * (8 - size))
     ordered = shifted.byteswap()  # the first byte is the lowest one now, as XXH64 reads
     text = ordered << np.uint64(8) | _TAG

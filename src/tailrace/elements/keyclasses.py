@@ -1,8 +1,8 @@
-"""Classes whose objects are keys: frozen dataclasses, Enums, named tuples; and why another class cannot be one.
+"""Classes whose objects are keys: frozen dataclasses, Enums, named tuples; and the reasons why other classes are refused.
 
-An object is a key only where its class says what it is equal to, and where the same class is found by its name: in another
-process, and in the next version of the same program. That name is `module:qualname`. A class of the program itself is of
-the module `__main__` everywhere: in the script, in a notebook, in each worker, and where `tailrace run` loads a file.
+An object can be a key only if its class defines what it is equal to, and if the class is found by its name in another
+process and in the next version of the program. That name is `module:qualname`. A class of the program itself is of the
+module `__main__` everywhere: in the script, in a notebook, in each worker, and where `tailrace run` loads a file.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from tailrace.elements.pickling import advice
 from tailrace.errors import message_of
 
 _MOST = 4_096
-"""Classes that are remembered at most. Notebooks define theirs again and again, and an old one must not stay for ever."""
+"""Maximum number of classes in the cache. Notebooks define classes again and again: old ones must not stay for ever."""
 
 Parts = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class RecordClass:
-    """A frozen dataclass: an object is equal to those of the very same class with equal fields."""
+    """A frozen dataclass: an object is equal to objects of exactly its class with equal fields."""
 
     kind: type
     name: str
     fields: tuple[str, ...]
     parts: Callable[[Any], Parts]
-    """The fields of an object, in their order."""
+    """Function that returns the fields of an object, in their order."""
     prefix: bytes
-    """How the canonical bytes of its objects begin."""
+    """First canonical bytes of an object, after the tag: the name of the class."""
 
     def made(self, parts: Parts, more: dict[str, Any] | None) -> Any:
-        """An object with these fields; `more` are attributes that are no fields. Not through the class: its `__init__` and
-        `__post_init__` may want, and do, anything."""
+        """An object with these fields; `more` are attributes that are no fields. It is made without a call of the class: its
+        `__init__` and `__post_init__` may require and do anything."""
         new: Any = object.__new__(self.kind)
         if more:
             new.__dict__.update(more)
@@ -49,7 +49,7 @@ class RecordClass:
         return new
 
     def more(self, key: Any) -> dict[str, Any] | None:
-        """The attributes of an object that are no fields; None where it has none."""
+        """The attributes of an object that are no fields; None if it has none."""
         held = getattr(key, "__dict__", None)
         if not held or self.fields == tuple(held):
             return None
@@ -65,13 +65,13 @@ class MemberClass:
     prefix: bytes
 
     def known(self, key: Any) -> bool:
-        """Whether this is a member with a name: a combination of flags has none."""
+        """True if `key` is a member with a name. A combination of flags has none."""
         return self.kind.__members__.get(key._name_) is key
 
 
 @dataclass(frozen=True, eq=False)
 class ValueClass:
-    """An Enum that is another type as well, as IntEnum and StrEnum are: a member is equal to its value."""
+    """An Enum that is also another type, as IntEnum and StrEnum are: a member is equal to its value."""
 
     kind: type[Enum]
     name: str
@@ -88,7 +88,7 @@ class TupleClass:
 
 @dataclass(frozen=True)
 class KeyRefusal:
-    """Why the objects of a class cannot be keys, and what to do."""
+    """The reason why the objects of a class cannot be keys, and what to do."""
 
     why: str
     advice: str
@@ -101,19 +101,19 @@ _seen = False
 
 
 def any_seen() -> bool:
-    """Whether this process has had to do with keys of classes at all."""
+    """True if this process has seen a class whose objects are keys."""
     return _seen
 
 
 def key_class(kind: type) -> KeyClass | KeyRefusal | None:
-    """The kind of a key's class; None for all other classes, which are decided elsewhere."""
+    """The kind of a key's class, or the reason why it is refused. None for classes that this module does not handle."""
     global _seen
     try:
         return _known[kind]
     except KeyError:
         pass
     found = _looked_at(kind)
-    if not isinstance(found, KeyRefusal):  # which may be over when the class is bound to its name
+    if not isinstance(found, KeyRefusal):  # a refusal may end when the class is bound to its name
         if len(_known) >= _MOST:
             _known.clear()
         _known[kind] = found
@@ -126,17 +126,17 @@ def _looked_at(kind: type) -> KeyClass | KeyRefusal | None:
         return _enum(kind)
     if issubclass(kind, tuple):
         return _named_tuple(kind)
-    # Classes of other libraries have fields in the same place, and not the rest.
+    # Classes of other libraries have `__dataclass_fields__` too, but not the parameters.
     return _record(kind) if hasattr(kind, "__dataclass_fields__") and hasattr(kind, "__dataclass_params__") else None
 
 
 def class_name(kind: type) -> str:
-    """The name by which a class is found again. No part of it has a colon."""
+    """The name by which a class is found again, `module:qualname`. Neither part has a colon."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def prefix_of(name: str) -> bytes:
-    """A name as the beginning of canonical bytes: its length is told, so that nothing behind it counts as a part of it."""
+    """A name as the beginning of canonical bytes. Its length comes first, so that it cannot run into the bytes after it."""
     encoded = name.encode("utf-8", "surrogatepass")
     return len(encoded).to_bytes(8, "big") + encoded
 
@@ -211,15 +211,15 @@ def _described(kind: type, names: tuple[str, ...]) -> RecordClass:
 
 @lru_cache(maxsize=256)
 def _as_dataclasses_make_it(fields: tuple[tuple[str, bool | None], ...]) -> type:
-    """A frozen dataclass with these fields, and whether they have a part in the hash. Its == and its hash are those that
-    this Python generates."""
+    """A frozen dataclass with these fields (name, whether it counts in the hash). Its == and its hash are the ones that this
+    Python generates."""
     made = [(name, object, dataclasses.field(hash=hashed)) for name, hashed in fields]
     return dataclasses.make_dataclass("Made", made, frozen=True)
 
 
 def _same_code(method: Any, made: Any) -> bool:
-    """Whether a method does what the generated one does. Its file name cannot tell: the code of a program that is given
-    as text has the same one as generated code."""
+    """True if a method does what the generated method does. File names cannot decide this: the code of a program that is
+    given as text has the file name of generated code."""
     if not isinstance(method, FunctionType):
         return False
     one, other = method.__code__, made.__code__
@@ -233,7 +233,8 @@ def _same_code(method: Any, made: Any) -> bool:
 
 
 def _odd_layout(kind: type, fields: tuple[str, ...]) -> KeyRefusal | None:
-    """A class whose objects hold more than their fields and attributes: they could not be made anew from these."""
+    """The refusal of a class whose objects hold more than their fields and attributes: they could not be made again from
+    these. None for any other class."""
     slots = [name for name in _slots(kind) if name not in fields and name not in ("__dict__", "__weakref__")]
     if slots:
         return KeyRefusal(f"its class has a slot {slots[0]!r} that is not a field", "make it a field, or leave it out")
@@ -256,7 +257,8 @@ def _slots(kind: type) -> Iterator[str]:
 
 
 def _not_found(kind: type) -> KeyRefusal | None:
-    """Keys go to other processes and into checkpoints by the name of their class."""
+    """The refusal of a class that pickle does not find by its name: keys are sent to other processes and written into
+    checkpoints by the name of their class. None if it is found."""
     try:
         pickle.dumps(kind, 5)
     except Exception as error:

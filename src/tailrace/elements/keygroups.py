@@ -1,4 +1,4 @@
-"""Key groups: which subtask owns which, and the groups of many keys at once."""
+"""Key groups: their owners among subtasks, and the groups of many keys at once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ MAX_GROUPS = 1 << 16
 
 
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group. Groups next to each other have the same owner or neighbours."""
+    """The subtask that owns a key group. Neighbouring groups have one owner, or neighbouring owners."""
     return group * parallelism // max_parallelism
 
 
 def group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
-    """The key groups that a subtask owns: exactly those for which `owner` names it."""
+    """The key groups that a subtask owns: exactly the groups whose `owner` it is. Raises `ValueError` for a subtask that
+    does not exist."""
     _check_parallelism(parallelism, max_parallelism)
     if not 0 <= subtask < parallelism:
         raise ValueError(f"there is no subtask {subtask} at parallelism {parallelism}")
@@ -43,7 +44,7 @@ def group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
 def owners(parallelism: int, max_parallelism: int) -> Groups:
     """The owner of every key group, to be indexed with an array of groups."""
     _check_parallelism(parallelism, max_parallelism)
-    # uint16 like the groups: numpy sorts 16-bit integers by radix, and records get sorted by these.
+    # uint16 like the groups: numpy sorts 16-bit integers by radix, and records are sorted by owner.
     return (np.arange(max_parallelism, dtype=np.int64) * parallelism // max_parallelism).astype(np.uint16)
 
 
@@ -54,8 +55,8 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
         )
 
 
-# Why a dictionary may answer for canonical_bytes. A key q finds the entry of a stored key k when both have one hash and
-# q == k, or when they are one object. Their groups are the same because then their canonical bytes are:
+# Proof that a dictionary may replace canonical_bytes. A key q finds the entry of a stored key k if both have one hash and
+# q == k, or if they are one object. Then their groups are equal, because their canonical bytes are:
 #
 # - None, str, bytes, date, timedelta, UUID are equal only to their own kind and by value. A subclass with another ==
 #   is not supported, but for the times of pandas: with whole microseconds they equal, and hash as, the standard ones.
@@ -64,9 +65,9 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 #   instants, and a datetime whose offset depends on fold (in a repeated or skipped hour) equals nothing. Such a datetime
 #   is never stored, and it equals none that is: within its zone they have other wall clocks.
 # - NaN equals nothing, so it is never stored: each new NaN object would only take up room.
-# - tuples are equal item by item, or by identity of an item: the same holds for the bytes.
-# - An object of a frozen dataclass equals only one of the very same class with equal fields, a member of a plain Enum only
-#   itself. One that is stored has fields that may be stored.
+# - tuples are equal item by item, or by identity of an item: so are their bytes.
+# - An object of a frozen dataclass equals only objects of exactly its class with equal fields, a member of a plain Enum
+#   only itself. A stored object has fields that may be stored.
 #
 # numpy is the exception: its numbers round the other side, or themselves, before they compare, so that
 # np.int64(-2**61 - 1) == -2.0**61. Nothing of numpy is stored, only plain twins; so let q be of numpy and k plain, with
@@ -77,8 +78,7 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 # last place, which is a power of two and so prime to P. Hence a number is stored only below 2**64 and outside the
 # special hashes; -2 to 2 are exact in every type of numpy.
 # A value that is no key but equals one (Fraction(1, 2), memoryview(b"a")) may get that key's group from the cache
-# instead of an error. Looking at the type of every key would cost a third of the time and change no result that is not
-# an error.
+# instead of an error. A look at the type of every key would cost a third of the time, and change only errors.
 
 _MISTAKABLE_HASHES = frozenset((hash(-2), hash(float("inf")), hash(float("-inf"))))
 _STORED_AS_THEY_ARE = frozenset((str, bytes, type(None), bool, date, timedelta, UUID))
@@ -105,14 +105,14 @@ class KeyGroups(dict[object, int]):
         self.max_parallelism = max_parallelism
         self.limit = limit
         self._dense = np.empty(0, np.uint16)
-        """The groups of 0, 1, 2, …, as far as they were asked for."""
+        """Key groups of 0, 1, 2, …, up to about the largest integer that was looked up."""
 
     def __missing__(self, key: object) -> int:
         group = key_group(key, self.max_parallelism)
         stored = _stored_form(key)
         if stored is not NEVER:
             if len(self) >= self.limit:
-                # To forget all is cheap per key, and the keys in use come back at once.
+                # To drop all is cheap per key, and the keys in use come back at once.
                 self.clear()
             self[stored] = group
         return group
@@ -129,7 +129,7 @@ class KeyGroups(dict[object, int]):
         """The groups of many keys, in order (not to be written to). Raises `UnsupportedKey`."""
         listed = keys if isinstance(keys, list) else list(keys)
         if len(listed) >= _MANY and self._may_be_quick(listed[0]) and set(map(type, listed)) == _INTEGERS:
-            # Of 200,000 different keys a lookup for each takes several times as long as this, of a hundred just as long.
+            # For 200,000 different keys, lookups take several times as long as this; for a hundred, just as long.
             with suppress(struct.error):  # beyond 64 bits
                 numbers = np.frombuffer(struct.pack(f"={len(listed)}q", *listed), np.int64)
                 if len(self) > _CROWD or (numbers.min() >= 0 and numbers.max() < _DENSE):
@@ -137,7 +137,7 @@ class KeyGroups(dict[object, int]):
         return self._looked_up(listed)
 
     def _may_be_quick(self, first: object) -> bool:
-        """Whether integers like this one may be quicker through an array than by looking each up."""
+        """True if an array may be faster than single lookups for integers like this one."""
         return type(first) is int and (len(self) > _CROWD or 0 <= first < _DENSE)
 
     def _looked_up(self, listed: list[object]) -> Groups:
@@ -148,7 +148,7 @@ class KeyGroups(dict[object, int]):
         return np.frombuffer(struct.pack(layout, *map(self.group_of, listed)), np.uint16)
 
     def groups_of_integers(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Groups:
-        """The groups of many integers. Small ones, which are most keys, come from a table."""
+        """The groups of many integers. The groups of small integers, which are most keys, come from a table."""
         if not len(numbers):
             return np.empty(0, np.uint16)
         low, high = int(numbers.min()), int(numbers.max())
@@ -166,14 +166,14 @@ class KeyGroups(dict[object, int]):
 
 
 _DENSE = 1 << 20
-"""Integers below this have their groups in a table, of two bytes each."""
+"""Bound of the integers whose groups are in a table, with two bytes each."""
 _GROWTH = 1 << 16
-"""So many are added to the table at once: a step must stay short."""
+"""Maximum number of integers that are added to the table at once: a step must stay short."""
 _LOWEST = -(1 << 63)
 _MANY = 512
-"""From so many integers on they go through an array, where that is quick: the table knows them, or"""
+"""Number of integers from which on they may go through an array instead of the dictionary."""
 _CROWD = 1 << 15
-"""there are more different ones than a dictionary is quick for, which neither knows nor looks where they are in memory."""
+"""Number of keys in the cache above which an array is faster: lookups in a large dictionary miss the processor's caches."""
 _INTEGERS = {int}
 
 
@@ -191,7 +191,7 @@ def _stored_form(key: object) -> object:
             items.append(_stored_form(item))
             if items[-1] is NEVER:
                 return NEVER
-        # The very same tuple where it will do: a lookup compares by identity first.
+        # The tuple itself if possible: a lookup compares by identity first.
         return key if type(key) is tuple and all(map(is_, items, key)) else tuple(items)
     known = key_class(type(key))
     if isinstance(known, RecordClass):
@@ -206,13 +206,13 @@ def _stored_form(key: object) -> object:
         if not Decimal.is_finite(key):
             return NEVER
         numerator, denominator = Decimal.as_integer_ratio(key)
-        # Integers of numpy cannot be compared with a Decimal, so where an int will do the cache holds that.
+        # Integers of numpy cannot be compared with a Decimal, so the cache holds an int if the number is whole.
         return _unless_mistakable(numerator if denominator == 1 else key)
     return key
 
 
 def storable(number: int | float | Decimal) -> bool:
-    """Whether a dictionary that holds this number finds it by what equals it only, whatever of numpy is looked up."""
+    """True if a dictionary that holds this number finds it only by equal numbers, also in lookups with numbers of numpy."""
     return number != number or _unless_mistakable(number) is not NEVER
 
 

@@ -1,13 +1,13 @@
-"""How keys are written into checkpoints, and how they come back in the next version of a program.
+"""Keys in checkpoints: their pickles, and their way into the next version of a program.
 
-Keys are pickled. Pickle by itself writes an object as its class describes it today, and reads it as the class of that
-name describes it later. If the values of an Enum were given out anew, that is another member; if the fields of a
-dataclass with slots changed places, another key; both without any error. So a key of a class is written as the name of
-the class, what its fields were called, and its fields; a member of an Enum by its name. Where the class of that name is
-another one now, reading raises `ChangedKeyClass`, which says what is different.
+Pickle by itself writes an object as its class describes it today, and reads it as the class of that name describes it
+later. If an Enum gets new values, the result is another member; if the fields of a dataclass with slots change places, it
+is another key. Neither raises an error. So a key of a class is written as the name of the class, the names of its fields,
+and its fields; a member of an Enum by its name. If the class of that name is another one now, reading raises
+`ChangedKeyClass`, with the difference.
 
-In pickle's words a class is a call of `found_class`, once for all keys of a block, and a key a call of `found_key` with it.
-Both names are a part of the format.
+In the pickle a class is a call of `found_class`, once for all keys of a block, and a key is a call of `found_key` with that
+class. Both names are a part of the format.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _MARK = b"tailrace.elements.keypickling"
 
 
 class ChangedKeyClass(ChangedClass):
-    """The class of a key that was written is gone, or is another one now."""
+    """The class of a written key is gone, or is another one now."""
 
 
 # Writing.
 
 
 def dump_keys(keys: Any) -> bytes:
-    """A key, or something plain that holds keys, pickled."""
-    if not any_seen():  # most programs have none, and looking at each object takes time
+    """The pickle of a key, or of something plain that holds keys."""
+    if not any_seen():  # most programs have no keys of classes, and a look at each object takes time
         return pickle.dumps(keys, 5)
     buffer = BytesIO()
     _Pickler(buffer).dump(keys)
@@ -49,7 +49,7 @@ def dump_keys(keys: Any) -> bytes:
 
 
 def has_classes(pickled: bytes) -> bool:
-    """Whether these bytes of `dump_keys` may hold keys of classes; true as well for a text that only looks so."""
+    """True if these bytes of `dump_keys` may hold keys of classes. Also true for a text that looks like one."""
     return _MARK in pickled
 
 
@@ -72,7 +72,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Written:
-    """A class in a pickle; the same object for all keys of the class, so that pickle writes it once."""
+    """A class in a pickle. It is one object for all keys of the class, so that pickle writes it once."""
 
     __slots__ = ("known",)
 
@@ -93,7 +93,7 @@ _CALLED = {
 
 
 def _is_key(known: KeyClass, obj: Any) -> bool:
-    """Whether an object of this class can be a key; else it is an attribute of one."""
+    """True if an object of this class can be a key; else it is an attribute of a key."""
     if isinstance(known, MemberClass):
         return known.known(obj)
     try:
@@ -103,7 +103,7 @@ def _is_key(known: KeyClass, obj: Any) -> bool:
 
 
 def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
-    """The part of a key that is written besides its class."""
+    """The part of a key that is written beside its class."""
     if isinstance(known, RecordClass):
         return known.parts(key), known.more(key)
     if isinstance(known, TupleClass):
@@ -115,7 +115,7 @@ def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
 
 
 def found_class(called: str, name: str, fields: tuple[str, ...]) -> KeyClass:
-    """The class of keys that were written. Raises `ChangedKeyClass`."""
+    """The class of written keys. Raises `ChangedKeyClass` if it is gone or has changed."""
     known = key_class(class_named(name, ChangedKeyClass))
     if known is None or isinstance(known, KeyRefusal) or _LETTERS[type(known)] != called or known.name != name:
         raise ChangedKeyClass(f"class {dotted(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
@@ -128,7 +128,7 @@ def found_class(called: str, name: str, fields: tuple[str, ...]) -> KeyClass:
 
 
 def found_key(known: KeyClass, said: Any, more: Any) -> Any:
-    """A key of this class. Raises `ChangedKeyClass`."""
+    """A key of this class, from its written parts. Raises `ChangedKeyClass` for a member that is gone."""
     if isinstance(known, RecordClass):
         return known.made(said, more)
     if isinstance(known, TupleClass):
@@ -140,7 +140,7 @@ def found_key(known: KeyClass, said: Any, more: Any) -> Any:
 
 
 def _member(known: MemberClass | ValueClass, name: str, canonical: bytes | None) -> Any:
-    """A member by its name; of an Enum that is its value, by that."""
+    """A member of an Enum by its name; if members equal their values, the member with the written value."""
     member: Any = known.kind.__members__.get(name)
     if canonical is None:
         if member is not None and member._name_ == name:

@@ -23,16 +23,16 @@ from tailrace.elements.keyclasses import KeyRefusal, MemberClass, RecordClass, k
 from tailrace.errors import TailraceError, message_of, shortened
 
 KEY_FORMAT = 2
-"""The version of the canonical bytes and of their hash. Another byte or another hash is another version. Version 1 took
-both passes of an hour that the clock repeats for the first one."""
+"""Version of the canonical bytes and of their hash. Another byte or another hash is another version. Version 1 took both
+passes of an hour that the clock repeats for the first one."""
 
 
 class UnsupportedKey(TailraceError, TypeError):
-    """A value was used as a key that has no canonical form."""
+    """A value without a canonical form was used as a key."""
 
 
 def canonical_bytes(key: object) -> bytes:
-    """The bytes of a key. Keys that Python calls equal give equal bytes, but for the two passes of a repeated hour.
+    """The canonical bytes of a key. Keys that Python calls equal have equal bytes, except the passes of a repeated hour.
 
     Frozen as KEY_FORMAT = 2. One tag byte, then the payload; `int` stands for a big-endian two's complement integer of
     `bit_length // 8 + 1` bytes.
@@ -60,11 +60,12 @@ def canonical_bytes(key: object) -> bytes:
     o    member of an Enum              u64 length of the name of its class, that name, the name of the member
     ===  =============================  =====================================================================
 
-    All u64 are big-endian. The name of a class is `module:qualname` in UTF-8, and so is that of a member. A numpy scalar is
-    the Python value it stands for, a member of an Enum that is another of these types as well (IntEnum, StrEnum) its value,
-    a pandas Timestamp or Timedelta with whole microseconds the datetime or timedelta it equals. An aware datetime is the
-    instant that its fold says, whatever its zone: Python calls both passes of a repeated hour equal within one zone, and
-    neither equal to the instant in another. Raises `UnsupportedKey` for everything else.
+    All u64 are big-endian. The name of a class is `module:qualname`; it and the name of a member are in UTF-8. A numpy
+    scalar counts as the Python value that it stands for. A member of an Enum that is also one of these types (IntEnum,
+    StrEnum) counts as its value. A pandas Timestamp or Timedelta with whole microseconds counts as the datetime or timedelta
+    that it equals. An aware datetime is the instant that its fold selects, whatever its zone. (In Python both passes of a
+    repeated hour are equal within one zone, and neither is equal to the instant in another zone.) Raises `UnsupportedKey`
+    for everything else.
     """
     encode = _ENCODERS.get(type(key))
     if encode is None:
@@ -73,16 +74,16 @@ def canonical_bytes(key: object) -> bytes:
 
 
 PLAINLY_DESCRIBED: frozenset[type] = frozenset((int, str, bytes, type(None)))
-"""Types whose very keys `DescribedKeys` reads from their canonical bytes. Subclasses of them are not."""
+"""Types whose keys `DescribedKeys` reads exactly from their canonical bytes. Subclasses are not among them."""
 
 
 class DescribedKeys:
-    """Keys that can be read again from their canonical bytes: an int, a text, bytes and None, and a tuple or an object of a
-    frozen dataclass of these. Others cannot: 1.0 has the bytes of 1."""
+    """The keys that can be read from their canonical bytes: an int, a text, bytes and None, and a tuple or an object of a
+    frozen dataclass of these. Other keys cannot: 1.0 has the bytes of 1."""
 
     def __init__(self) -> None:
         self._classes: dict[bytes, RecordClass] = {}
-        """By the name with which canonical bytes begin. Of two classes of one name only the first is read again."""
+        """Prefix of canonical bytes -> class. Of two classes of one name only keys of the first can be read."""
 
     def __contains__(self, key: object) -> bool:
         kind = type(key)
@@ -129,7 +130,7 @@ _INTEGER, _TEXT, _BYTES, _TUPLE, _RECORD = b"isbtr"
 
 def key_hash(key: object) -> int:
     """The 64-bit hash of a key: XXH64 with seed 0 of its canonical bytes."""
-    # XXH64 and not XXH3: no slower at this size, and every language that may ever read our files has it.
+    # XXH64 and not XXH3: no slower at this size, and every language that may read these files has it.
     return xxh64_intdigest(canonical_bytes(key))
 
 
@@ -248,7 +249,7 @@ def _encode_datetime(key: datetime) -> bytes:
     days = date.toordinal(key) - _UNIX_DAY
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     wall = days * _DAY + seconds * _SECOND + key.microsecond
-    # A tzinfo may answer None; Python then calls the datetime naive, and so do we.
+    # A tzinfo may return None; Python then treats the datetime as naive, and so does this.
     offset = key.utcoffset()
     if offset is None:
         return b"w" + _int_bytes(wall)
@@ -272,7 +273,7 @@ def _encode_scalar(key: np.generic) -> bytes:
     return canonical_bytes(key.item())
 
 
-# A subclass is looked up in this order, so what is a subclass itself comes before its base: bool, datetime.
+# A key of a subclass gets the first encoder that fits, so bool comes before int, and datetime before date.
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     type(None): _encode_none,
     bool: _encode_int,
@@ -324,8 +325,8 @@ def _scalar_encoder(key: np.generic) -> Callable[[Any], bytes]:
 
 
 def _is_plain_pandas_time(key: object) -> bool:
-    """Whether a datetime or timedelta with an == of its own is one of pandas that the standard types can hold."""
-    # By its attributes, because nothing down here needs pandas. NaT says that it has NaN nanoseconds.
+    """True if a datetime or timedelta that defines == is one of pandas that the standard types can hold."""
+    # By its attributes, because this module does not import pandas. NaT has NaN nanoseconds.
     if isinstance(key, datetime):
         return bool(getattr(key, "nanosecond", None) == 0)
     return isinstance(key, timedelta) and bool(getattr(key, "nanoseconds", None) == 0)
@@ -338,7 +339,7 @@ _ANYTHING = (
 
 
 def _advice(key: object) -> str:
-    """What to do about a key of an unsupported type."""
+    """The advice to the user for a key of an unsupported type."""
     if isinstance(key, list | bytearray | memoryview):
         return "use a tuple: tuple(key)" if isinstance(key, list) else "use bytes(key)"
     if isinstance(key, set | frozenset):

@@ -1,7 +1,7 @@
-"""Keys in columns as slots: each distinct key has a number, found for a whole batch at once, and can be had back.
+"""Slots of keys in columns: each distinct key has a number, found for a whole batch at once, which leads back to the key.
 
-Only for types of which two values are equal as keys exactly if they are equal as words, or as bytes. For others there is no
-such index (`key_slots` gives None).
+They are only for types of which two values are equal as keys exactly if they are equal as words, or as bytes. For other
+types there is no such index (`key_slots` returns None).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a key of this type is kept as bytes."""
+    """True if keys of this type are kept as bytes."""
     return kind in _TEXTS
 
 
 def is_word(kind: pa.DataType) -> bool:
-    """Whether each value of this type is a word of 64 bits of its own, and may stand in the state as that."""
+    """True if each value of this type has a 64-bit word of its own, by which the state may hold it."""
     some = pa.types.is_integer(kind) or kind in (pa.bool_(), pa.float32(), pa.float64(), pa.date32())
     return bool(some or (pa.types.is_timestamp(kind) and kind.unit == "us"))
 
 
 def words_of(column: pa.Array) -> Words:
-    """The values of a column as words; zero for a null. Floats by their bits."""
+    """The values of a column as words: floats by their bits, nulls as zero."""
     kind = column.type
     found: Any
     if column.null_count:
-        # Not `fill_null` of what has a type of time: it wants a scalar of that type.
+        # Not `fill_null`: for types of time it requires a scalar of that type.
         column = pc.if_else(column.is_valid(), column, pa.scalar(0, _number(kind)).cast(kind))
     if pa.types.is_floating(kind):
         found = column.cast(pa.float64()).to_numpy(zero_copy_only=False).view(np.int64)
@@ -49,7 +49,7 @@ def words_of(column: pa.Array) -> Words:
 
 
 def column_of_words(words: Words, kind: pa.DataType, nulls: np.ndarray[Any, Any] | None = None) -> pa.Array:
-    """The column that words stand for; `nulls` says which are null. Raises `pa.ArrowInvalid` for a value that the type
+    """The column that words stand for; `nulls` is true where it is null. Raises `pa.ArrowInvalid` for a value that the type
     cannot hold."""
     if pa.types.is_floating(kind):
         return pa.array(words.view(np.float64), pa.float64(), mask=nulls).cast(kind)
@@ -66,7 +66,7 @@ def _number(kind: pa.DataType) -> pa.DataType:
 
 
 def texts_of(column: pa.Array) -> Texts:
-    """The texts of a column, in bytes."""
+    """The texts of a column as bytes."""
     wide = column.cast(pa.large_binary())
     _, offsets, data = wide.buffers()
     ends = np.frombuffer(offsets, np.int64, len(wide) + 1, 8 * wide.offset)
@@ -85,7 +85,7 @@ def text_column(table: TextTable, slots: Slots, kind: pa.DataType) -> pa.Array:
     lengths = table.lengths[slots]
     sizes = np.maximum(lengths, 0)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    # Each byte is as far from the beginning of its text as in the table.
+    # Each byte has the distance from the beginning of its text that it has in the table.
     places = np.arange(offsets[-1]) + np.repeat(table.starts[slots] - offsets[:-1], sizes)
     valid = None
     if (lengths < 0).any():
@@ -96,27 +96,27 @@ def text_column(table: TextTable, slots: Slots, kind: pa.DataType) -> pa.Array:
 
 
 class KeySlots:
-    """The keys of one operator, by slot. Use `key_slots`, which knows what can be kept so."""
+    """The keys of one operator, by slot. Made by `key_slots`, which checks the types."""
 
     def __init__(self, kinds: Sequence[pa.DataType], nulls: bool, names: Sequence[str], tupled: bool) -> None:
         self.kinds = list(kinds)
         self.tupled = tupled
-        """Whether keys are tuples: those of several columns, or of a list of one."""
+        """True if keys are tuples: keys of several columns, or of a list of one."""
         self._names = list(names)
-        """Of the columns, for errors."""
+        """Names of the columns, for errors."""
         self.nulls = nulls
-        """Whether a key may be null, or have a part that is."""
+        """True if a key, or a part of it, may be null."""
         self._texts = [TextTable() if is_text(kind) else None for kind in kinds]
         [first, *more] = self._texts
         self._only = first if not more else None
-        """The table of texts, where keys are nothing but one of them: its slots are theirs."""
+        """Table of texts if each key is one text: its slots are the slots of the keys. Else None."""
         self._words = None if self._only is not None else WordTable(len(kinds) + nulls)
         self._dense = np.empty(0, np.int64)
-        """The slots of 0, 1, 2, …, where keys are nothing but integers: -1 for those that have none yet."""
+        """Slots of the keys 0, 1, 2, … if each key is one integer; -1 for keys without a slot."""
 
     @property
     def count(self) -> int:
-        """How many keys have slots."""
+        """The number of keys that have slots."""
         return self._only.count if self._only is not None else self._table.count
 
     @property
@@ -125,17 +125,17 @@ class KeySlots:
         return self._words
 
     def empty(self) -> KeySlots:
-        """An index for the same keys, without any yet."""
+        """An empty index for keys of these types."""
         return KeySlots(self.kinds, self.nulls, self._names, self.tupled)
 
     def takes(self, columns: Sequence[pa.Array]) -> bool:
-        """Whether keys in these columns can be looked up here."""
+        """True if keys in these columns can be looked up in this index."""
         if [column.type for column in columns] != self.kinds:
             return False
         return self.nulls or self._only is not None or not _any_null(columns)
 
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
-        """The slots of keys; new ones get the next ones."""
+        """The slots of keys. New keys get the next slots."""
         if self._only is not None:
             return self._only.slots(texts_of(columns[0]))
         words = [
@@ -151,8 +151,8 @@ class KeySlots:
         return self._table.slots(words)
 
     def of_records(self, columns: Sequence[pa.Array]) -> Slots | None:
-        """The slots of keys of which many are the same; new ones get the next ones. None where that is no faster than to
-        find out which are the same: for all but small integers."""
+        """The slots of the keys of records, of which many repeat. New keys get the next slots. Only for small integers: None
+        for all others, for which it is no slower to find the distinct keys first."""
         [first, *more] = columns
         if (
             more
@@ -181,7 +181,7 @@ class KeySlots:
         return slots
 
     def columns(self, slots: Slots) -> list[pa.Array]:
-        """The keys in some slots, by column."""
+        """The keys in these slots, by column."""
         if self._only is not None:
             return [text_column(self._only, slots, self.kinds[0])]
         words = [one[slots] for one in self._table.words]
@@ -194,7 +194,7 @@ class KeySlots:
         return found
 
     def keys(self, slots: Slots) -> list[Any]:
-        """The keys in some slots as Python values. Raises `Misfit`."""
+        """The keys in these slots as Python values. Raises `Misfit` for a value that Python cannot hold."""
         lists = list(map(plain_values, self.columns(slots), self._names))
         return list(zip(*lists, strict=True)) if self.tupled else lists[0]
 
@@ -202,8 +202,8 @@ class KeySlots:
 def key_slots(
     columns: Sequence[pa.Array], names: Sequence[str], nulls: bool = False, tupled: bool = False
 ) -> KeySlots | None:
-    """An index for keys in columns like these. None where one of them is of a type that cannot be kept so. `nulls`: whether
-    there was a null before. `tupled`: whether the key of one column is a tuple, too."""
+    """An index for keys in columns like these; None if the type of one of them has no such index. `nulls`: true if there
+    was a null before. `tupled`: true if the key of one column is also a tuple."""
     kinds = [column.type for column in columns]
     if len(kinds) > _MOST or not all(is_word(kind) or is_text(kind) for kind in kinds):
         return None
@@ -212,9 +212,9 @@ def key_slots(
 
 
 _DENSE = 1 << 20
-"""Integers below this have their slots in a table, of eight bytes each."""
+"""Bound of the integers whose slots are in a table, with eight bytes each."""
 _MOST = 60
-"""Columns of a key: each has a bit in the word of the nulls."""
+"""Maximum number of columns of a key: each has a bit in the word of the nulls."""
 
 
 def _any_null(columns: Sequence[pa.Array]) -> bool:

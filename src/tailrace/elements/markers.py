@@ -1,4 +1,4 @@
-"""Markers: they travel between the records of a channel, in order with them."""
+"""Markers, which are sent between the records of a channel, in order with them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from tailrace.elements.cuts import CutRequest
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No record of this channel comes after this with a timestamp at or below `time` (int64 microseconds)."""
+    """A watermark: no later record of this channel has a timestamp at or below `time` (int64 microseconds)."""
 
     time: int
 
 
 @dataclass(frozen=True, slots=True)
 class IdleChannel:
-    """This channel is idle and must not hold the watermark back. Ends with the next record or watermark."""
+    """The marker of an idle channel, which must not hold the watermark back. It is idle until its next record or
+    watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """Nothing comes on this channel any more. Implies the maximum watermark."""
+    """The last element of a channel. Implies the maximum watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The barrier of a checkpoint: records before it on this channel belong to the checkpoint, those after it do not."""
+    """The barrier of a checkpoint: records before it on this channel belong to the checkpoint, later records do not."""
 
     cut: CutRequest
 
@@ -38,27 +39,28 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class WaveMark:
-    """Wave `wave` of the channel's loop nest: a cut that stores nothing, and only reports what is in the channels."""
+    """The mark of wave `wave` of the channel's loop nest: a cut that stores nothing, and only reports what is in the
+    channels."""
 
     wave: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Rest `number` of the loop nest: operators call their functions' `finish` and pass this on behind the output of
-    those."""
+    """The marker of rest `number` of the loop nest: operators call their functions' `finish`, and pass the marker on after
+    its output."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoundEnd:
-    """Round `round` of a loop in rounds is over on this channel: what comes after it is of the next one."""
+    """The end of round `round` of a loop in rounds on this channel: later records are of the next round."""
 
     round: int
 
 
 COUNTED = (Watermark, IdleChannel, Rest, RoundEnd)
-"""Markers that make their reader work: they count among the frames of a loop nest."""
+"""Markers that make their receiver work: they count among the frames of a loop nest."""
 
 Marker = Watermark | IdleChannel | EndOfInput | Barrier | WaveMark | Rest | RoundEnd

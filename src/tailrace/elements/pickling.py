@@ -1,4 +1,4 @@
-"""What to do about a value that pickle refuses."""
+"""Advice for values that pickle refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tailrace.errors import message_of
 
 
 def advice(error: Exception) -> str:
-    """What the user can do, from what pickle said. This looks for what the wordings of all Python versions share."""
+    """The advice to the user for an error of pickle. It looks for phrases that the messages of all Python versions share."""
     said = message_of(error)
     if "<locals>" in said or "local object" in said:
         return (

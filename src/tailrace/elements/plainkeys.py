@@ -1,4 +1,4 @@
-"""Keys as dictionaries hold them: in the form in which a dictionary finds a key again, and takes no other for it."""
+"""Plain keys: the form in which a dictionary finds a key again, and takes no other key for it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tailrace.elements.keyclasses import RecordClass, key_class
 from tailrace.elements.timestamps import steady
 
 NAN = float("nan")
-"""The one NaN that `plain_key` puts in place of every other, so that a dictionary finds it again by identity."""
+"""The one NaN that `plain_key` puts in place of every NaN, so that a dictionary finds it again by identity."""
 NEVER = object()
-"""What `with_parts` returns where a field has no such form."""
+"""Result of `with_parts` if a field does not have the form."""
 
 _PLAIN = frozenset((int, str, bytes, type(None), bool, date, timedelta, UUID))
-"""Types of keys that a dictionary compares as keys are compared."""
+"""Types of keys that a dictionary compares as keys."""
 
 
 def plain_key(key: Any) -> Any:
-    """The key in a form in which a dictionary finds it again, and takes no other for it; also inside tuples and
-    dataclasses, and the same object where nothing is to be done.
+    """The key in a form in which a dictionary finds it again, and takes no other key for it. Items of tuples and fields of
+    dataclasses are changed too. If nothing changes, it is the object itself.
 
-    A NaN is `NAN`, because dictionaries compare by identity first. A scalar of numpy is the Python value that it stands
-    for: numpy rounds when it compares. A datetime in an hour that is repeated or skipped has a fixed offset, so that it is
-    compared as the instant it is. Named tuples and dataclasses keep their class.
+    A NaN becomes `NAN`, because dictionaries compare by identity first. A scalar of numpy becomes the Python value that it
+    stands for: numpy rounds when it compares. A datetime in an hour that is repeated or skipped gets a fixed offset, so that
+    it is compared as an instant. Named tuples and dataclasses keep their class.
     """
     if type(key) in _PLAIN:
         return key
@@ -54,8 +54,8 @@ def _plain_object(key: Any) -> Any:
 
 
 def with_parts(known: RecordClass, key: Any, form: Callable[[Any], Any]) -> Any:
-    """An object of a dataclass with each field in this form: the very same one where that will do, `NEVER` where a field
-    has none."""
+    """An object of a dataclass with each field in the form that `form` makes: `key` itself if no field changes, `NEVER` if
+    a field does not have the form."""
     parts = known.parts(key)
     items = tuple(map(form, parts))
     if all(map(is_, items, parts)):
@@ -64,7 +64,7 @@ def with_parts(known: RecordClass, key: Any, form: Callable[[Any], Any]) -> Any:
 
 
 def parts_of(key: Any) -> tuple[Any, ...]:
-    """What a key is compared by: the items of a tuple, the fields of a dataclass. Nothing for any other key."""
+    """The parts by which a key is compared: the items of a tuple, the fields of a dataclass. Empty for any other key."""
     if isinstance(key, tuple):
         return tuple(tuple.__iter__(key))
     known = key_class(type(key))
@@ -80,10 +80,10 @@ def _plain_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
     if type(key) is tuple:
         return items
     try:
-        # Not through the class: its __new__ may want anything.
+        # Without a call of the class: its __new__ may require anything.
         made = tuple.__new__(type(key), items)
     except TypeError:
         return items  # a struct sequence of C cannot be made so; a plain tuple equals it
     if hasattr(key, "__dict__"):
-        made.__dict__.update(key.__dict__)  # rows of Spark carry their field names there
+        made.__dict__.update(key.__dict__)  # rows of Spark have their field names there
     return made

@@ -1,8 +1,8 @@
-"""Dense numbers for distinct things, by arithmetic over arrays: each thing keeps the number (slot) that it got first.
+"""Tables of dense numbers (slots) for distinct keys, by arithmetic over arrays. A key keeps the slot that it got first.
 
-The tables are open-addressed: a bucket holds a slot, and a thing looks from the bucket of its hash on until it finds itself
-or an empty one. All that are looked up at once go through their rounds together. A hash only says where to look; what is
-found there is compared.
+The tables are open-addressed: a bucket holds a slot. A lookup goes from the bucket of the key's hash on until it finds the
+key or an empty bucket. All lookups of one call go through their rounds together. The hash only gives the first bucket; the
+keys themselves are compared.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 _FIRST = 1_024
 _ROOM = 2
-"""Buckets for each slot at least."""
+"""Minimum number of buckets for each slot."""
 _EMPTY = -1
 _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _MASKS = np.array([(1 << (8 * size)) - 1 for size in range(9)], np.uint64)
-"""Of the eight bytes from some place on, those that belong to a text of which so many are left."""
+"""Number of bytes that are left of a text, at most eight -> mask of them in the eight bytes from their place on."""
 
 
 def mixed(h: _Hashes, words: Words) -> _Hashes:
-    """The hashes with another word of each thing mixed in."""
+    """The hashes with another word of each key mixed in."""
     found: _Hashes = (h ^ words.view(np.uint64)) * _A
     found ^= found >> np.uint64(32)
     found *= _B
@@ -34,36 +34,36 @@ def mixed(h: _Hashes, words: Words) -> _Hashes:
 
 
 class SlotTable:
-    """What tables of all kinds share: the buckets. Subclasses keep the things and compare them."""
+    """Base of the tables: it has the buckets. Subclasses keep the keys and compare them."""
 
     def __init__(self) -> None:
         self.count = 0
         self._buckets = np.full(_ROOM * _FIRST, _EMPTY, np.int32)
         self._hashes = np.zeros(_FIRST, np.uint64)
-        """Of the things in all slots."""
+        """Hashes of the keys, by slot."""
 
     def _equal(self, asked: Any, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether the things asked for at the places `which` are those in `slots`."""
+        """For each place in `which`: true if the requested key there is equal to the key in the slot of `slots`."""
         raise NotImplementedError
 
     def _add(self, asked: Any, which: Slots) -> None:
-        """Takes in new things, which get the next slots."""
+        """Keeps new keys, which get the next slots."""
         raise NotImplementedError
 
     def _found(self, asked: Any, hashes: _Hashes) -> Slots:
-        """The slots of the things asked for. New ones get slots; the same one may be asked for twice."""
+        """The slots of the requested keys. New keys get slots; a key may be requested twice."""
         self._make_room(len(hashes))
         everything = np.arange(len(hashes))
         slots = np.empty(len(hashes), np.int64)
         self._look(asked, hashes, everything, slots, False)
         wrong = ~self._equal(asked, everything, slots)
-        if wrong.any():  # another one has the same hash
+        if wrong.any():  # another key has this hash
             self._look(asked, hashes, everything[wrong], slots, True)
         return slots
 
     def _look(self, asked: Any, hashes: _Hashes, left: Slots, slots: Slots, strictly: bool) -> None:
-        """Finds the slots of those that are left: of the first thing on the way that has the same hash; `strictly`: that is
-        the same."""
+        """Finds the slots of the keys at the places `left`: each gets the first slot on its way whose key has an equal hash;
+        with `strictly`, whose key is equal."""
         buckets, end = self._buckets, len(self._buckets) - 1
         at, h = (hashes[left] & np.uint64(end)).astype(np.int64), hashes[left]
         while len(left):
@@ -80,7 +80,8 @@ class SlotTable:
             left, h, at = left.take(other), h.take(other), at.take(other) + 1 & end
 
     def _claim(self, asked: Any, hashes: _Hashes, which: Slots, at: Slots) -> None:
-        """Empty buckets get the slots of new things: of several that want the same one the last, and the others look on."""
+        """Gives new keys slots in empty buckets. If several keys compete for a bucket, the last one gets it, and the others
+        look on."""
         self._buckets[at] = np.arange(len(which))
         first = self._buckets[at] == np.arange(len(which))
         winners = which[first]
@@ -92,7 +93,7 @@ class SlotTable:
         self.count = stop
 
     def _make_room(self, more: int) -> None:
-        """Buckets enough for so many more things; twice as many at once, or more."""
+        """Makes enough buckets for `more` further keys. It at least doubles their number at a time."""
         wanted = _ROOM * (self.count + more)
         if wanted <= len(self._buckets):
             return
@@ -110,19 +111,19 @@ class SlotTable:
 
 
 class WordTable(SlotTable):
-    """Things of `width` words each."""
+    """A table of keys of `width` words each."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.words: list[Words] = [np.empty(_FIRST, np.int64) for _ in range(width)]
-        """By word, those of all slots. What is in a slot never changes."""
+        """Words of all keys: an array by slot for each of the `width` words. The key of a slot never changes."""
 
     def slots(self, asked: list[Words]) -> Slots:
-        """The slots of things, by word; new ones get the next ones."""
+        """The slots of keys, given word by word. New keys get the next slots."""
         return self._found(asked, self.hashes(asked))
 
     def hashes(self, asked: list[Words]) -> _Hashes:
-        """The hash of each thing."""
+        """The hash of each key."""
         found = np.zeros(len(asked[0]), np.uint64)
         for words in asked:
             found = mixed(found, words)
@@ -142,16 +143,16 @@ class WordTable(SlotTable):
 
 
 class Texts:
-    """Texts of bytes, one behind the other. One of length -1 is no text: a null."""
+    """Texts as bytes, one after the other. A length of -1 means a null."""
 
     def __init__(self, data: np.ndarray[Any, np.dtype[np.uint8]], starts: Slots, lengths: Slots) -> None:
-        """`data` goes on for eight bytes at least behind the last text."""
+        """`data` must have at least eight bytes after the last text."""
         self.starts, self.lengths = starts, lengths
         self._eights: Any = np.ndarray((max(len(data) - 7, 0),), "<u8", data, strides=(1,))
-        """The eight bytes from each place on, as a word."""
+        """Eight bytes from each place on, as a word."""
 
     def word(self, n: int, which: Slots) -> Words:
-        """The n-th word of some texts; nothing but zeros where they are shorter."""
+        """The n-th word of some texts; the bytes after the end of a text are zeros."""
         left = np.clip(self.lengths[which] - 8 * n, 0, 8)
         at = np.where(left > 0, self.starts[which] + 8 * n, 0)
         found: Words = (self._eights[at] & _MASKS[left]).view(np.int64)
@@ -159,19 +160,19 @@ class Texts:
 
 
 class TextTable(SlotTable):
-    """Texts, or bytes."""
+    """A table of texts, or bytes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.data = np.zeros(8 * _FIRST, np.uint8)
-        """The bytes of all texts, in the order of their slots. What is there never changes."""
+        """Bytes of all texts, in the order of their slots. Bytes of a slot never change."""
         self.starts = np.zeros(_FIRST, np.int64)
-        """Where the text of each slot begins."""
+        """Slot -> index in `data` at which its text begins."""
         self._end = 0
         self.lengths = np.zeros(_FIRST, np.int64)
 
     def slots(self, asked: Texts) -> Slots:
-        """The slots of texts; new ones get the next ones."""
+        """The slots of texts. New texts get the next slots."""
         return self._found(asked, self.hashes(asked))
 
     def hashes(self, asked: Texts) -> _Hashes:
@@ -216,7 +217,7 @@ class TextTable(SlotTable):
             at = at[lengths[at] > 8 * n]
 
     def _write(self, words: Words, starts: Slots, ends: Slots) -> None:
-        """Up to eight bytes of each word at its place."""
+        """Writes up to eight bytes of each word to its place."""
         octets = words.astype("<i8").view(np.uint8).reshape(-1, 8)
         places = starts[:, None] + np.arange(8)
         inside = places < ends[:, None]
@@ -224,7 +225,7 @@ class TextTable(SlotTable):
 
 
 def grown(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-    """The array, or a longer one that begins with it; the rest are zeros."""
+    """The array, or a longer array of at least `size` that begins with it; the rest are zeros."""
     if size <= len(array):
         return array
     longer = np.zeros(max(size, 2 * len(array)), array.dtype)

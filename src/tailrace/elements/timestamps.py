@@ -1,8 +1,8 @@
-"""Time inside Tailrace: int64 microseconds since the epoch. The API speaks seconds, `timedelta` and `datetime`.
+"""Time inside Tailrace: int64 microseconds since the epoch. The API takes seconds, `timedelta` and `datetime`.
 
-A float stands for the whole number of microseconds that is the same float as seconds, where there is one. What lies between
-two microseconds is cut off for a record's timestamp (`floor_micros`) and rounded up for a timer (`ceil_micros`). So what a
-user compares as floats comes out as it does here: a record lies in its window, and no timer fires before its time.
+A float stands for the whole number of microseconds that is that float in seconds, if there is one. A time between two
+microseconds is rounded down for a record's timestamp (`floor_micros`) and up for a timer (`ceil_micros`). So comparisons of
+floats by the user agree with comparisons here: a record lies in its window, and no timer fires before its time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 NO_TIME = -(2**63)
-"""A record without a timestamp (the null of a timestamp array)."""
+"""Timestamp of a record without one (the null of a timestamp array)."""
 MIN_TIME = NO_TIME + 1
-"""Before every timestamp: the watermark of a channel before its first one."""
+"""Time before every timestamp: the watermark of a channel before its first one."""
 MAX_TIME = 2**63 - 1
-"""After every timestamp: the watermark of a channel that has ended."""
+"""Time after every timestamp: the watermark of a channel that has ended."""
 LAST_TIME = MAX_TIME - 1
-"""The watermark of a loop whose input has ended, and which goes on: every event-time timer is due."""
+"""Watermark of a loop whose input has ended while the loop goes on: every event-time timer is due."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -35,9 +35,8 @@ Rounding = Literal["nearest", "down", "up"]
 def micros(value: Time, rounding: Rounding = "nearest") -> int:
     """An instant or a span as int microseconds.
 
-    Numbers are seconds; a `timedelta` is itself; a `datetime` counts from 1970-01-01 UTC, and a naive one is taken as
-    UTC; a `date` is its midnight in UTC. Raises `TypeError` for anything else and `OverflowError` outside the range of
-    int64.
+    Numbers are seconds, and a `timedelta` is a span. A `datetime` counts from 1970-01-01 UTC; a naive one is taken as UTC. A
+    `date` is its midnight in UTC. Raises `TypeError` for anything else and `OverflowError` outside the range of int64.
     """
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
@@ -56,23 +55,23 @@ def micros(value: Time, rounding: Rounding = "nearest") -> int:
 
 
 def floor_micros(value: Time) -> int:
-    """The timestamp of a record as int microseconds: the last one that is not later, as floats of seconds too. Takes and
-    raises what `micros` does."""
+    """The timestamp of a record as int microseconds: the last one that is not later, also compared as floats of seconds.
+    Takes and raises what `micros` does."""
     return micros(value, "down")
 
 
 def ceil_micros(value: Time) -> int:
-    """The time of a timer as int microseconds: the first one that is not earlier, as floats of seconds too. Takes and
-    raises what `micros` does."""
+    """The time of a timer as int microseconds: the first one that is not earlier, also compared as floats of seconds. Takes
+    and raises what `micros` does."""
     return micros(value, "up")
 
 
 FINE = 2.0**32
-"""Up to so many seconds neighbouring floats are less than a microsecond apart."""
+"""Number of seconds up to which neighbouring floats are less than a microsecond apart."""
 
 
 def floor_of_floats(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """`floor_micros` of each float. Raises `OverflowError` for those that are not finite or too large."""
+    """The `floor_micros` of each float. Raises `OverflowError` if one is not finite or too large."""
     scaled = values * 1e6
     if not np.isfinite(scaled).all() or (np.abs(scaled) >= 2.0**63).any():
         raise OverflowError("a timestamp is not finite or outside the range of int64 microseconds")
@@ -84,8 +83,7 @@ def floor_of_floats(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 
 def _of_span(span: timedelta, rounding: Rounding) -> int:
-    """Of a subclass that is finer than a microsecond, as that of pandas is, what lies between two is cut off or rounded
-    up."""
+    """A span as int microseconds. A subclass that is finer than a microsecond, as in pandas, is rounded down or up."""
     whole, rest = divmod(span, _MICROSECOND)
     return whole + bool(rest) if rounding == "up" else whole
 
@@ -104,7 +102,7 @@ def _of_number(value: Any, rounding: Rounding) -> int:
     if not isfinite(number * 1_000_000):
         raise OverflowError(f"{value!r} lies outside the range of int64 microseconds")
     nearest = round(number * 1_000_000)
-    exact = isinstance(value, Decimal)  # as a float it may be a neighbour
+    exact = isinstance(value, Decimal)  # the nearest float may be a neighbour of it
     if rounding == "nearest" or (nearest / 1_000_000 == number and not exact):
         return nearest
     numerator, denominator = (value if exact else number).as_integer_ratio()
@@ -115,15 +113,15 @@ def _of_number(value: Any, rounding: Rounding) -> int:
 
 
 def seconds(time: int) -> float:
-    """int microseconds as float seconds."""
+    """A time in int microseconds as float seconds."""
     return time / 1_000_000
 
 
 def steady(value: datetime) -> datetime:
-    """The same instant, with a fixed offset where its wall clock time occurs twice or never in its zone.
+    """The instant of `value`, with a fixed offset if its wall clock time occurs twice or never in its zone.
 
-    Within one zone Python compares wall clocks: both passes of the hour that is repeated in autumn are equal to it. With
-    fixed offsets they are the instants that they are.
+    Within one zone Python compares wall clocks: both passes of the hour that is repeated in autumn are equal. With fixed
+    offsets Python compares them as instants.
     """
     if value.tzinfo is None or type(value.tzinfo) is timezone or getattr(value.tzinfo, "key", "") == "UTC":
         return value
@@ -134,7 +132,7 @@ def steady(value: datetime) -> datetime:
 
 
 def age_of(seconds: float) -> str:
-    """A time span for people, in its largest unit with a tenth: `12.5 s`, `3.2 min`, `5.0 h`, `4.1 days`."""
+    """A time span as text for users, in its largest unit with a tenth: `12.5 s`, `3.2 min`, `5.0 h`, `4.1 days`."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
@@ -142,7 +140,7 @@ def age_of(seconds: float) -> str:
 
 
 def isoformat(time: int) -> str:
-    """An instant for people and for progress reports, as Spark writes it (UTC, milliseconds, `Z`)."""
+    """An instant as text for users and progress reports, as Spark writes it (UTC, milliseconds, `Z`)."""
     if time <= MIN_TIME:
         return "-inf"
     if time == MAX_TIME:

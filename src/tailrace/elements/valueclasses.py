@@ -1,16 +1,15 @@
-"""Classes whose objects are in state and in records of a checkpoint: what they are called, what their fields or members
-are, and how the objects of one version of a class come back as those of the next.
+"""Shapes of the classes whose objects are in state and in records of a checkpoint: the names of the classes, their fields or
+members, and the way by which objects of one version of a class become objects of the next.
 
-Pickle and msgspec write many objects by position: named tuples, frozen dataclasses with slots, structs; and members of an
-Enum by their values. If fields changed places, or values were given out anew, what was written would come back as something
-else without any error. So a checkpoint says the shape of each class that it has objects of. Where the class of that name has
-another shape now, objects are mapped by the names of their fields and members if that is exact, else refused:
+Pickle and msgspec write many objects by position (named tuples, frozen dataclasses with slots, structs), and members of an
+Enum by their values. If fields changed places, or an Enum got new values, written objects would become other ones without
+any error. So a checkpoint records the shape of each class that it has objects of. If the class of that name has another
+shape now, objects are mapped by the names of their fields and members if that is exact, else refused:
 
-- a field that is gone is left out, and one that is new has its default. Both at once are refused: that may be one field
-  under another name;
+- a field that is gone is left out, and a new field gets its default. Both at once are refused: that may be one field under
+  another name;
 - members of an Enum are found by their names; one that is gone is refused;
-- a class that writes itself (`__reduce__`, `__getstate__`, `__setstate__`) is not looked into. What it reads is its own
-  affair.
+- a class that pickles itself (`__reduce__`, `__getstate__`, `__setstate__`) is not checked: it must read its old pickles.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ Form = Literal[
     "array",
     "choice",
 ]
-"""How objects of a class are written. By pickle: an `object` of a plain class, a dataclass or one of attrs with `attributes`
-or `slots`, a frozen dataclass with slots (`listed`), a named `tuple`, a `struct` (with `keywords`, where some of its fields
-are), an `enum`, a `flag`, or as the class says itself (`own`). By msgspec: as a `map` of names, as an `array`, or a `choice`
-of values."""
+"""The form in which objects of a class are written. By pickle: an `object` of a plain class, a dataclass or class of attrs
+with `attributes` or `slots`, a frozen dataclass with slots (`listed`), a named `tuple`, a `struct` (`keywords` if some of
+its fields are keyword-only), an `enum`, a `flag`, or as the class itself defines (`own`). By msgspec: as a `map` of names,
+as an `array`, or a `choice` of values."""
 _NAMED = ("object", "attributes", "slots", "listed")
-"""Forms whose objects are made anew from a state with names, or with values in the order of the fields."""
+"""Forms whose objects are restored from a state with names, or with values in the order of the fields."""
 _STRUCTS = ("struct", "keywords")
 _CALLED: Mapping[str, str] = {
     "object": "a plain class",
@@ -74,28 +73,28 @@ _NOTHING: Any = object()
 
 
 class ChangedClass(TailraceError, TypeError):
-    """The class of an object that was written is gone, or is another one now."""
+    """The class of a written object is gone, or is another one now."""
 
 
 class ClassShape(msgspec.Struct, frozen=True, array_like=True):
-    """A class as a checkpoint knows it."""
+    """The shape of a class as a checkpoint records it."""
 
     name: str
-    """`module:qualname`."""
+    """Name of the class, `module:qualname`."""
     form: Form
     fields: tuple[str, ...] = ()
-    """The names of its fields in their order, or of the members of an Enum."""
+    """Names of the fields in their order, or of the members of an Enum."""
     values: tuple[str, ...] = ()
-    """Of an Enum: its members' values, as texts; empty where a value has no text of its own."""
+    """Values of the members of an Enum as texts; a text is empty if the value has no distinct one."""
     written: tuple[str, ...] = ()
-    """Of a `msgspec.Struct` that msgspec encodes: its tag, and the defaults that are left out."""
+    """Tag of a `msgspec.Struct` that msgspec encodes, and the defaults that msgspec leaves out."""
 
 
 Shapes = tuple[ClassShape, ...]
 
 
 def class_named(name: str, error: type[TailraceError] = ChangedClass) -> type:
-    """The class of a name `module:qualname`. Raises `error` where there is none."""
+    """The class of a name `module:qualname`. Raises `error` if there is none."""
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -103,7 +102,7 @@ def class_named(name: str, error: type[TailraceError] = ChangedClass) -> type:
             found = getattr(found, part)
     except (ImportError, AttributeError) as missing:
         what = f"class {dotted(name)} is gone, or nothing in the dataflow refers to it ({missing})"
-        if module == "__main__":  # state outlives scripts, and each is of that name
+        if module == "__main__":  # state outlives scripts, and each script is of that name
             what += "; it is a class of the script that ran then: start that one, or import the class into this one"
         raise error(what) from missing
     if not isinstance(found, type):
@@ -112,7 +111,7 @@ def class_named(name: str, error: type[TailraceError] = ChangedClass) -> type:
 
 
 def dotted(name: str) -> str:
-    """The name of a class for people."""
+    """The name of a class for users, with a dot for the colon."""
     return name.replace(":", ".")
 
 
@@ -126,12 +125,12 @@ def merged(some: Iterable[ClassShape], others: Iterable[ClassShape]) -> Shapes:
 
 _known: dict[type, ClassShape | None] = {}
 _MOST = 4_096
-"""Classes that are remembered at most. Notebooks define theirs again and again, and an old one must not stay for ever."""
+"""Maximum number of classes in the cache. Notebooks define classes again and again: old ones must not stay for ever."""
 
 
 def pickled_shape(kind: type) -> ClassShape | None:
-    """The shape of a class whose objects are pickled; None where its name says nothing of what is written: for classes of
-    Python itself, and those that are made by a function of their library."""
+    """The shape of a class whose objects are pickled. None for classes of Python itself, and for classes whose objects a
+    function of their own makes: a shape would not describe their pickles."""
     try:
         return _known[kind]
     except KeyError:
@@ -157,7 +156,7 @@ def _pickled_shape(kind: type) -> ClassShape | None:
         ways = {one.kind for one in inspect.signature(kind).parameters.values()}
         return ClassShape(name, "keywords" if inspect.Parameter.KEYWORD_ONLY in ways else "struct", fields)
     if kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__:
-        return None  # a function of its own makes its objects
+        return None  # a function of the class's library makes its objects
     named = getattr(kind, "_fields", None)
     if issubclass(kind, tuple) and isinstance(named, tuple):
         return ClassShape(name, "tuple", named) if _lists_its_fields(kind) else ClassShape(name, "own")
@@ -173,14 +172,14 @@ def _pickled_shape(kind: type) -> ClassShape | None:
 
 
 _LISTS_FIELDS = getattr(dataclasses, "_dataclass_getstate", None)
-"""How a frozen dataclass with slots writes its objects: the values of its fields in their order."""
+"""Method by which a frozen dataclass with slots writes its objects: the values of its fields in their order."""
 
 _SETS_FIELDS = getattr(dataclasses, "_dataclass_setstate", None)
-"""How it reads them."""
+"""Method by which a frozen dataclass with slots reads its objects."""
 
 
 def _lists_its_fields(kind: type) -> bool:
-    """Whether a named tuple is written as its fields in their order: by the method that its library made with them."""
+    """True if a named tuple is written as its fields in their order: by the method that its library made with them."""
     makes = next(base for base in kind.__mro__ if "_fields" in vars(base))
     return getattr(kind, "__getnewargs__", None) is vars(makes).get("__getnewargs__")
 
@@ -192,7 +191,7 @@ def _writes_itself(kind: type) -> bool:
 
 
 def encoded_shape(kind: type) -> ClassShape | None:
-    """The shape of a class whose objects msgspec encodes; None for all others."""
+    """The shape of a class whose objects msgspec encodes; None for all other classes."""
     name = f"{kind.__module__}:{kind.__qualname__}"
     if issubclass(kind, Enum):
         return _enum(kind, name, "choice")
@@ -209,13 +208,13 @@ def encoded_shape(kind: type) -> ClassShape | None:
 
 
 def _tag(kind: type[msgspec.Struct]) -> str:
-    """By which tag msgspec knows objects of a class; empty for none."""
+    """The tag by which msgspec recognises objects of a class, as text; empty if there is none."""
     config = kind.__struct_config__
     return "" if config.tag is None else f"{config.tag_field} = {config.tag!r}"
 
 
 def _left_out(kind: type[msgspec.Struct]) -> list[str]:
-    """The fields that msgspec leaves out where they have their defaults, with these."""
+    """The fields that msgspec leaves out if they have their defaults, each with its default."""
     if not kind.__struct_config__.omit_defaults:
         return []
     made = defaults_of(kind, encoded=True).items()
@@ -223,7 +222,8 @@ def _left_out(kind: type[msgspec.Struct]) -> list[str]:
 
 
 def _default_text(make: Callable[[], Any]) -> str:
-    """The default of a field as a text, by what msgspec writes of it: another version may have another type for it."""
+    """The default of a field as a text: the bytes that msgspec writes for it. So it does not depend on the field's type,
+    which another version may change."""
     try:
         return msgspec.msgpack.encode(make(), order="deterministic").hex()
     except (TypeError, msgspec.MsgspecError):  # `UNSET`, say, which is never written
@@ -236,7 +236,7 @@ def _enum(kind: type[Enum], name: str, form: Form) -> ClassShape:
 
 
 def value_text(value: Any) -> str:
-    """The value of a member as a text that tells it from others, in any process; empty where there is none."""
+    """The value of a member as a text that distinguishes it from other values, in any process; empty if there is none."""
     kind = type(value)
     if kind in _PLAIN:
         return f"{kind.__name__} {value!r}"
@@ -257,7 +257,7 @@ def _value_texts(values: Iterable[Any]) -> list[str]:
 
 
 def field_names(kind: type) -> tuple[str, ...] | None:
-    """The fields of a dataclass or a class of attrs; None for others."""
+    """The names of the fields of a dataclass or a class of attrs; None for other classes."""
     if hasattr(kind, "__dataclass_fields__"):
         return tuple(one.name for one in dataclasses.fields(kind))
     of_attrs = getattr(kind, "__attrs_attrs__", None)
@@ -273,47 +273,47 @@ def _slots(kind: type) -> Iterator[str]:
                 yield f"_{base.__name__.lstrip('_')}{name}" if private else name
 
 
-# What has become of a class.
+# Classes that have changed.
 
 
 class Renewal:
-    """How objects of an older shape of a class become objects of today's."""
+    """The mapping of objects of an older shape of a class to objects of today's class."""
 
     def __init__(self, old: ClassShape, kind: type, defaults: Mapping[str, Callable[[], Any]]) -> None:
         self.old = old
         self.kind = kind
         self.defaults = defaults
-        """Of the fields that are new."""
+        """Name of a new field -> function that makes its default."""
         now = pickled_shape(kind)
         self.now = frozenset[str]() if now is None else frozenset(now.fields)
         self.complete = now is not None and now.form != "object"
-        """Whether an object without one of its fields is none."""
+        """True if an object must have all of its fields. An object of a plain class has the attributes that are set."""
         self.leaves_out = self.complete or not kind.__dictoffset__
-        """Whether what is no field is left out: a plain class has the attributes that are set."""
+        """True if fields that are gone are left out. An object of a plain class may keep them as attributes."""
 
     def renewed(self, held: dict[str, Any]) -> dict[str, Any]:
-        """The fields of today's class, from those of then by their names; with attributes that are no fields."""
+        """The fields of an object of today's class by name, from the written ones; with attributes that are no fields."""
         gone = frozenset(self.old.fields) - self.now if self.leaves_out else ()
         kept = {name: value for name, value in held.items() if name not in gone}
         return kept | {name: make() for name, make in self.defaults.items() if name not in kept}
 
 
 def renewal(old: ClassShape) -> Renewal | None:
-    """What objects of this shape need to be objects of the class of that name now; None where they are that as they are
-    read. Raises `ChangedClass` where nobody can tell, or the class is gone."""
+    """The mapping of objects of this shape to the class of that name now; None if they need none. Raises `ChangedClass` if
+    there is no exact mapping, or the class is gone."""
     kind = class_named(old.name)
     now = pickled_shape(kind)
     if now == old:
         return None
     if now is None or now.form == "own":
         _check_order(old, kind)
-        return None  # it reads what was written itself
+        return None  # the class reads its old pickles itself
     if now.form != old.form and not any(now.form in alike and old.form in alike for alike in (_NAMED, _STRUCTS)):
         raise _other(old, f"was {_CALLED[old.form]} there, and is {_CALLED[now.form]} now")
     if now.form in ("enum", "flag"):
         return _members(old, now, kind)
     if now.form == old.form and now.form != "listed" and now.form in _NAMED and set(now.fields) == set(old.fields):
-        return None  # by their names, in whatever order
+        return None  # fields are written by their names, so their order does not matter
     unknown = old.form == "object" and now.form != "object"
     added = _added(old, now, unknown)
     defaults = defaults_of(kind)
@@ -325,8 +325,8 @@ def renewal(old: ClassShape) -> Renewal | None:
 
 
 def _check_order(old: ClassShape, kind: type) -> None:
-    """Raises `ChangedClass` where a class that says itself now how it is pickled would get values by their position, written
-    in another order of its fields. A `__setstate__` gets those of a frozen dataclass with slots, and no others."""
+    """Raises `ChangedClass` if a class that now pickles itself would get values by position that were written in another
+    order of its fields. Of these, a `__setstate__` reads only the values of a frozen dataclass with slots."""
     own_state = getattr(kind, "__setstate__", _SETS_FIELDS) is not _SETS_FIELDS
     if old.form not in ("tuple", *_STRUCTS) and (old.form != "listed" or own_state):
         return
@@ -340,12 +340,12 @@ def _check_order(old: ClassShape, kind: type) -> None:
 
 
 ENCODED = ("map", "array", "choice")
-"""Forms of classes that msgspec has encoded, as a declared type names them."""
+"""Forms of classes whose objects msgspec has encoded under a declared type."""
 
 
 def misfits(shapes: Iterable[ClassShape], declared: Any = object) -> list[str]:
-    """Why objects of these shapes cannot be read now, a sentence for each class that is another one. `declared`: the type
-    that their state is declared as now, or several."""
+    """The reasons why objects of these shapes cannot be read now, a sentence for each changed class. `declared`: the type,
+    or several types, that their state is declared as now."""
     shapes, wrong = list(shapes), list[str]()
     try:
         check_encoded([shape for shape in shapes if shape.form in ENCODED], declared)
@@ -361,13 +361,14 @@ def misfits(shapes: Iterable[ClassShape], declared: Any = object) -> list[str]:
 
 
 def declared_classes(declared: Any) -> list[type]:
-    """The classes that msgspec knows of a declared type: those that it names, and that their fields are declared as."""
+    """The classes that msgspec knows of a declared type: the classes that it names, and the declared types of their
+    fields."""
     found: dict[type, None] = {}
     waiting = list(declared) if isinstance(declared, tuple) else [declared]
     looked_at = list[Any]()
     while waiting:
         one = waiting.pop()
-        # What stands for another type: a generic class, `NewType`, a variable, `type X = ...`.
+        # Types that stand for another type: a generic class, `NewType`, a variable, `type X = ...`.
         others = [get_origin(one), *(getattr(one, name, None) for name in ("__supertype__", "__bound__", "__value__"))]
         waiting += [*get_args(one), *(other for other in others if other is not None and other not in looked_at)]
         looked_at += others
@@ -379,8 +380,8 @@ def declared_classes(declared: Any) -> list[type]:
 
 
 def check_encoded(shapes: Iterable[ClassShape], declared: Any) -> None:
-    """Raises `ChangedClass` where msgspec would read objects of these shapes as others under a declared type, or not at all.
-    A class may have another name now: the one that the type names in its place."""
+    """Raises `ChangedClass` if msgspec would read objects of these shapes as other objects under a declared type, or not at
+    all. A class may have another name now: the class that the type names in its place."""
     kinds = {f"{one.__module__}:{one.__qualname__}": one for one in declared_classes(declared)}
     there = tuple(sorted({one.__qualname__ for one in kinds.values()}))
     moved = list[ClassShape]()
@@ -415,7 +416,7 @@ def _members(old: ClassShape, now: ClassShape, kind: type) -> Renewal | None:
 
 
 def _own_names(old: ClassShape) -> dict[str, str]:
-    """The members of an Enum with their values, without their further names."""
+    """Name of a member of an Enum -> its value, without aliases."""
     found: dict[str, str] = {}
     for name, text in zip(old.fields, old.values, strict=True):
         if text == "" or text not in found.values():
@@ -469,8 +470,8 @@ def _check_written(old: ClassShape, now: ClassShape, kind: type) -> None:
 
 
 def _added(old: ClassShape, now: ClassShape, unknown: bool) -> list[str]:
-    """The fields that are new. Raises `ChangedClass` where others are gone: one may be the other under a new name. Of a
-    plain class it is unknown which attributes its objects have."""
+    """The new fields. Raises `ChangedClass` if fields are gone too: a new field may be one of these under another name.
+    With `unknown`, for an old plain class, it does not: the attributes of its objects are not known."""
     added = [name for name in now.fields if name not in old.fields]
     gone = [name for name in old.fields if name not in now.fields]
     if added and gone and not unknown:

@@ -1,9 +1,9 @@
-"""How values of state, and records, are pickled so that the checkpoint knows their classes; and how they come back in the
-next version of a program.
+"""Pickles of values of state and of records, with the classes of their objects; and their way into the next version of a
+program.
 
-The bytes are those that pickle writes by itself. Beside them the shapes of all classes of objects in them are noted
-(`elements.valueclasses`). Where one of these has another shape now, objects of it are mapped while they are unpickled: the
-unpickler is given something else in the place of the class, which makes today's objects out of what was written.
+The bytes are the ones that pickle writes by itself. Beside them the shapes of all classes of objects in them are noted
+(`elements.valueclasses`). If one of these has another shape now, its objects are mapped while they are unpickled: in place
+of the class the unpickler gets a stand-in, which makes today's objects from the written values.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ Decode = Callable[[Any], Any]
 
 _reduced = methodcaller("__reduce_ex__", 5)
 _GLOBAL = b"\x93"
-"""The opcode by which pickle writes a name: without it no object of a class is in a pickle."""
+"""Opcode by which pickle writes a name. A pickle without it has no objects of classes."""
 _DESCRIBED = struct.Struct("<BI")
 _MARK = 1
-"""How a value begins that says its shapes; a pickle begins otherwise."""
+"""First byte of a value with shapes. A pickle begins with another byte."""
 _encode = msgspec.msgpack.encode
 _shapes_decoder = msgspec.msgpack.Decoder(Shapes)
 
 
 class ClassNotes(dict[type, Callable[[Any], Any]]):
-    """The classes of objects that were pickled, with their shapes. It is the dispatch table of a pickler: that looks each
-    class up in here, and finds what pickle would do without."""
+    """The classes of pickled objects, with their shapes. It is the dispatch table of a pickler, which looks up each class in
+    it. The entries do what pickle does without a table."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shapes: dict[str, ClassShape] = {}
         self._again: tuple[BytesIO, pickle.Pickler] | None = None
-        """What pickles values one by one."""
+        """Buffer and pickler of `dumps`, used again for each value; None before its first use."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any]:
         if issubclass(kind, type):
-            raise KeyError(kind)  # a class with a metaclass, which is written by its name
+            raise KeyError(kind)  # the object is a class with a metaclass, which is written by its name
         made = copyreg.dispatch_table.get(kind)
         if made is None:
             made = _reduced
@@ -56,13 +56,13 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
         return made
 
     def add(self, shapes: Iterable[ClassShape]) -> None:
-        """Notes shapes of objects that are not pickled anew."""
+        """Notes shapes of objects that are not pickled again."""
         for shape in shapes:
             self.shapes.setdefault(shape.name, shape)
 
     def dumps(self, value: Any) -> bytes:
-        """A value pickled, and its classes noted: for many that are small, and mostly plain."""
-        if not self:  # no object of a class was seen so far
+        """The pickle of a value, whose classes are noted. For many small and mostly plain values."""
+        if not self:  # no object of a class was pickled so far
             data = pickle.dumps(value, 5)
             if _GLOBAL not in data:
                 return data
@@ -78,8 +78,8 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
         return buffer.getvalue()
 
     def dump(self, value: Any) -> bytes:
-        """A value pickled, and its classes noted: for one that is large, or the only one."""
-        buffer, pickler = self._made()  # referred to from here only: else each frame would be a cycle of garbage
+        """The pickle of a value, whose classes are noted. For a large or single value."""
+        buffer, pickler = self._made()  # no attribute refers to them: else each frame would be a cycle of garbage
         pickler.dump(value)
         return buffer.getvalue()
 
@@ -91,7 +91,7 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
 
     @property
     def listed(self) -> Shapes:
-        """The shapes in the order in which their classes were met."""
+        """The shapes, in the order in which their classes were found."""
         return tuple(self.shapes.values())
 
 
@@ -99,7 +99,7 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
 
 
 def loader(shapes: Iterable[ClassShape]) -> Decode:
-    """What unpickles values whose objects had these shapes. Raises `ChangedClass`."""
+    """The function that unpickles values whose objects had these shapes. Raises `ChangedClass` if one cannot be mapped."""
     changed = {one.old.name: one for shape in shapes if (one := renewal(shape)) is not None}
     if not changed:
         return pickle.loads
@@ -111,7 +111,7 @@ def loader(shapes: Iterable[ClassShape]) -> Decode:
         value = _Unpickler(BytesIO(data), standing).load()
         if list(map(sys.getrefcount, standing.values())) == unused:
             return value
-        # Something in it refers to what stands in for a class.
+        # The value refers to a stand-in.
         if len(by_class) < len(standing):
             several = ", ".join(sorted(standing))
             raise ChangedClass(f"some of the classes {several} are one class now, and a value refers to it")
@@ -124,8 +124,8 @@ _InPython: Any = pickle._Unpickler
 
 
 class _CarefulUnpickler(_InPython):  # type: ignore[misc]
-    """An unpickler that tells objects of a class from the class itself: the factory of a `defaultdict`, say, which is to be
-    today's class. It is written in Python, and slower than the other."""
+    """An unpickler that distinguishes objects of a class from the class itself, such as the factory of a `defaultdict`,
+    which must become today's class. It is written in Python, and slower than `_Unpickler`."""
 
     dispatch: dict[int, Callable[..., None]] = dict(_InPython.dispatch)
 
@@ -135,10 +135,10 @@ class _CarefulUnpickler(_InPython):  # type: ignore[misc]
         self._made: list[Any] = []
 
     def load(self) -> Any:
-        """The value, in which every object is one of today's class."""
+        """The value, in which every object is of today's class."""
         value = super().load()
         for one in self._made:
-            if type(one) in self._standing.values():  # nothing was written of its attributes
+            if type(one) in self._standing.values():  # its pickle had no state, so it was not set yet
                 one.__setstate__({})
         return value
 
@@ -176,7 +176,7 @@ class _WithKeywords(msgspec.Struct, kw_only=True):
 
 
 _REBUILD = _WithKeywords(one=1).__reduce__()[0]
-"""What makes a struct with keywords from its class."""
+"""Function by which msgspec makes a struct with keyword-only fields from its class."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -190,7 +190,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _standing_in(one: Renewal) -> Any:
-    """What is called in the place of a class."""
+    """The stand-in that the unpickler calls in place of a class."""
     if one.old.form == "enum":
         return _MemberByName(one)
     if one.old.form in ("struct", "keywords"):
@@ -199,7 +199,7 @@ def _standing_in(one: Renewal) -> Any:
 
 
 class _MemberByName:
-    """Members from what was written of them: values, or names, as an Enum may want it."""
+    """The stand-in for an Enum: it finds members by their written values, or by name if pickle wrote the name."""
 
     def __init__(self, one: Renewal) -> None:
         self._old = one.old
@@ -259,7 +259,7 @@ class _Unseen:
 
 
 def _unseen(kind: type, names: dict[str, Any]) -> type:
-    """A subclass of which no `__init_subclass__` and no metaclass gets to know: they may list their classes."""
+    """A subclass that is made without a call of `__init_subclass__` or a metaclass: they may list their classes."""
 
     def mro(cls: type) -> list[type]:
         first, *others = type.mro(cls)
@@ -270,7 +270,7 @@ def _unseen(kind: type, names: dict[str, Any]) -> type:
 
 
 def _by_name(old: ClassShape, state: Any) -> dict[str, Any]:
-    """The attributes of an object from what pickle wrote of it."""
+    """The attributes of an object by name, from its pickled state."""
     if old.form == "listed" or not isinstance(state, dict | tuple):
         return dict(zip(old.fields, state, strict=True))
     if isinstance(state, dict):
@@ -279,11 +279,11 @@ def _by_name(old: ClassShape, state: Any) -> dict[str, Any]:
     return {**(attributes or {}), **slots}
 
 
-# Values that are alone.
+# Single values.
 
 
 def dump_described(value: Any) -> bytes:
-    """A value pickled, with the shapes of its classes before it where it has some."""
+    """The pickle of a value, with the shapes of its classes before it if there are some."""
     notes = ClassNotes()
     data = notes.dump(value)
     if not notes.shapes:
@@ -293,7 +293,7 @@ def dump_described(value: Any) -> bytes:
 
 
 def load_described(data: bytes) -> Any:
-    """A value from what `dump_described` gave, or from a pickle. Raises `ChangedClass`."""
+    """A value from the bytes of `dump_described`, or from a pickle. Raises `ChangedClass`."""
     shapes = described(data)
     if data[:1] != bytes((_MARK,)):
         return pickle.loads(data)
@@ -302,7 +302,7 @@ def load_described(data: bytes) -> Any:
 
 
 def described(data: bytes) -> Shapes:
-    """The shapes of the classes in a value, unpickling nothing."""
+    """The shapes of the classes in the bytes of `dump_described`, found without unpickling."""
     if data[:1] != bytes((_MARK,)):
         return ()
     length = _DESCRIBED.unpack_from(data)[1]

@@ -1,1 +1,1 @@
-"""The user's program as frozen data (nodes and edges), and the plan made from it. Pure functions of the graph."""
+"""The user's program as frozen data (nodes and edges), and the plan made from it by pure functions."""

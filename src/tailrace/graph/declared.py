@@ -1,4 +1,4 @@
-"""The schema of a stream in columns, where the dataflow itself says it: before anything runs."""
+"""The schema of a stream in columns, as far as the dataflow declares it before anything runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tailrace.graph.operators import (
 )
 
 PASSING: tuple[type[Operator], ...] = (AssignTimestamps, EnterLoop, FilterColumns, LeaveLoop)
-"""What hands on the columns that it is given."""
+"""Operators that emit the columns that they receive."""
 
 NodeOf = Callable[[int], Node]
 
@@ -40,13 +40,13 @@ def form_over(node_of: NodeOf, edge: Edge) -> Form:
         return node.form
     if isinstance(node.operator, Head) and edge.tag == FEEDBACK:
         return "rows" if node.operator.loop.feedback_schema is None else "columns"
-    if isinstance(node.operator, Window):  # those that are late, as they came
+    if isinstance(node.operator, Window):  # late records, in the form of the window's input
         return form_over(node_of, node.inputs[0])
     return "columns" if isinstance(node.operator, MapBatches) else "rows"
 
 
 Others = Callable[[Node, pa.Schema | None], pa.Schema | None]
-"""Tells the schema of what a node of another kind makes of columns of this one, where that is known."""
+"""Function from a node of another kind and the schema of its input to the schema of its output; None if it is not known."""
 
 
 def _unknown(node: Node, given: pa.Schema | None) -> None:
@@ -54,7 +54,8 @@ def _unknown(node: Node, given: pa.Schema | None) -> None:
 
 
 def declared_before(node_of: NodeOf, inputs: Iterable[Edge], others: Others = _unknown) -> pa.Schema | None:
-    """The schema in which all columns come over these edges, where it is declared; `others` may tell more."""
+    """The schema of the columns that come over these edges; None unless one schema is declared for all of them. `others`
+    finds the schema for kinds of nodes that this module does not know."""
     found = [_declared_by(node_of, edge, others) for edge in inputs]
     first = found[0] if found else None
     return first if all(schema is not None and schema.equals(first) for schema in found) else None
@@ -70,7 +71,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     elif isinstance(node.operator, Source):
         schema = getattr(node.operator.source, "schema", None)
         if isinstance(schema, pa.Schema) and has_nulls(schema):
-            return None  # what is null in its first file may have a type in others
+            return None  # a column of nulls in the first file may have a type in other files
         schema = schema or others(node, None)
     elif isinstance(node.operator, Select):
         given = declared_before(node_of, node.inputs, others)
@@ -80,7 +81,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs, others)
     elif isinstance(node.operator, Head) and node.form == "columns":
-        # What is fed back is brought into the same schema (`api.loops`).
+        # Feedback is converted to this schema (`api.loops`).
         return declared_before(node_of, [one for one in node.inputs if one.port == 0], others)
     else:
         schema = others(node, declared_before(node_of, node.inputs, others))
@@ -88,7 +89,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
 
 
 def selected(operator: Select, schema: pa.Schema) -> pa.Schema:
-    """The schema of what a `select` makes of batches of this one. Raises what its expressions raise."""
+    """The schema of the output of a `select` over batches of `schema`. Raises what its expressions raise."""
     fields = {field.name: field for field in schema} if operator.keeps else {}
     for name, said in operator.columns:
         if isinstance(said, str) and said in schema.names:
@@ -99,8 +100,7 @@ def selected(operator: Select, schema: pa.Schema) -> pa.Schema:
 
 
 def declared_behind(graph: Graph, ident: int, tag: str | None = None) -> bool:
-    """Whether everybody who takes what a node puts out, or emits to a side output, brings it into a schema that is
-    declared."""
+    """True if every consumer of a node's output, or of its side output `tag`, converts it to a declared schema."""
     takers = [(node, edge) for node in graph.nodes for edge in node.inputs if (edge.source, edge.tag) == (ident, tag)]
     return all(
         isinstance(node.operator, ToColumns)

@@ -1,4 +1,4 @@
-"""A plan for people: as text and as a Mermaid flowchart. Loops are boxes; edges that carry markers only are not told."""
+"""A plan for users: as text and as a Mermaid flowchart. Loops are boxes; edges that carry only markers are left out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _mermaid_of(plan: Plan, scope: StreamScope) -> Iterator[str]:
 
 
 def _items(plan: Plan, scope: StreamScope) -> list[Vertex | StreamScope]:
-    """What is directly in a scope: its own vertices, and each loop in it where its first vertex stands."""
+    """The items directly in a scope: its own vertices, and each loop in it at the position of the loop's first vertex."""
     items: dict[Vertex | StreamScope, None] = {}
     for vertex in plan.vertices:
         if vertex.scope >= scope:
@@ -83,7 +83,7 @@ def _loops(plan: Plan) -> dict[StreamScope, Loop]:
 
 
 def _feedback(plan: Plan) -> list[tuple[int, int]]:
-    """The vertices of each loop's tail and head."""
+    """(tail, head): the vertices of each loop's tail and head."""
     roots = [(vertex, plan.graph.node(vertex.nodes[0]).operator) for vertex in plan.vertices]
     heads = {vertex.scope: vertex.id for vertex, operator in roots if isinstance(operator, Head)}
     return [(vertex.id, heads[vertex.scope]) for vertex, operator in roots if isinstance(operator, Tail)]

@@ -1,4 +1,4 @@
-"""Nodes and edges, as the user wrote them."""
+"""The graph of nodes and edges that the user writes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tailrace.graph.operators import Head, Judge, Operator, Partitioning, Sink, 
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
 MAX_SUBTASKS = 32_768
-"""An upper bound of any parallelism: subtasks and key groups are uint16 on the wire."""
+"""Upper bound of any parallelism: subtasks and key groups are uint16 on the wire."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Records of `source` (its main output, or the side output `tag`) go to input `port` of the node that holds it."""
+    """An edge: records of `source` (its main output, or its side output `tag`) go to input `port` of the node that holds
+    the edge."""
 
     source: int
     port: int
@@ -41,11 +42,11 @@ class Node:
     form: Form
     inputs: tuple[Edge, ...]
     columns: tuple[str, ...] | None = None
-    """The column names of what it emits, where they are known when the graph is written."""
+    """The column names of the output, if they are known when the graph is written."""
     scope: StreamScope = NO_LOOP
-    """The loops that it is in."""
+    """The loops that the operator is in."""
     written: str = field(default="", compare=False, repr=False)
-    """The verb, and the line of the user's program that calls it. For errors only: no part of what the graph is."""
+    """The verb, and the line of the user's program that calls it. For errors only: it does not count in comparisons."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class Graph:
 
 @dataclass
 class GraphBuilder:
-    """Collects nodes while the user writes; `subgraph` freezes what leads to some sinks.
+    """The nodes that the user has written so far. `subgraph` freezes the part that leads to some sinks.
 
-    Invariant I2: what was written while a loop's body raised is void: it is never run, its uids are free again, and
-    nothing can be built on it.
+    Invariant I2: nodes that were written in a loop's body that raised are void: they never run, their uids are free again,
+    and nothing can be built on them.
     Invariant I3: the operators of one execution have different uids (`subgraph`). Beyond that a uid is taken as long as its
     operator may still run or is running: when its job has ended, the next job goes on under it, from the same state.
     """
@@ -77,16 +78,16 @@ class GraphBuilder:
     max_parallelism: int
     nodes: list[Node] = field(default_factory=list)
     root: StreamScope = field(default_factory=StreamScope)
-    """The scope of what is in no loop of this graph: an object of its own, so that graphs count their loops apart."""
+    """The scope outside of loops: an object of its own for each graph, so that each graph counts its own loops."""
     heads: dict[StreamScope, Node] = field(default_factory=dict)
-    """The head of each loop."""
+    """Scope of a loop -> its head."""
     _void: set[int] = field(default_factory=set)
     _closing: dict[StreamScope, list[int]] = field(default_factory=dict)
-    """The tail and the judge of each loop, where it has them."""
+    """Scope of a loop -> its tail and its judge, as far as it has them."""
     _unclosed: dict[StreamScope, Node] = field(default_factory=dict)
-    """The heads of the loops whose bodies are being written."""
+    """Scope of a loop whose body is being written -> its head."""
     ended: Callable[[], Collection[int]] = tuple
-    """Nodes of jobs that have ended, as far as nothing that is still to run needs them."""
+    """Function that returns the nodes of ended jobs that neither a running job nor a pending sink needs."""
 
     def add(
         self,
@@ -102,8 +103,8 @@ class GraphBuilder:
         scope: StreamScope = NO_LOOP,
         shape: tuple[Edge, ...] | None = None,
     ) -> Node:
-        """Appends a node. Raises `GraphError` for a bad parallelism and `UidError` for a uid that is taken. A derived uid
-        comes from `shape`, where that is not the same as the inputs."""
+        """Adds a node. A derived uid comes from `shape`, or from the inputs if it is None. Raises `GraphError` for a bad
+        parallelism or a void input, and `UidError` for a bad uid or one that is taken."""
         check_parallelism(parallelism, self.max_parallelism, name)
         self._check_not_void(inputs, name)
         ident = len(self.nodes)
@@ -121,7 +122,7 @@ class GraphBuilder:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """A loop is written in it, whole: nodes that are written in a `with` block that raises are made void."""
+        """A `with` block in which a loop is written as a whole: if the block raises, the nodes added in it become void."""
         start = len(self.nodes)
         try:
             yield
@@ -133,12 +134,12 @@ class GraphBuilder:
             raise
 
     def begun(self, head: Node) -> None:
-        """The body of this loop is being written, until the `with` block that it is in ends."""
+        """Notes that the body of this loop is being written, until the `with` block that it is in ends."""
         self._unclosed[head.scope] = head
 
     def check_closed(self, sinks: set[int]) -> None:
-        """Raises `GraphError` where one of these sinks is fed by a loop whose body is being written: it has no feedback
-        yet, and would run as another loop than the one that was meant."""
+        """Raises `GraphError` if one of these sinks needs a loop whose body is being written: the loop has no feedback yet,
+        and would run as another loop than the user means."""
         for node in self.subgraph(sinks).nodes if self._unclosed else ():
             if node.scope in self._unclosed:
                 raise GraphError(
@@ -147,7 +148,7 @@ class GraphBuilder:
                 )
 
     def subgraph(self, sinks: set[int]) -> Graph:
-        """The part of the graph that these sinks need. Raises `GraphError` where there is nothing to run."""
+        """The part of the graph that these sinks need. Raises `GraphError` if it has no source."""
         wanted, open_ = set(sinks), list(sinks)
         while open_:
             for ident in self._needs(self.nodes[open_.pop()]):
@@ -162,8 +163,8 @@ class GraphBuilder:
         return Graph(_told_apart(nodes), self.max_parallelism)
 
     def _needs(self, node: Node) -> Iterator[int]:
-        """The nodes that a node cannot run without: its inputs; and a loop runs as a whole, so that a node in it needs
-        its head, and the head its tail and judge."""
+        """The nodes that a node cannot run without: its inputs, and the head, tail and judge of the loop that it is in. A
+        loop runs as a whole."""
         yield from (edge.source for edge in node.inputs)
         if node.scope in self.heads:
             yield self.heads[node.scope].id
@@ -193,13 +194,13 @@ class GraphBuilder:
                 raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")
 
     def _taken(self) -> list[Node]:
-        """The nodes whose uids nobody else may have."""
+        """The nodes whose uids no other node may have."""
         ended = self.ended()
         return [node for node in self.valid() if node.id not in ended]
 
     def _derived_uid(self, verb: str, inputs: tuple[Edge, ...]) -> str:
-        """An identity from the shape of the graph: the verb, its inputs' identities, and how often both came before.
-        Names are for people, and may be changed without losing state."""
+        """An identity from the shape of the graph: the verb, its inputs' identities, and the number of earlier nodes with
+        both. Names are for users, who may change them without losing state."""
         shape = [verb.partition(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
         digest = hashlib.sha256("|".join(shape).encode()).hexdigest()[:12]
         taken = Counter(node.uid.partition("#")[0] for node in self._taken())[digest]
@@ -207,8 +208,8 @@ class GraphBuilder:
 
 
 def _told_apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes of one execution with different uids. Two can only have the same one where one was written after a job with
-    the other had ended, and both are wanted now. Raises `UidError` where the user gave it."""
+    """The nodes of one execution, with different uids. Two nodes can have an equal uid only if one was written after a job
+    with the other had ended, and this execution needs both. Raises `UidError` if the user gave that uid."""
     taken: dict[str, Node] = {}
     for node in nodes:
         uid, number = node.uid, 0
@@ -225,7 +226,7 @@ def _told_apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def unbounded_before(node_of: Callable[[int], Node], starts: Iterable[int]) -> Node | None:
-    """A source that never ends among these nodes and what leads to them, or None."""
+    """An unbounded source among these nodes and the nodes that lead to them, or None."""
     open_ = list(starts)
     seen = set(open_)
     while open_:

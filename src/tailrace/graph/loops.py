@@ -1,4 +1,4 @@
-"""Loops in a plan: the shuffle that moves onto the edges into a head, and the conditions of rounds."""
+"""Loops in a plan: the shuffle that moves onto the edges into a head, the ways of event time, the conditions of rounds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tailrace.graph.scope import StreamScope
 
 
 def hoisted(graph: Graph) -> Graph:
-    """The graph with one shuffle less for each lap of a loop whose head has a key's consumer only.
+    """The graph with one shuffle less for each lap of a loop if the only consumer of its head reads by a key.
 
-    Such a head gets its records by that key, from outside and from its tail, and its consumer gets them i to i. So each
-    record is where its key is when it is in the head: the order of a key's records is kept around the loop, and
+    The head then gets its records by that key, from outside and from its tail, and forwards them i to i to its consumer.
+    So each record is in the subtask of its key when it is in the head: the loop keeps the order of a key's records, and
     feedback waits beside the state of its key.
     """
     inputs = {node.id: node.inputs for node in graph.nodes}
@@ -51,13 +51,14 @@ def _hoist(graph: Graph, head: Node, operator: Head, inputs: dict[int, tuple[Edg
 
 
 def _multiplied(graph: Graph, head: Node) -> bool:
-    """Whether records come into the head or its tail once for each subtask: by a key they would come once in all."""
+    """True if records are broadcast to the head or its tail: each subtask gets a copy. By a key only one subtask would."""
     into = [n for n in graph.nodes if n is head or (isinstance(n.operator, Tail) and n.scope == head.scope)]
     return any(isinstance(edge.partitioning, Broadcast) for node in into for edge in node.inputs)
 
 
 def _only_key(graph: Graph, head: Node, tag: str | None) -> Hash | None:
-    """How the head's only consumer wants its records (or those of the side output `tag`): by a key, or None."""
+    """The key partitioning by which the only consumer of the head's output, or of its side output `tag`, reads. None if
+    there are several consumers, or it reads otherwise or at another parallelism."""
     consumers = [(node, edge) for node, edge in _consumers(graph, head) if edge.tag == tag]
     if len(consumers) != 1:
         return None
@@ -67,14 +68,14 @@ def _only_key(graph: Graph, head: Node, tag: str | None) -> Hash | None:
 
 
 def _consumers(graph: Graph, head: Node) -> list[tuple[Node, Edge]]:
-    """The edges that records leave the head by, with the nodes that hold them."""
+    """The edges by which records leave the head, with the nodes that hold the edges."""
     return [(n, e) for n in graph.nodes for e in n.inputs if e.source == head.id and e.tag != MARKERS]
 
 
 def lead_out(graph: Graph) -> dict[int, frozenset[StreamScope]]:
-    """For each node in a loop the scopes around it that its records may leave with the event time that they have in it.
-    Where each way out of a scope leads through an operator that assigns timestamps, nobody needs to wait for the event time
-    of those before it."""
+    """Node in a loop -> the scopes around it that its records may leave with the event time that they have in the node. If
+    every way out of a scope leads through an operator that assigns timestamps, no operator outside needs to wait for the
+    event time of the nodes before it."""
     found: dict[int, set[StreamScope]] = {}
     tails = tails_of(graph)
     for leave in graph.nodes:
@@ -84,10 +85,11 @@ def lead_out(graph: Graph) -> dict[int, frozenset[StreamScope]]:
 
 
 def time_begins(graph: Graph) -> frozenset[int]:
-    """Where event time begins for a loop: where a stream with timestamps comes in, and at operators that assign the first
-    ones to one without. Those behind them may assign another time, which says nothing of that before."""
+    """The nodes at which event time begins for a loop: heads and entries into which a stream with timestamps comes, and
+    operators that assign the first timestamps to a stream without. Later operators may assign another time, which is
+    independent of the time before."""
     timed: set[int] = set()
-    """Nodes that event time comes to."""
+    """Nodes whose input has event time."""
     found: set[int] = set()
     for node in graph.nodes:
         if any(isinstance(graph.node(e.source).operator, AssignTimestamps) or e.source in timed for e in node.inputs):
@@ -99,7 +101,7 @@ def time_begins(graph: Graph) -> frozenset[int]:
 
 
 def tails_of(graph: Graph) -> dict[StreamScope, list[int]]:
-    """The tail of each loop that has feedback, by the loop's scope."""
+    """Scope of a loop that has feedback -> its tail."""
     tails: dict[StreamScope, list[int]] = {}
     for node in graph.nodes:
         if isinstance(node.operator, Tail):
@@ -127,8 +129,8 @@ def _lead_out(
 
 
 def check_rounds(graph: Graph) -> None:
-    """Raises `GraphError` for a loop in rounds that is inside another, has others inside, or gets records of a source that
-    never ends: then no round would ever be over."""
+    """Raises `GraphError` for a loop in rounds that is inside another loop, contains one, or gets records of an unbounded
+    source: its first round would never be over."""
     heads = {node.scope: node for node in graph.nodes if isinstance(node.operator, Head)}
     for scope, head in heads.items():
         if not rounds_of(head):
@@ -144,12 +146,12 @@ def check_rounds(graph: Graph) -> None:
 
 
 def rounds_of(head: Node) -> Rounds | None:
-    """The rounds of the head's loop, where it runs in rounds."""
+    """The rounds of the head's loop; None if it does not run in rounds."""
     return head.operator.loop.rounds if isinstance(head.operator, Head) else None
 
 
 def rounds_inside(inner: str, outer: str) -> str:
-    """The text for two loops, one in the other, of which one runs in rounds."""
+    """The text of the error for two loops, one in the other, of which one runs in rounds."""
     where = f" {outer!r}" if outer else " another"
     return (
         f"loop {inner!r} is inside loop{where}, and a loop with rounds can neither be in a loop nor contain one; leave "
@@ -158,7 +160,7 @@ def rounds_inside(inner: str, outer: str) -> str:
 
 
 def rounds_unbounded(loop: str, source: str) -> str:
-    """The text for a loop in rounds whose first round would never end."""
+    """The text of the error for a loop in rounds whose first round would never end."""
     return (
         f"loop {loop!r}: source {source!r} is unbounded, so the first round would never end; leave rounds= out, or use "
         f"bounded sources"

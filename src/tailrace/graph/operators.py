@@ -1,6 +1,6 @@
-"""Operators as frozen data. One class per kind; the task has a runtime half for each.
+"""Operators as frozen data. Each kind has a class here, and a runtime half in the task.
 
-User functions are held as given (`fn`); the runtime unwraps rich functions. Times are int microseconds here.
+`fn` holds the user's function as given; the runtime unwraps rich functions. Times are int microseconds here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tailrace.graph.scope import StreamScope
 
 Selector = Callable[[Any], Any] | str | tuple[str, ...]
-"""How a key or a value is found in a record: a function, a column name, or several column names."""
+"""The way to find a key or a value in a record: a function, a column name, or several column names."""
 
 AtEnd = Literal["wait", "drop"]
 BatchFormat = Literal["arrow", "pandas", "polars"]
@@ -21,68 +21,82 @@ Priority = Literal["adaptive", "feedback-first"]
 
 @dataclass(frozen=True)
 class Operator:
-    """The root of all operator kinds."""
+    """Base of all kinds of operators."""
 
 
 @dataclass(frozen=True)
 class Source(Operator):
+    """A source of records: `source` is an `api.connectors.Source`."""
+
     source: Any
 
 
 @dataclass(frozen=True)
 class Map(Operator):
+    """A function of one record that returns one record."""
+
     fn: Any
 
 
 @dataclass(frozen=True)
 class Filter(Operator):
+    """A filter that keeps the records for which the function returns true."""
+
     fn: Any
 
 
 @dataclass(frozen=True)
 class FlatMap(Operator):
+    """A function of one record that returns any number of records."""
+
     fn: Any
 
 
 @dataclass(frozen=True)
 class MapBatches(Operator):
+    """A function of one batch that returns any number of batches."""
+
     fn: Any
     timestamps: str | None = None
-    """The column in which batches have their timestamps while they are the function's; None where they have them aside."""
+    """The column that has the timestamps in batches that the function receives and returns; None: the runtime keeps them
+    apart."""
     format: BatchFormat = "arrow"
-    """What the function takes and gives: record batches, or frames of a package."""
+    """The format of batches that the function takes and returns: record batches, or frames of a package."""
 
 
 @dataclass(frozen=True, eq=False)
 class Select(Operator):
-    """Columns by name: each is a column of the input, or an expression of `pyarrow.compute` (whose `==` is another one)."""
+    """Columns by name: each is a column of the input, or an expression of `pyarrow.compute`. The class has no `==`: the
+    `==` of an expression makes another expression."""
 
     columns: tuple[tuple[str, Any], ...]
     keeps: bool
-    """Whether the columns of the input stay, before those that are new."""
+    """True if the columns of the input stay, before the new ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class FilterColumns(Operator):
-    """Keeps the records for which a column, or an expression, is true: null is not."""
+    """A filter that keeps the records for which a column or an expression is true. Null is not true."""
 
     condition: Any
 
 
 @dataclass(frozen=True)
 class ToRows(Operator):
-    """Columns to rows with names."""
+    """Conversion of columns to rows with names."""
 
 
 @dataclass(frozen=True)
 class ToColumns(Operator):
-    """Rows to record batches of `schema` (a `pyarrow.Schema`)."""
+    """Conversion of rows or columns to record batches of `schema` (a `pyarrow.Schema`)."""
 
     schema: Any
 
 
 @dataclass(frozen=True)
 class AssignTimestamps(Operator):
+    """An assignment of timestamps and watermarks. Both durations are int microseconds."""
+
     fn: Selector
     out_of_orderness: int
     idle_after: int | None
@@ -90,12 +104,16 @@ class AssignTimestamps(Operator):
 
 @dataclass(frozen=True)
 class Process(Operator):
+    """A process function without keys."""
+
     fn: Any
     at_end: AtEnd
 
 
 @dataclass(frozen=True)
 class KeyedProcess(Operator):
+    """A process function on a keyed stream, with state and timers."""
+
     fn: Any
     key: Selector
     at_end: AtEnd
@@ -103,7 +121,7 @@ class KeyedProcess(Operator):
 
 @dataclass(frozen=True)
 class CoProcess(Operator):
-    """Two inputs; keys are None where that input is not keyed."""
+    """A function of two inputs. `keys` has None for an input that is not keyed."""
 
     fn: Any
     keys: tuple[Selector | None, Selector | None]
@@ -120,13 +138,15 @@ class Aggregate(Operator):
 
 @dataclass(frozen=True)
 class Reduce(Operator):
+    """A running reduce per key."""
+
     key: Selector
     fn: Any
 
 
 @dataclass(frozen=True)
 class Window(Operator):
-    """An aggregate per key and event-time window; `reduce` instead of `aggregates` for a reducing window."""
+    """An aggregate per key and event-time window. A reducing window has `reduce` instead of `aggregates`."""
 
     key: Selector
     size: int
@@ -143,7 +163,7 @@ def key_columns(key: Selector) -> tuple[str, ...]:
 
 
 def key_at(operator: Operator, port: int) -> Selector | None:
-    """The key by which an operator keeps state of what comes in on a port; None where it keeps none by key."""
+    """The key by which an operator keeps state for the records of an input; None if it keeps no keyed state."""
     if isinstance(operator, CoProcess):
         return operator.keys[port]
     return operator.key if isinstance(operator, KeyedProcess | Aggregate | Reduce | Window) else None
@@ -151,8 +171,8 @@ def key_at(operator: Operator, port: int) -> Selector | None:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Synchronous rounds: at most `max` of them (None: as many as there is feedback for), and no more once `until`, a
-    user's test over what a round produced, says so."""
+    """Synchronous rounds: at most `max` of them (None: as many as there is feedback for), and none after a round for whose
+    results the user's test `until` returned true."""
 
     max: int | None
     until: Any = None
@@ -160,77 +180,80 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Loop:
-    """One loop. Its head, tail, entries and exits share it; the scope is its identity."""
+    """One loop. Its head, tail, entries and exits share this object. The scope is its identity."""
 
     scope: StreamScope
     name: str
     separate: bool = False
-    """Whether feedback leaves the head by the side output `FEEDBACK` (`iterate_with_feedback`), not among the input."""
+    """True if feedback leaves the head by the side output `FEEDBACK` (`iterate_with_feedback`), not among the input."""
     priority: Priority = "adaptive"
     combine_key: Selector | None = None
     combine_merge: Any = None
-    """Merges two waiting feedback records of one key into one; None where nothing is merged."""
+    """The user's function that merges two waiting feedback records of one key into one; None: feedback is not merged."""
     spill_bytes: int = 64 << 20
-    """Bytes of waiting feedback that stay in memory."""
+    """Maximum number of bytes of waiting feedback in the memory of a subtask."""
     spill_dir: str | None = None
     rounds: Rounds | None = None
     feedback_schema: Any = None
-    """Where it is separate and its feedback in columns: their schema (a `pyarrow.Schema`)."""
+    """The schema of separate feedback in columns (a `pyarrow.Schema`); else None."""
 
 
 FEEDBACK = "#feedback"
-"""The side output of a separate head that its feedback leaves by."""
+"""The side output by which feedback leaves a separate head."""
 MARKERS = "#markers"
-"""A side output that nothing is emitted to: an edge that carries markers only."""
+"""The side output of edges that carry only markers: no records are emitted to it."""
 
 
 @dataclass(frozen=True)
 class Head(Operator):
-    """Where a loop begins: its regular inputs on port 0, and what its tail hands over."""
+    """The beginning of a loop: its regular inputs come on port 0, and its tail hands over the feedback."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
 class Tail(Operator):
-    """Where a loop's feedback ends (port 0): each subtask hands it to the head's subtask in the same worker. On port 1 are
-    the markers of that head, so that a marker never comes to a tail before its own head has sent it."""
+    """The end of a loop's feedback (port 0): each subtask hands it to the head's subtask in its worker. On port 1 are the
+    markers of that head, so that a marker never comes to a tail before its own head has sent it."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
 class EnterLoop(Operator):
-    """A stream from outside as one more regular input of a loop."""
+    """The entry of a stream from outside as one more regular input of a loop."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
 class LeaveLoop(Operator):
-    """Where a stream leaves a loop: holds the watermark back until no earlier record can come out any more."""
+    """The exit of a stream from a loop. It holds the watermark back until no earlier record can come out any more."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
 class Judge(Operator):
-    """Sees all that a round of a loop produced, feedback on port 0 and output on port 1, and asks the user's `until`."""
+    """The operator that receives all that a round of a loop produced, feedback on port 0 and output on port 1, and calls
+    the user's `until`."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
 class Sink(Operator):
+    """A sink of records: `sink` is an `api.connectors.Sink`."""
+
     sink: Any
 
 
-# How records of an edge find their subtask.
+# Partitionings: the ways of an edge's records to their subtask.
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The root of all partitionings."""
+    """Base of all partitionings."""
 
     def __str__(self) -> str:
         return type(self).__name__.lower()
@@ -238,16 +261,16 @@ class Partitioning:
 
 @dataclass(frozen=True)
 class Forward(Partitioning):
-    """Subtask i to subtask i."""
+    """Partitioning from subtask i to subtask i."""
 
 
 @dataclass(frozen=True)
 class Hash(Partitioning):
-    """By key group of the key."""
+    """Partitioning by the key group of the key."""
 
     key: Selector
     written: str = field(default="", compare=False, repr=False)
-    """The line of the user's program that says the key, for errors."""
+    """The line of the user's program that gives the key, for errors."""
 
     def __str__(self) -> str:
         return f"hash({describe_selector(self.key)})"
@@ -255,33 +278,33 @@ class Hash(Partitioning):
 
 @dataclass(frozen=True)
 class Rebalance(Partitioning):
-    """Round robin over all subtasks, record by record."""
+    """Partitioning round robin over all subtasks, record by record."""
 
 
 @dataclass(frozen=True)
 class Shuffle(Partitioning):
-    """Uniformly at random (seeded per subtask)."""
+    """Partitioning uniformly at random (seeded per subtask)."""
 
 
 @dataclass(frozen=True)
 class Rescale(Partitioning):
-    """Round robin over a contiguous share of the subtasks."""
+    """Partitioning round robin over a contiguous share of the subtasks."""
 
 
 @dataclass(frozen=True)
 class Broadcast(Partitioning):
-    """Every record to every subtask."""
+    """Partitioning of every record to every subtask."""
 
 
 @dataclass(frozen=True)
 class Custom(Partitioning):
-    """`fn(record)` modulo the number of subtasks."""
+    """Partitioning to the subtask `fn(record)` modulo the number of subtasks."""
 
     fn: Any
 
 
 def describe_selector(selector: Selector | None) -> str:
-    """A selector for people: column names, or the function's name."""
+    """A selector as text for users: column names, or the function's name."""
     if selector is None:
         return "-"
     if isinstance(selector, str):

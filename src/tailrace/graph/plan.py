@@ -1,6 +1,6 @@
-"""From a graph to what runs: chains of operators (vertices), their subtasks, and the channels between them.
+"""The physical plan of a graph: chains of operators (vertices), their subtasks, and the channels between them.
 
-An edge is chained when it forwards i to i at equal parallelism, in one scope, into an operator with no other input: the
+An edge is chained if it forwards i to i at equal parallelism, in one scope, into an operator with no other input: the
 two operators then run in one step without a channel. A vertex is a tree of chained operators with one root. Worker slot
 *i* hosts the slice *i*: subtask *i* of every vertex that has one.
 """
@@ -33,7 +33,7 @@ class PlanEdge:
 
 @dataclass(frozen=True)
 class ChainLink:
-    """Inside a vertex: the records of node `source` (or its side output `tag`) go straight to node `target`."""
+    """A link inside a vertex: records of node `source` (or its side output `tag`) go straight to node `target`."""
 
     source: int
     tag: str | None
@@ -58,14 +58,14 @@ class Nest:
 
     id: int
     scope: StreamScope
-    """Of level 1."""
+    """Scope of the outermost loop, of level 1."""
     vertices: frozenset[int]
     entries: frozenset[int]
-    """Those of its vertices that get records from outside: none of their edges comes from inside."""
+    """The vertices of the nest that get records only from outside: none of their edges comes from inside."""
     slots: int
-    """Slots 0 to `slots` - 1 have a part in it."""
+    """Number of slots with a part of the nest: slots 0 to `slots` - 1."""
     rounds: Rounds | None = None
-    """Those of the outermost loop, where it runs in rounds."""
+    """Rounds of the outermost loop; None if it does not run in rounds."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Plan:
 
     @property
     def slots(self) -> int:
-        """How many workers the plan needs: one per slice."""
+        """The number of workers that the plan needs: one per slice."""
         return max(vertex.parallelism for vertex in self.vertices)
 
     @cached_property
     def subtasks(self) -> int:
-        """How many subtasks there are in all."""
+        """The number of all subtasks."""
         return sum(vertex.parallelism for vertex in self.vertices)
 
     def nest_of(self, vertex: int) -> Nest | None:
@@ -97,17 +97,17 @@ class Plan:
 
     @cached_property
     def tails(self) -> dict[StreamScope, list[int]]:
-        """The tail of each loop that has feedback, by the loop's scope."""
+        """Scope of a loop that has feedback -> its tail."""
         return tails_of(self.graph)
 
     @cached_property
     def leads_out(self) -> dict[str, frozenset[StreamScope]]:
-        """For each operator in a loop, by uid, the scopes that wait for its event time: see `graph.loops.lead_out`."""
+        """Uid of an operator in a loop -> the scopes that wait for its event time: see `graph.loops.lead_out`."""
         return {self.graph.node(node).uid: scopes for node, scopes in lead_out(self.graph).items()}
 
     @cached_property
     def time_begins(self) -> frozenset[str]:
-        """The operators at which event time begins for a loop, by uid: see `graph.loops.time_begins`."""
+        """Uids of the operators at which event time begins for a loop: see `graph.loops.time_begins`."""
         return frozenset(self.graph.node(node).uid for node in time_begins(self.graph))
 
     def edges_into(self, vertex: int) -> list[PlanEdge]:
@@ -133,17 +133,17 @@ class Plan:
         if isinstance(edge.partitioning, Forward):
             return range(target, target + 1)
         if isinstance(edge.partitioning, Rescale):
-            return _share(target, receivers, senders)  # who shares something out to whom is the same from both sides
+            return _share(target, receivers, senders)  # a share is symmetric: senders and receivers can be swapped
         return range(senders)
 
     def channel_count(self, edge: PlanEdge) -> int:
-        """How many channels an edge has."""
+        """The number of channels of an edge."""
         return sum(len(self.targets(edge, source)) for source in range(self.vertices[edge.source].parallelism))
 
     @cached_property
     def most_channels(self) -> int:
-        """How many channels lead into that slot which has most of them. They are counted edge by edge: a job of a thousand
-        workers has millions."""
+        """The largest number of channels that lead into one slot. They are counted edge by edge: a job of a thousand
+        workers has millions of channels."""
         into = [0] * self.slots
         for edge in self.edges:
             for target in range(self.vertices[edge.target].parallelism):
@@ -151,7 +151,7 @@ class Plan:
         return max(into)
 
     def peers(self, slot: int) -> set[int]:
-        """The other slots that this one has channels with."""
+        """The slots that `slot` has channels with, except itself."""
         found: set[int] = set()
         for edge in self.edges:
             if slot < self.vertices[edge.source].parallelism:
@@ -161,7 +161,7 @@ class Plan:
         return found - {slot}
 
     def name_of(self, channel: ChannelId) -> ChannelName:
-        """What a channel is called in checkpoints, which outlive this plan: by the operators at its two ends."""
+        """The name of a channel in checkpoints, which outlive this plan: it names the operators at both ends."""
         edge = self.edges[channel.edge]
         place = edge.source_node, edge.tag, edge.port
         alike = [e.id for e in self.edges_into(edge.target) if (e.source_node, e.tag, e.port) == place]
@@ -186,8 +186,8 @@ def _share(source: int, senders: int, receivers: int) -> range:
 
 
 def make_plan(graph: Graph) -> Plan:
-    """Chains the graph and numbers what results. A pure function: equal graphs give equal plans. Raises `GraphError` for
-    loops in rounds that cannot be."""
+    """The plan of a graph: chains its operators, and numbers vertices and edges. A pure function: equal graphs give equal
+    plans. Raises `GraphError` for loops in rounds that cannot run."""
     check_rounds(graph)
     graph = hoisted(graph)
     root_of = _chain(graph)
@@ -214,7 +214,7 @@ def make_plan(graph: Graph) -> Plan:
 
 
 def physical(partitioning: Partitioning, source: Node, target: Node) -> Partitioning:
-    """What an edge does once parallelisms are known: forwarding between unequal ones becomes a rebalance."""
+    """The partitioning of an edge between these nodes: forwarding between unequal parallelisms becomes a rebalance."""
     if isinstance(partitioning, Forward) and source.parallelism != target.parallelism:
         return Rebalance()
     return partitioning
@@ -230,7 +230,7 @@ def _chainable(graph: Graph, node: Node) -> bool:
 
 
 def _chain(graph: Graph) -> dict[int, int]:
-    """For every node the root of the vertex it runs in."""
+    """Node -> the root of the vertex that it runs in."""
     roots: dict[int, int] = {}
     for node in graph.nodes:
         roots[node.id] = roots[node.inputs[0].source] if _chainable(graph, node) else node.id

@@ -1,4 +1,4 @@
-"""Scopes: which loops an operator is in (FLIP-15, part I)."""
+"""Scopes: the loops that an operator is in (FLIP-15, part I)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tailrace.errors import ScopeError
 class StreamScope:
     """The chain of loops around an operator, the outermost first. Immutable; equal for operators of the very same loop.
 
-    `StreamScope()` is that of everything outside of loops, of level 0. `a < b` means that `a` is an outer scope of `b`;
-    scopes of two loops of which none is in the other are not comparable, and neither `<` nor `>` holds.
+    `StreamScope()` is the scope outside of loops, of level 0. `a < b` means that `a` is an outer scope of `b`. If neither of
+    two loops is in the other, their scopes are not comparable: neither `<` nor `>` holds.
 
-    Invariant I1: `scope.nest()` gives a scope that equals no other of the same outermost scope, however one came to
-    `scope`: `unnest` and `at_level` give the very object whose `nest` made this one, and a copy is the scope itself.
+    Invariant I1: `scope.nest()` returns a scope that equals no other one of its outermost scope, however `scope` was
+    reached: `unnest` and `at_level` return the very object whose `nest` made this one, and a copy is the scope itself.
     """
 
     __slots__ = ("_nested", "_outer", "_path")
 
     _path: tuple[int, ...]
     _outer: StreamScope | None
-    """The scope around this one: the very object, because it counts what is nested in it."""
+    """The scope around this one: the very object, because it counts the scopes that are nested in it."""
     _nested: list[int]
-    """How many scopes were nested in this one, in a cell of its own: the scope itself never changes."""
+    """Number of scopes that were nested in this one, in a cell: the scope itself never changes."""
 
     def __init__(self, _path: tuple[int, ...] = ()) -> None:
         path = tuple(_path)
@@ -42,11 +42,11 @@ class StreamScope:
 
     @property
     def level(self) -> int:
-        """How many scopes are around this one."""
+        """The number of scopes around this one."""
         return len(self._path)
 
     def nest(self) -> StreamScope:
-        """A new scope in this one: another one at each call."""
+        """A new scope in this one, a different one at each call."""
         index = self._nested[0]
         self._nested[0] += 1
         return _scope(self, index, 0)
@@ -67,11 +67,11 @@ class StreamScope:
         return found
 
     def is_inner_of(self, other: StreamScope) -> bool:
-        """Whether this scope is somewhere in the other one."""
+        """True if this scope is somewhere in the other one."""
         return self.level > other.level and self._path[: other.level] == other._path
 
     def is_outer_of(self, other: StreamScope) -> bool:
-        """Whether the other scope is somewhere in this one."""
+        """True if the other scope is somewhere in this one."""
         return other.is_inner_of(self)
 
     def __eq__(self, other: object) -> bool:
@@ -109,12 +109,12 @@ class StreamScope:
 
 
 def _scope(outer: StreamScope | None, index: int, nested: int) -> StreamScope:
-    """The `index`-th scope of `outer`, in which there are `nested` ones: for `nest` and for pickle, where scopes that
-    share an outer one go on doing so."""
+    """The `index`-th scope in `outer`, with `nested` scopes in it. For `nest` and for pickle: unpickled scopes share their
+    outer scope as before."""
     made = StreamScope.__new__(StreamScope)
     made._set((*outer._path, index) if outer is not None else (), outer, nested)
     return made
 
 
 NO_LOOP = StreamScope()
-"""The scope of what is in no loop."""
+"""The scope outside of loops."""

@@ -1,4 +1,4 @@
-"""Columns: the one place where values become columns, and columns of one type columns of another.
+"""Columns: the one place where values become columns, and columns of one type become columns of another.
 
-A value that goes into a column is the same value when it comes out, or it is a `Misfit`.
+A value that goes into a column is unchanged when it comes out, or it is a `Misfit`.
 """

@@ -1,8 +1,8 @@
-"""Python values as an Arrow array, exactly.
+"""Exact conversion of Python values to Arrow arrays.
 
-Where all values are of a type that Arrow takes exactly or refuses, Arrow does it at once. Everything else goes one by one
-through `fitting`; so does a column that Arrow refused, to find the value that it was. Nested types are taken apart level
-by level, and each level goes this way.
+If all values are of types that Arrow takes exactly or refuses, Arrow converts them at once. All other values go one by one
+through `fitting`. So do the values of a column that Arrow refused, to find the value that does not fit. Nested types are
+taken apart level by level, and each level goes this way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, Ove
 """Errors of Arrow for a value that it does not take."""
 
 _DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
-"""The most digits of a decimal type, by its bits."""
+"""Bits of a decimal type -> maximum number of its digits."""
 _NONE = type(None)
 _EXACT: dict[str, frozenset[type]] = {
     "integer": frozenset((int, _NONE)),
@@ -46,11 +46,11 @@ _EXACT: dict[str, frozenset[type]] = {
     "null": frozenset((_NONE,)),
     "interval": frozenset((pa.MonthDayNano, _NONE)),
 }
-"""By family the Python types that Arrow takes exactly, or refuses, in the way `_at_once` has it done."""
+"""Family of types -> the Python types that Arrow takes exactly or refuses, called as in `_at_once`."""
 
 
 def column_of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """Values as a column of this field. Raises `Misfit` with the place of the first value that does not fit."""
+    """Values as a column of this field. Raises `Misfit` with the index of the first value that does not fit."""
     try:
         array = array_of(values, field.type, field.name)
         check_field(array, field, field.name)
@@ -65,13 +65,13 @@ def column_of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def check_field(array: pa.Array, field: pa.Field, path: str, allowed: int = 0) -> None:
-    """Raises `Misfit` for a null where there may be none, but for `allowed` of them."""
+    """Raises `Misfit` if a field that is not nullable has more than `allowed` nulls."""
     if not field.nullable and array.null_count > allowed:
         raise Misfit(f"column {path!r} must not be null, and a value is None")
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    """Values as an array of this type. Raises `Misfit`."""
+    """Values as an array of this type. Raises `Misfit` for a value that does not fit."""
     plain = plain_type(kind)
     what = family(plain)
     if what in _NESTED:
@@ -95,17 +95,17 @@ def _scalars(values: Sequence[Any], kind: pa.DataType, path: str, what: str) -> 
 
 
 def _seen_exact(values: Sequence[Any], what: str) -> bool:
-    """Whether a look faster than at every type shows that Arrow takes all values exactly or refuses them."""
+    """True if a test that is faster than a look at every type shows that Arrow takes all values exactly or refuses them."""
     try:
         if what == "integer":
-            return type(_total(values)) is int  # with a truth value among them, which Arrow refuses
+            return type(_total(values)) is int  # there may be truth values among them, which Arrow refuses
         if what == "float":
-            return type(_total(values)) in (float, int)  # the same; see `_doubles`
+            return type(_total(values)) in (float, int)  # there may be truth values among them; see `_doubles`
         if what == "text":
             return "".join(values) is not None
     except (TypeError, ValueError, ArithmeticError):  # there is a None, or something else
         return False
-    return what in ("boolean", "decimal")  # here Arrow is strict
+    return what in ("boolean", "decimal")  # Arrow is strict for these
 
 
 def _total(values: Sequence[Any]) -> Any:
@@ -114,7 +114,7 @@ def _total(values: Sequence[Any]) -> Any:
 
 
 def _doubles(values: Sequence[Any]) -> pa.Array | None:
-    """Floats and integers. Arrow takes truth values too, as 0 and 1: so these are looked at."""
+    """Floats and integers as doubles; None if there are truth values among them, which Arrow would take as 0 and 1."""
     array = pa.array(values, pa.float64())
     numbers = array.to_numpy(zero_copy_only=False)
     suspects = np.flatnonzero((numbers == 0) | (numbers == 1)).tolist()
@@ -138,7 +138,7 @@ def _one_by_one(values: Sequence[Any], kind: pa.DataType, path: str, what: str) 
 
 
 def _at_once(values: Sequence[Any], kind: pa.DataType, what: str) -> pa.Array | None:
-    """All values by Arrow, or None where it may not be exact. Raises what Arrow raises."""
+    """All values converted by Arrow; None if that may not be exact. Raises what Arrow raises."""
     if what == "float":
         return _doubles(values) if kind.bit_width == 64 else _narrow_floats(values, kind)
     if what == "timestamp" and not _zones_fit(values, kind):
@@ -149,14 +149,14 @@ def _at_once(values: Sequence[Any], kind: pa.DataType, what: str) -> pa.Array | 
         fine = pa.duration("us") if what == "duration" else pa.timestamp("us", kind.tz)
         return pa.array(values, fine).cast(kind)
     if what == "time" and kind.unit in ("s", "ms"):
-        return None  # its cast cuts
+        return None  # Arrow's cast drops digits
     if what == "decimal" and _places(values) - kind.scale > _DIGITS[kind.bit_width]:
-        return None  # Arrow divides by a power of ten that it has not: 1E-76 was 0
+        return None  # Arrow divides by a power of ten that it cannot hold: 1E-76 became 0
     return pa.array(values, kind)
 
 
 def _places(values: Sequence[Any]) -> int:
-    """The most digits behind the point that one of these decimals has. Raises `ValueError` where that is not known."""
+    """The maximum number of digits after the point in these decimals. Raises `ValueError` if it cannot be found."""
     try:
         with localcontext(EXACT):
             exponent = sum((value for value in values if value is not None), Decimal(0)).as_tuple().exponent
@@ -174,7 +174,7 @@ def _narrow_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
 
 
 def narrowed(doubles: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Floats rounded to the nearest of a narrower type, or None where one has none: it would be infinite or zero."""
+    """Floats rounded to the nearest float of a narrower type; None if one has none: it would be infinite or zero."""
     array = doubles.cast(kind)
     with np.errstate(all="ignore"):
         wide = np.asarray(doubles.to_numpy(zero_copy_only=False), np.float64)
@@ -188,7 +188,7 @@ _tzinfo = attrgetter("tzinfo")
 
 
 def _zones_fit(values: Sequence[Any], kind: pa.DataType) -> bool:
-    """Whether datetimes have zones where the type has one, and none where it has none. Doubtful ones go value by value."""
+    """True if all datetimes have zones and the type has one, or neither has. False in doubt: the values go one by one."""
     zones = list(map(_tzinfo, filter(None, values)))
     if not zones or zones.count(zones[0]) == len(zones):
         zones = zones[:1]
@@ -201,14 +201,14 @@ def _zones_fit(values: Sequence[Any], kind: pa.DataType) -> bool:
 
 
 def _mask(values: Sequence[Any], kinds: set[type] | None = None) -> pa.Array | None:
-    """Where values are None; None where none is. `kinds` are their types, where these are known."""
+    """An array that is true where values are None; None if none is. `kinds` are the types of the values, if known."""
     if _NONE not in (set(map(type, values)) if kinds is None else kinds):
         return None
     return pa.array([value is None for value in values], pa.bool_())
 
 
 def lists_from(lengths: np.ndarray[Any, Any], mask: pa.Array | None, child: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A list array of items that lie one after the other; where `mask` is true it is null, of length zero."""
+    """A list array from items that lie one after the other. Where `mask` is true the list is null, of length zero."""
     large = pa.types.is_large_list(kind)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64 if large else np.int32))
     return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, child, type=kind, mask=mask)
@@ -217,13 +217,14 @@ def lists_from(lengths: np.ndarray[Any, Any], mask: pa.Array | None, child: pa.A
 def map_from(
     lengths: np.ndarray[Any, Any], mask: pa.Array | None, keys: Any, items: Any, kind: pa.DataType
 ) -> pa.Array:
-    """The same of a map array."""
+    """A map array from keys and items that lie one after the other. Where `mask` is true the map is null, of length zero."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
 
 
 def struct_from(children: list[pa.Array], mask: pa.Array | None, kind: pa.DataType, path: str, count: int) -> pa.Array:
-    """A struct array; children are null where the struct is."""
+    """A struct array from arrays of its fields, which are null where the struct is. Raises `Misfit` for another null in a
+    field that is not nullable."""
     absent = 0 if mask is None else int(pc.sum(mask).as_py() or 0)
     for child, field in zip(children, kind, strict=True):
         check_field(child, field, f"{path}.{field.name}", absent)
@@ -243,7 +244,7 @@ def _sequence(value: Any, kind: pa.DataType, path: str) -> Sequence[Any]:
 
 
 def _sequences(values: Sequence[Any], kind: pa.DataType, path: str) -> list[Sequence[Any]]:
-    """Each value as a list; that of None is empty."""
+    """Each value as a list, empty for None. Raises `Misfit` for a value that is no list."""
     if set(map(type, values)) <= {list, _NONE}:
         return [value or () for value in values]
     return [() if value is None else _sequence(value, kind, path) for value in values]
@@ -275,7 +276,7 @@ def _fixed_list(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array
 
 
 def fixed_list_from(child: pa.Array, mask: pa.Array | None, kind: pa.DataType, count: int) -> pa.Array:
-    """Lists of one size, of items that lie one after the other, also where the list is null."""
+    """Lists of one size from items that lie one after the other. A null list has items too."""
     if not kind.list_size:  # Arrow would divide by it
         return pa.array([None if null else [] for null in (mask or pa.repeat(False, count)).to_pylist()], kind)
     return pa.FixedSizeListArray.from_arrays(child, type=kind, mask=mask)
@@ -322,13 +323,14 @@ def _struct(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _spread(column: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """The items of a column at the places where there are values, and None elsewhere."""
+    """The items of a column in order, at the places where `values` has values, and None elsewhere."""
     items = iter(column)
     return [None if value is None else next(items) for value in values]
 
 
 def _foreign(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    """A type of which nothing is known here (UUIDs, tensors): Arrow says what it takes, and gives back the same."""
+    """Values as an array of a type that this module does not know (UUIDs, tensors). Arrow converts them there and back.
+    Raises `Misfit` for a value that Arrow refuses or changes."""
     try:
         array = pa.array(values, kind)
         back = array.to_pylist()

@@ -1,7 +1,7 @@
-"""A column of one type as a column of another, with the same values.
+"""Exact casts of columns from one type to another.
 
-What Arrow casts exactly or refuses, it casts. Where it may round, the result is compared with the original. Everything
-else goes through Python values, so that a column takes from columns the same values as from rows.
+Where Arrow casts exactly or refuses, Arrow casts. Where it may round, the result is compared with the original. Everything
+else goes through Python values, so that a column takes the values from columns that it takes from rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tailrace.elements.columns.pythonlists import python_list
 
 
 def column_as(array: pa.Array, field: pa.Field) -> pa.Array:
-    """A column as one of this field. Raises `Misfit` with the place of the first value that does not fit."""
+    """A column as a column of this field. Raises `Misfit` with the index of the first value that does not fit."""
     path = field.name
     try:
         made = array_as(array, field.type, path)
@@ -47,7 +47,7 @@ def column_as(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def array_as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """The same values in this type. Raises `Misfit`."""
+    """An array of this type with the values of `array`. Raises `Misfit` for a value that does not fit."""
     if array.type == kind:
         return array
     plain, target = plain_array(array, path), plain_type(kind)
@@ -75,12 +75,12 @@ def _as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     except REFUSALS as error:
         if isinstance(error, Misfit):
             raise
-        made = None  # Arrow refuses a little too much: for example integers that a double holds, above 2**53
+        made = None  # Arrow refuses too much: for example integers above 2**53 that a double can hold
     return array_of(python_values(array, path), kind, path) if made is None else made
 
 
 def python_values(array: pa.Array, path: str) -> list[Any]:
-    """The values as Python objects. Raises `Misfit` for a time that Python's calendar does not have."""
+    """The values of an array as Python objects. Raises `Misfit` for a time that Python's calendar does not have."""
     try:
         values: list[Any] = python_list(array)
     except (ValueError, OverflowError, ArithmeticError) as error:
@@ -89,7 +89,7 @@ def python_values(array: pa.Array, path: str) -> list[Any]:
 
 
 def _scalars(array: pa.Array, kind: pa.DataType, here: str, there: str) -> pa.Array | None:
-    """The cast where it is exact, else None or what Arrow raises."""
+    """The array cast to this type, if that is exact; else None. Raises what Arrow raises."""
     if here == "float" and there == "float":
         return array.cast(kind) if kind.bit_width > array.type.bit_width else narrowed(array.cast(pa.float64()), kind)
     if here == "integer" and there == "decimal":
@@ -103,14 +103,14 @@ def _scalars(array: pa.Array, kind: pa.DataType, here: str, there: str) -> pa.Ar
 
 
 def _holds_digits(kind: pa.DataType, given: pa.DataType) -> bool:
-    """Whether any decimal of type `given` has few enough digits, before the point and behind it. Arrow rescales others
-    without a look at the bits that it loses."""
+    """True if type `kind` has room for the digits of every decimal of type `given`, before and after the point. Arrow
+    rescales other decimals without a check of the bits that it loses."""
     wide = kind.bit_width >= given.bit_width and kind.scale >= given.scale
     return bool(wide and kind.precision - kind.scale >= given.precision - given.scale)
 
 
 def _compact(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """The array without an offset and without items behind its nulls, and where it is null."""
+    """(compact, mask): the array without an offset and without items behind its nulls, and where it is null."""
     compact = array.take(pa.array(np.arange(len(array))))
     return compact, compact.is_null() if compact.null_count else None
 

@@ -1,4 +1,4 @@
-"""The common schema of two: columns that have no type yet get one, and types become wider without loss."""
+"""The common schema of two schemas: columns without a type get one, and types become wider without loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow.types as t
 from tailrace.elements.columns.kinds import is_list
 
 Differing = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
-"""Says what becomes of two types that differ: one type, or None where there is none."""
+"""Function from two different types to their common type; None if there is none."""
 
 
 def settled(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """`schema` with the types of `other` for all that was null only, also inside of lists and structs."""
+    """The schema `schema`, with types from `other` for all columns of type null, also inside of lists and structs."""
     fields = []
     for field in schema:
         at = other.get_field_index(field.name)
@@ -24,22 +24,22 @@ def settled(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
 
 
 def agreed(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
-    """The schema that both are, but for columns that one of them does not know yet; else None."""
+    """The schema of both, if they differ only in columns of type null in one of them; else None."""
     if one.names != other.names:
         return None
     return _together(one, other, lambda a, b: None)
 
 
 def widened(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
-    """The schema whose types hold, as they are, all values that the types of both can hold; else None. Whole numbers and
-    floats have none in common: a sum of doubles is not what a sum of whole numbers is."""
+    """The schema whose types hold all values of the types of both unchanged; None if there is none. Whole numbers and
+    floats have no common type: a sum of doubles differs from a sum of whole numbers."""
     if sorted(one.names) != sorted(other.names):
         return None
     return _together(one, other, _wider)
 
 
 def has_nulls(schema: pa.Schema) -> bool:
-    """Whether something in it has no type yet."""
+    """True if a column, or a part of one, is of type null: it has no type yet."""
     return any(map(_is_open, schema.types))
 
 

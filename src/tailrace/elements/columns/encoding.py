@@ -1,7 +1,8 @@
-"""Encodings: dictionaries, runs and views hold the same values as plain columns, which every part of Arrow can work with.
+"""Encodings of columns: dictionaries, runs and views have equal values in plain columns, which every part of Arrow can
+process.
 
-A stream carries plain columns only. What the user hands over is made plain at the boundary; a sink that wants an encoding
-gets it.
+A stream has plain columns only. Columns from the user are made plain at the boundary; a sink that requires an encoding gets
+it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.pythonlists import python_list
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ArithmeticError, ValueError, TypeError)
-"""Errors of pyarrow for a value that it does not take, or give."""
+"""Errors of pyarrow for a value that it does not take, or cannot return."""
 
 
 def plain_array(array: pa.Array, path: str = "") -> pa.Array:
-    """The same values in the plain type. Raises `Misfit` for a nested type with a value that Python cannot hold."""
+    """An array of the plain type with the values of `array`. Raises `Misfit` for a nested type with a value that Python
+    cannot hold."""
     while not is_plain(array.type):
         kind = array.type
         if isinstance(array, pa.DictionaryArray):
@@ -45,7 +47,8 @@ def _looked_up(array: pa.Array) -> pa.Array:
 
 
 def encoded(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Plain values in a type that encodes them. Raises `Misfit` where it cannot (a dictionary that is too small)."""
+    """An array of plain values in a type that encodes them. Raises `Misfit` if the type cannot, as for a dictionary that is
+    too small."""
     try:
         if pa.types.is_dictionary(kind) and is_plain(kind.value_type):
             return array.dictionary_encode().cast(kind)
@@ -61,7 +64,7 @@ def encoded(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _holds_codes(kind: pa.DataType) -> bool:
-    """Whether there is a dictionary, or are runs, in a type. Arrow 26 makes invalid arrays of these inside of others."""
+    """True if a type has a dictionary or runs in it. Arrow 26 makes invalid arrays of these inside of other types."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return True
     return any(_holds_codes(kind.field(i).type) for i in range(kind.num_fields))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 
 DIGITS = 1000
-"""A result that needs more digits than this is an error, not rounded."""
+"""Maximum number of digits of a result. A longer one is an error; it is not rounded."""
 
 EXACT = Context(prec=DIGITS, rounding=ROUND_HALF_UP, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
-"""A context that raises where Python's own would round."""
+"""Context that raises where Python's default context would round."""
 
 _MEAN_DIGITS = 4
 
 
 def mean_of(total: Decimal, count: int) -> Decimal:
-    """The mean of `count` decimals that sum up to `total`, with four more digits behind the point than they have, rounded
-    half up once: as Spark SQL does."""
+    """The mean of `count` decimals with the sum `total`, with four more digits after the point than the sum has. It is
+    rounded half up once, as in Spark SQL."""
     if not total.is_finite():
         return total / count
     _, _, exponent = total.as_tuple()

@@ -1,9 +1,9 @@
 """Expressions of `pyarrow.compute`, evaluated on record batches: columns in, one column out, record by record.
 
-Arrow offers no way to evaluate an expression on a batch but a whole plan of its own engine, and there a number in an
-expression takes the smallest type that holds it: `pc.field("x") * 1.5` is computed in 32 bits. So an expression is taken
-apart into its calls, in the form in which Arrow pickles it, and each is called as a function of `pyarrow.compute` is on
-arrays: 1 is 64 bits wide there, and 1.5 a double.
+Arrow can evaluate an expression on a batch only in a plan of its own engine. There a number in an expression takes the
+smallest type that holds it: `pc.field("x") * 1.5` is computed in 32 bits. So an expression is taken apart into its calls, in
+the form in which Arrow pickles it, and each call is a call of a function of `pyarrow.compute` on arrays: there 1 is 64 bits
+wide, and 1.5 is a double.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _Value = Callable[[pa.RecordBatch], Any]
 
 
 class Formula:
-    """What gives a column for each batch: an expression, or the name of a column. Raises `ValueError` for an expression
-    that says nothing about single records."""
+    """A function from batches to columns, from an expression or the name of a column. Raises `ValueError` for an expression
+    that is not evaluated record by record, or not known to be exact."""
 
     def __init__(self, said: Any) -> None:
         self._found: list[str] = []
@@ -36,10 +36,10 @@ class Formula:
             pairs, constants = _serialized(said)
             self._value = self._tree(*next(pairs), pairs, constants)
         self.fields = tuple(dict.fromkeys(self._found))
-        """The columns that it needs."""
+        """Names of the columns that the formula reads."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Array:
-        """Its value for each record. Raises what Arrow raises, and `Misfit` for a column that is not there."""
+        """The value of the formula for each record. Raises what Arrow raises, and `Misfit` for a missing column."""
         made = self._value(batch)
         if isinstance(made, pa.Scalar):
             return pa.repeat(made, batch.num_rows) if batch.num_rows else pa.repeat(made, 1).slice(0, 0)
@@ -48,7 +48,7 @@ class Formula:
         return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
-        """The type of its values in batches of this schema. Raises like a call."""
+        """The type of the formula's values in batches of this schema. Raises what a call raises."""
         return self(pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)).type
 
     def _tree(self, key: str, value: str, pairs: Iterator[tuple[str, str]], constants: list[Any]) -> _Value:
@@ -126,7 +126,8 @@ def _function(name: str) -> Any:
 
 
 def _serialized(expression: Any) -> tuple[Iterator[tuple[str, str]], list[Any]]:
-    """An expression as Arrow writes it: its calls as pairs in the metadata of a batch, constants in the batch."""
+    """An expression as Arrow writes it: its calls as pairs in the metadata of a batch, and its constants in the batch.
+    Raises `ValueError` if Arrow cannot write it."""
     try:
         buffer = expression.__reduce__()[1][0]
     except pa.ArrowNotImplementedError as error:
@@ -145,7 +146,7 @@ def _options(column: pa.Array) -> Any:
 
 
 class _ArrowSchema(ctypes.Structure):
-    """How a schema begins in Arrow's C data interface."""
+    """The beginning of a schema in Arrow's C data interface."""
 
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 
@@ -155,7 +156,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 
 def _metadata(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """All pairs of a schema's metadata in order. (`schema.metadata` is a dictionary, and here keys come several times.)"""
+    """All pairs of a schema's metadata in order. (`schema.metadata` is a dictionary, and here keys repeat.)"""
     capsule = schema.__arrow_c_schema__()
     at = _ArrowSchema.from_address(_pointer_of(capsule, b"arrow_schema")).metadata
 
@@ -174,7 +175,8 @@ def _metadata(schema: pa.Schema) -> Iterator[tuple[str, str]]:
 
 
 def first_failing(formula: Formula, batch: pa.RecordBatch) -> int | None:
-    """The first record for which it raises; None where it raises for no record at all, too."""
+    """The index of the first record for which a formula raises, given that it raises for the batch. None if it also raises
+    for a batch without records."""
     if _raises(formula, batch.slice(0, 0)):
         return None
     good, bad = 0, int(batch.num_rows)
@@ -190,6 +192,6 @@ def first_failing(formula: Formula, batch: pa.RecordBatch) -> int | None:
 def _raises(formula: Formula, batch: pa.RecordBatch) -> bool:
     try:
         formula(batch)
-    except Exception:  # whatever it is, the caller has it already
+    except Exception:  # the caller has the error already
         return True
     return False

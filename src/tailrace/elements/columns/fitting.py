@@ -1,7 +1,6 @@
-"""One value at a time: what it is in a column of some type, exactly, or why it cannot be there.
+"""Exact conversion of single values to a type, with the reason if a value does not fit.
 
-Slow and sure. `arrays` takes this way where values are of types that Arrow would not take as they are, and to find out
-which value it was that did not fit.
+It is slow. `arrays` uses it for values of types that Arrow would not take exactly, and to find the value that does not fit.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 
 
 class DoesNotFit(Exception):
-    """Why a value does not fit. Becomes a `Misfit` where column and type are known."""
+    """The reason why a value does not fit. A caller that knows column and type makes a `Misfit` of it."""
 
 
 def _number(value: Any) -> Any:
-    """An int, a float or a Decimal, as itself: of no subclass."""
+    """A number as a plain int or float, not of a subclass, or as a Decimal. Raises `DoesNotFit` for anything else."""
     if isinstance(value, np.number) and not isinstance(value, np.timedelta64 | np.complexfloating | np.longdouble):
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool):
@@ -63,7 +62,8 @@ _FLOATS: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
 def fit_float(value: Any, kind: pa.DataType) -> float:
-    """A float is rounded to the nearest one of 32 or 16 bits, as long as there is one; any other number must be equal."""
+    """A number as a float of the type. A float is rounded to the nearest one of 32 or 16 bits; any other number must be
+    equal. Raises `DoesNotFit` for a float that would be infinite or zero."""
     number = _number(value)
     if isinstance(number, Decimal) and number.is_nan():
         raise DoesNotFit("it is not a number")
@@ -142,7 +142,7 @@ def _in_range(units: int, kind: pa.DataType) -> int:
 
 
 def _numpy_nanos(value: Any) -> int:
-    """A datetime64 or timedelta64 as nanoseconds."""
+    """A datetime64 or timedelta64 in nanoseconds. Raises `DoesNotFit` for NaT, and for units without a fixed length."""
     if np.isnat(value):
         raise DoesNotFit("it is not a time (NaT); use None")
     unit, step = np.datetime_data(value.dtype)
@@ -153,7 +153,7 @@ def _numpy_nanos(value: Any) -> int:
 
 
 def fit_timestamp(value: Any, kind: pa.DataType) -> int:
-    """An instant or a wall clock time in units of the type since 1970."""
+    """An instant or a wall clock time in units of the type since 1970. Raises `DoesNotFit`."""
     if isinstance(value, np.datetime64) and kind.tz is None:
         return _in_units(_numpy_nanos(value), kind)
     if not isinstance(value, datetime):
@@ -219,4 +219,4 @@ FITTINGS: dict[str, Callable[[Any, pa.DataType], Any]] = {
     "null": fit_nothing,
     "interval": fit_interval,
 }
-"""By family of types (`kinds.family`)."""
+"""Family of types (`kinds.family`) -> function that fits a value into a type. It raises `DoesNotFit`."""

@@ -1,7 +1,7 @@
 """The functions of `pyarrow.compute`, each with the types for which it is exact, or with the reason why it is refused.
 
-A function that is not here is refused by name: a newer Arrow may have more. Those that are here have a reference in exact
-Python each (`search.functions`), with which the search over values compares them.
+A function that is not here is refused by name: a newer Arrow may have more. Each function here has a reference in exact
+Python (`search.functions`), with which the search over values compares it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ Families = frozenset[str]
 
 @dataclass(frozen=True)
 class Rule:
-    """A function that is exact: for which families of types of each argument (the last is that of all others, too)."""
+    """The rule for an exact function: the families of types of each argument. The last entry also holds for all further
+    arguments."""
 
     families: tuple[Families, ...]
     guard: Guard = guards.plainly
     called: str = ""
-    """The function that is called instead, where that is another: one that checks for overflow."""
+    """Name of the function that is called instead, which checks for overflow; empty if there is none."""
     together: frozenset[Families] = frozenset()
-    """Which families go together; arguments of one family always do."""
+    """Sets of families that may be mixed among the arguments. Arguments of one family always may."""
 
     def check(self, name: str, kinds: Sequence[pa.DataType]) -> None:
-        """Raises `TypeError` for arguments of these types."""
+        """Raises `TypeError` unless the function is known to be exact for arguments of these types."""
         for at, kind in enumerate(kinds):
             if family_of(kind) not in self.families[min(at, len(self.families) - 1)] and not _is_untyped(name, kind):
                 listed = ", ".join(map(str, kinds))
@@ -58,7 +59,7 @@ def family_of(kind: pa.DataType) -> str:
 
 
 def _is_untyped(name: str, kind: pa.DataType) -> bool:
-    """Whether it is null: Arrow takes it for any type. (A `choose` of it reads what is not there.)"""
+    """True if the type is null, which Arrow takes for any type. Not for `choose`, which would read memory out of bounds."""
     return t.is_null(kind) and name != "choose"
 
 
@@ -71,12 +72,12 @@ def _each(
 def _checked(
     names: str, *families: Families, guard: Guard = guards.plainly, mixed: Iterable[Families] = ()
 ) -> dict[str, Rule]:
-    """Functions that wrap around where numbers overflow, and are called in their checked form."""
+    """Rules for functions that wrap around if numbers overflow: they are called in their checked form."""
     return {name: Rule(families, guard, f"{name}_checked", frozenset(mixed)) for name in names.split()}
 
 
 _BY_ITSELF = frozenset(("make_struct", "atan2", "hypot", "power"))
-"""Functions whose arguments are not brought into one type."""
+"""Functions whose arguments are not converted to one type."""
 _INTEGER, _TEXT, _BYTES, _BOOLEAN = (frozenset((one,)) for one in ("integer", "text", "bytes", "boolean"))
 _REAL = frozenset(("integer", "float"))
 _NUMBER = frozenset(("integer", "float", "decimal"))
@@ -161,7 +162,7 @@ EXACT: dict[str, Rule] = {
     **_each("struct_field", frozenset(("struct",))),
     **_each("make_struct", _ANY | {"null"}),
 }
-"""Functions that work record by record, and are exact."""
+"""Name of a function that works record by record and is exact -> its rule."""
 
 EXACT = {**EXACT, **{rule.called: rule for rule in EXACT.values() if rule.called}, "divide_checked": EXACT["divide"]}
 
@@ -191,7 +192,7 @@ REFUSED: dict[str, str] = {
     "month_interval_between": _INTERVALS,
     "month_day_nano_interval_between": _INTERVALS,
 }
-"""Functions that work record by record, and why they are refused: because they are not exact, where nothing is said."""
+"""Name of a function that works record by record and is refused -> the reason; empty: it is not known to be exact."""
 
 _WHOLE = """
 all any approximate_median array_filter array_sort_indices array_take count count_all count_distinct cumulative_max
@@ -206,11 +207,11 @@ replace_with_mask run_end_decode run_end_encode scatter search_sorted select_k_u
 take tdigest unique value_counts variance winsorize
 """
 WHOLE = frozenset(_WHOLE.split())
-"""Functions of a whole column: what they give depends on where one batch ends and the next begins."""
+"""Functions of a whole column: their results depend on where one batch ends and the next begins."""
 
 
 SINCE = {"utf8_normalize": 26, "find_substring_regex": 26}
-"""Functions that are wrong in an older pyarrow (18), and the version for which they are known to be right."""
+"""Function that is wrong in an older pyarrow (18) -> version from which on it is known to be right."""
 
 
 def rule_of(name: str) -> Rule:

@@ -1,5 +1,5 @@
-"""Functions of Arrow that are exact for a part of the values only: a guard refuses the others, or has them computed in
-another way. A guard is called with the arguments and the options of a call, and gives its result. At least one of the
+"""Guards of functions of Arrow that are exact for a part of the values only. A guard refuses the other values, or computes
+them in another way. It is called with the arguments and the options of a call, and returns the result. At least one of the
 arguments is an array."""
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from tailrace.elements.columns.kinds import NUMBERS, family, plain_type
 from tailrace.elements.columns.misfit import Misfit
 
 Said = Mapping[str, pa.Scalar]
-"""Options by name, as they are in an expression."""
+"""Options of a call by name, as they are in an expression."""
 Guard = Callable[[Any, list[Any], Any, Said], Any]
-"""`guard(function, arguments, options, said)`. Raises `TypeError` for types that it refuses, `ArrowInvalid` for values."""
+"""The type of guards, `guard(function, arguments, options, said)`. A guard raises `TypeError` for types that it refuses, and
+`ArrowInvalid` for values."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""The seconds since 1970 of the years 1 to 9999."""
+"""First and last second of the years 1 to 9999, in seconds since 1970."""
 _RULES_END = 2_145_916_799
-"""The last second of 2037. Arrow knows the clocks of a time zone as far as they are listed, not the rule for later years."""
+"""Last second of 2037. Arrow knows the listed clock changes of a time zone, but not the rule for later years."""
 _STEADY = ("UTC", "Etc/UTC", "GMT", "Z")
 
 
 def plainly(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """No guard: the function is exact."""
+    """A call without a check: the function is exact."""
     return function.call(given, options)
 
 
@@ -39,14 +40,14 @@ def plainly(function: Any, given: list[Any], options: Any, said: Said) -> Any:
 
 
 def quotient(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """A division; that of whole numbers checks for overflow. Of floats it does not: it would refuse zero there."""
+    """A division. For whole numbers it checks for overflow. For floats it does not: it would refuse a division by zero."""
     if all(t.is_integer(one.type) for one in given):
         function = pc.get_function("divide_checked")
     return function.call(given, options)
 
 
 def shift_left(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Arrow checks the number of bits, and not what they push out."""
+    """A shift to the left that checks for overflow: Arrow checks the number of bits, but not the bits that are lost."""
     made = function.call(given, options)
     back = pc.get_function("shift_right_checked").call([made, given[1]])
     if pc.any(pc.not_equal(back, given[0])).as_py():
@@ -55,8 +56,8 @@ def shift_left(function: Any, given: list[Any], options: Any, said: Said) -> Any
 
 
 def rounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Decimals with one more digit: Arrow forgets that a result does not fit when the next one does. With more than 38
-    digits it rounds wrongly."""
+    """A rounding. Decimals are rounded with one more digit: Arrow drops the error for a result that does not fit if the next
+    one fits. With more than 38 digits it rounds wrongly, so such types are refused."""
     [column] = given
     kind = column.type
     if not t.is_decimal(kind):
@@ -69,7 +70,7 @@ def rounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
 
 
 def _exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of another type, with the same values."""
+    """A column cast to another type without a change of values. Raises `ArrowInvalid` for a value that does not fit."""
     try:
         return array_as(column, kind, "")
     except Misfit as error:
@@ -97,7 +98,7 @@ def _check_range(column: Any, least: int, most: int, what: str) -> None:
 
 
 def check_calendar(column: Any, zoned: bool = False) -> None:
-    """Raises `ArrowInvalid` for a time in a year for which Arrow's calendar, or its clock of the time zone, goes wrong."""
+    """Raises `ArrowInvalid` for a time in a year for which Arrow's calendar, or its clock of the time zone, is wrong."""
     kind = column.type
     if t.is_date(kind):
         per = 1000 * _DAY if t.is_date64(kind) else 1
@@ -113,14 +114,15 @@ def check_calendar(column: Any, zoned: bool = False) -> None:
 
 
 def calendar(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """What depends on a date, or on the clock of a time zone."""
+    """A function of dates, or of the clock of a time zone: times out of the calendar's range are refused."""
     for column in given:
         check_calendar(column)
     return function.call(given, options)
 
 
 def moved(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """A sum or difference. Of a time of day with 32 bits and a duration Arrow looks at 32 bits of the duration only."""
+    """A sum or difference. A duration of more than a day with a time of day of 32 bits is refused: Arrow reads only 32 bits
+    of the duration."""
     for time, span in (given, given[::-1]):
         if t.is_time32(time.type) and t.is_duration(span.type):
             most = _DAY * _PER_SECOND[span.type.unit]
@@ -130,20 +132,20 @@ def moved(function: Any, given: list[Any], options: Any, said: Said) -> Any:
 
 
 def second(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """On the wall: time zones had offsets with seconds, and Arrow forgets these."""
+    """The second on the wall clock: time zones had offsets with seconds, which Arrow drops."""
     [column] = given
     check_calendar(column)
     return function.call([pc.local_timestamp(column)] if _is_zoned(column.type) else given, options)
 
 
 def zone_assumed(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Times on the wall of a time zone."""
+    """Wall clock times taken as times of a zone, in the range for which Arrow knows the clocks of zones."""
     check_calendar(given[0], zoned=True)
     return function.call(given, options)
 
 
 def nanoseconds_between(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Of times that are less than 292 years apart."""
+    """The nanoseconds between times that are less than 292 years apart; others are refused."""
     apart = calendar(pc.get_function("microseconds_between"), given, None, said)
     _check_range(apart.cast(pa.duration("us")), -(2**63) // 1000 + 1, 2**63 // 1000 - 1, "overflow of nanoseconds")
     return function.call(given, options)
@@ -162,12 +164,13 @@ _UNITS = (
     "quarter",
     "year",
 )
-"""Units of time in the order in which Arrow counts them."""
+"""Units of time in the order of Arrow's numbers for them."""
 _FINEST = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
 def bounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """The beginning, or the end, of a unit of time. On the wall of a time zone it may be there twice, or not at all."""
+    """The beginning, or the end, of a unit of time. Zones whose clocks change are refused: the wall clock time may occur
+    twice, or never."""
     [column] = given
     kind = column.type
     if _is_zoned(kind):
@@ -189,12 +192,12 @@ def bounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
 
 _FIELD = re.compile("%(.?)")
 _FIELDS = frozenset("YmdHMSFTyjbB%")
-"""What a format may have for `strptime`: all that is read, and written, without a time zone."""
+"""Fields that a format of `strptime` may have: all that can be read and written without a time zone."""
 
 
 def parsed(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """A time from text. Arrow takes the 31st of February for a day in March: so what it read is written again, and compared.
-    Zeros in front of a number may be missing."""
+    """A time from text. Arrow takes the 31st of February for a day in March, so the result is written as text and compared.
+    Leading zeros of a number may be missing."""
     form: str = said["format"].as_py()
     if not set(_FIELD.findall(form)) <= _FIELDS:
         raise TypeError(f"the format {form!r} is not known to be exact; it may have {', '.join(sorted(_FIELDS))}")
@@ -214,13 +217,14 @@ def _bare(texts: Any) -> Any:
 
 _ASSERTIONS = re.compile(r"\\[AbBQ]|\^")
 _SKIPPED = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\[^AbBQ]", re.DOTALL)
-"""What looks at the text before it, or may (a quotation), and what may hold such signs that do not: sets of characters, and
-what is escaped."""
+"""Patterns for a look at a regular expression. `_ASSERTIONS` finds parts that depend on the text before a match, or may (a
+quotation). `_SKIPPED` finds sets of characters and escapes, in which these signs have another meaning."""
 
 
 def each_match(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Work on one match of an expression after the other. Behind a match Arrow takes the rest for a text of its own, which
-    begins there; behind one that is empty it may never come to an end. (Where all are replaced RE2 does it, rightly.)"""
+    """A function of all matches of an expression. After a match Arrow takes the rest for a new text that begins there, and
+    after an empty match it may never end: such expressions are refused. (To replace all matches Arrow uses RE2, which is
+    right.)"""
     pattern, most = _text(said["pattern"]), said.get("max_replacements")
     if most is None or most.as_py() not in (None, -1):
         if found := _ASSERTIONS.search(_SKIPPED.sub("", pattern)):
@@ -231,7 +235,8 @@ def each_match(function: Any, given: list[Any], options: Any, said: Said) -> Any
 
 
 def each_place(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Work on each place of a text in another one. Arrow does not go on behind an empty one, or counts bytes."""
+    """A function of all places of a text in another one. An empty text is refused: Arrow does not go on after it, or counts
+    bytes."""
     if not _text(said["pattern"]):
         raise TypeError("an empty pattern is everywhere, and that is not known to be exact; use map_batches")
     return function.call(given, options)
@@ -243,18 +248,18 @@ def _text(option: pa.Scalar) -> str:
 
 
 def joined(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """Texts with another between them; Arrow drops whole records where it skips nulls."""
+    """Texts joined with another text between them. The option to skip nulls is refused: Arrow drops whole records then."""
     if "null_handling" in said and said["null_handling"].as_py() == _SKIP:
         raise TypeError("null_handling='skip' loses records; use 'replace', with null_replacement=''")
     return function.call(given, options)
 
 
 _SKIP = 1
-"""How Arrow counts `skip`."""
+"""Arrow's number for `skip`."""
 
 
 def choose(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """One of the arguments behind the first: Arrow looks at a part of the bits of a number only."""
+    """One of the arguments after the first. Numbers out of range are refused: Arrow reads only some of their bits."""
     _check_range(given[0], 0, len(given) - 2, "it is the number of no argument")
     return function.call(given, options)
 
@@ -267,12 +272,12 @@ _ACROSS = frozenset(
         ("null", "null"),
     )
 )  # fmt: skip
-"""From which kind of values to which Arrow casts exactly, or refuses. Within one kind it is done by `casts`."""
+"""Pairs of families (from, to) between which Arrow casts exactly or refuses. Within one family `casts` does it."""
 
 
 def _read_numbers(texts: Any, target: pa.DataType) -> Any:
-    """Numbers from their digits. Arrow takes the bits of `0xff` for those of a signed number, too, and numbers that are too
-    large or small for a float for infinite, or zero."""
+    """Numbers from their digits. Digits of the base 16 are refused: Arrow takes the bits of `0xff` for a signed number.
+    Numbers that are too large or small for a float are refused: Arrow makes them infinite or zero."""
     if pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
         raise pa.ArrowInvalid("a number has digits of the base 16: read it in map_batches")
     made = texts.cast(target)
@@ -286,7 +291,7 @@ def _read_numbers(texts: Any, target: pa.DataType) -> Any:
 
 
 def cast(function: Any, given: list[Any], options: Any, said: Said) -> Any:
-    """A cast that changes no value, or refuses it. One that is said not to be safe is Arrow's."""
+    """A cast that changes no value, or refuses it. If an option allows loss, Arrow casts without a check."""
     [column], target = given, plain_type(said["to_type"].type)
     if any(one.as_py() for name, one in said.items() if name.startswith("allow_")):
         return function.call(given, options)

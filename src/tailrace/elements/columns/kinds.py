@@ -1,4 +1,4 @@
-"""Types of columns: their families, and the plain type in which a stream carries what may be encoded in several ways."""
+"""Types of columns: their families, and the plain type in which a stream has values that may be encoded in several ways."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTS = frozenset(("list", "fixed list"))
 
 
 def family(kind: pa.DataType) -> str:
-    """What kind of values a type holds; `other` where nothing is known of it here."""
+    """The family of a type: its kind of values; `other` for a type that this module does not know."""
     for test, name in _FAMILIES:
         if test(kind):
             return name
@@ -40,12 +40,12 @@ def family(kind: pa.DataType) -> str:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Lists of any length, in any layout."""
+    """True for types of lists of any length, in any layout."""
     return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_list_view(kind) or t.is_large_list_view(kind))
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type whose values are the same, without an encoding for which Arrow lacks much: dictionaries, runs, views."""
+    """The type with equal values without an encoding that Arrow supports only in part: dictionaries, runs, views."""
     if t.is_dictionary(kind) or t.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
     if kind == pa.string_view():
@@ -67,7 +67,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether a stream carries the type as it is."""
+    """True if a type is its plain type: a stream may have it."""
     if kind.num_fields == 0 and not (t.is_dictionary(kind) or t.is_run_end_encoded(kind)):
         return kind not in (pa.string_view(), pa.binary_view())
     return bool(plain_type(kind).equals(kind)) and not _is_view(kind)
@@ -86,7 +86,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def has_map(kind: pa.DataType) -> bool:
-    """Whether there is a map in the type, and the keys of all maps in it can be keys of a dict."""
+    """True if there is a map in the type, and the keys of all maps in it can be keys of a dict."""
     return _maps(kind) == {True}
 
 

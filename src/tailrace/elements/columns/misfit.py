@@ -1,4 +1,4 @@
-"""Errors for values that a column cannot hold; they say what would help."""
+"""Errors for values that a column cannot hold, with advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.errors import TailraceError, shortened
 
 
 class Misfit(TailraceError, ValueError):
-    """A value that a column cannot hold as it is. `row` is the place of its record in the batch, where it is known."""
+    """A value that a column cannot hold unchanged. `row` is the index of its record in the batch; None if not known."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -24,14 +24,14 @@ class Misfit(TailraceError, ValueError):
 
 
 def refusal(value: Any, kind: pa.DataType, path: str, why: str) -> Misfit:
-    """`value` does not fit the column at `path` of this type; says which type would take it."""
+    """The error for a `value` that does not fit the column at `path` of this type, with a type that would take it."""
     taker = type_for(value)
     advice = f"; {taker} would take it" if taker is not None and taker != kind else ""
     return Misfit(f"column {path!r} is declared {kind}, and {shortened(value, 80)} does not fit: {why}{advice}")
 
 
 def type_for(value: Any) -> pa.DataType | None:
-    """The narrowest common type that holds this value as it is, or None where there is none to advise."""
+    """The narrowest common type that holds this value unchanged; None if there is none to advise."""
     if isinstance(value, np.generic):
         return _numpy_type(value)
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Records with names: values go into the columns of those names, and none may be missing or left over."""
+"""Records with names: their values go into the columns of these names. No column may be missing, and no value left over."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _PLAIN = (
     str, bytes, bytearray, memoryview, int, float, complex, Decimal, date, time, timedelta, UUID, np.generic, np.ndarray,
     type(None),
 )  # fmt: skip
-"""Values of one column, though some have methods with the names of columns (`str.title`, `datetime.date`)."""
+"""Classes of values that fill one column, though some have methods with names of columns (`str.title`, `datetime.date`)."""
 
 
 @lru_cache(maxsize=4096)
 def declared_names(kind: Any) -> tuple[str, ...] | None:
-    """The names that a class of records says it has: a named tuple, a row, a dataclass, a struct of msgspec, a class of
-    attrs or pydantic. None for others."""
+    """The names of fields that a class of records declares: a named tuple, a row, a dataclass, a struct of msgspec, a class
+    of attrs or pydantic. None for other classes."""
     found: Any = getattr(kind, "__fields__", None)
-    if isinstance(found, tuple):  # a row; those of PySpark have names each
+    if isinstance(found, tuple):  # a `Row` of `convert`; in PySpark each row has its names
         return found
     if issubclass(kind, tuple):
-        # The second is for what C code calls a struct sequence.
+        # The second is for a struct sequence of C.
         found = getattr(kind, "_fields", None) or (hasattr(kind, "n_fields") and getattr(kind, "__match_args__", None))
         return tuple(found) if isinstance(found, tuple | list) else None
     if dataclasses.is_dataclass(kind):
@@ -45,19 +45,19 @@ def declared_names(kind: Any) -> tuple[str, ...] | None:
 
 
 def names_of(value: Any) -> tuple[str, ...] | None:
-    """The names that this record has, or None where it has none: then it goes by position."""
+    """The names of a record's values; None if it has none: its values go by position."""
     if isinstance(value, Mapping):
         return tuple(value)
     kind: Any = type(value)
     found = declared_names(kind)
     if found is None and isinstance(value, tuple):
-        said = getattr(value, "__fields__", None)  # a Row of PySpark: each may have names of its own
+        said = getattr(value, "__fields__", None)  # a Row of PySpark: each may have its own names
         return None if said is None else tuple(said)
     return found
 
 
 def check_names(have: Sequence[str], want: Sequence[str], what: str) -> None:
-    """Raises `Misfit` where the names of a record are not those of the columns, in whatever order."""
+    """Raises `Misfit` unless the names of a record are the names of the columns, in any order."""
     missing = [name for name in want if name not in have]
     left = [name for name in have if name not in want]
     if missing or left or len(have) != len(want):
@@ -68,7 +68,8 @@ def check_names(have: Sequence[str], want: Sequence[str], what: str) -> None:
 
 
 def column_lists(values: list[Any], names: list[str], plain: bool = True) -> list[Sequence[Any]]:
-    """The values of records column by column. Raises `Misfit`. Where `plain`, a record may be the one column's value."""
+    """The values of records column by column. With `plain` a record may be the value of the only column. Raises `Misfit` for
+    a record with other names."""
     if not values:
         return [[] for _ in names]
     kinds = set(map(type, values))
@@ -79,7 +80,7 @@ def column_lists(values: list[Any], names: list[str], plain: bool = True) -> lis
 
 
 def _alike(values: list[Any], names: list[str], plain: bool) -> list[Sequence[Any]]:
-    """The same of records of one class."""
+    """The values of records of one class column by column, as `column_lists`."""
     first = values[0]
     if isinstance(first, Mapping):
         return _mappings(values, names)
@@ -107,7 +108,7 @@ def _mappings(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
         columns: list[Sequence[Any]] = [[value[name] for value in values] for name in names]
     except KeyError:
         columns = []
-    # None has fewer names than there are columns: so none has more where they have as many in all.
+    # No record has fewer names than there are columns. So none has more if the total is right.
     if not columns or sum(map(len, values)) != count * len(values):
         for at, value in enumerate(values):
             try:
@@ -126,7 +127,7 @@ def _rows_of_spark(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
 
 
 def _by_position(values: list[Any], names: list[str], fields: Sequence[str]) -> list[Sequence[Any]]:
-    """Tuples whose items have these names."""
+    """The values of tuples, whose items have these names, column by column. Raises `Misfit` for one of another length."""
     if fields is not names and tuple(fields) != tuple(names):
         check_names(fields, names, f"a record of type {type(values[0]).__name__}")
     try:

@@ -1,4 +1,4 @@
-"""Arrays as Python objects, where pyarrow would cut values: a `time` has no nanoseconds."""
+"""Conversion of arrays to Python objects, with an error where pyarrow would cut a value: a `time` has no nanoseconds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow.types as t
 
 
 def python_list(array: pa.Array, maps: Literal["lossy", "strict"] | None = None) -> list[Any]:
-    """The values of an array; maps are lists of pairs, or dictionaries (see `pyarrow.Array.to_pylist`). Raises what
-    pyarrow raises for a value that Python cannot hold, and `ValueError` for a time of day with nanoseconds."""
+    """The values of an array as Python objects. Maps are lists of pairs, or dictionaries (see `pyarrow.Array.to_pylist`).
+    Raises what pyarrow raises for a value that Python cannot hold, and `ValueError` for a time of day with nanoseconds."""
     if _has_nanos(array.type):
         _check_nanos(array)
     values: list[Any] = array.to_pylist(maps_as_pydicts=maps)
@@ -35,7 +35,7 @@ def _check_nanos(array: pa.Array) -> None:
     elif t.is_run_end_encoded(kind):
         parts = [pc.run_end_decode(array)]
     elif t.is_map(kind):
-        compact = array.take(pa.array(range(len(array)), pa.int64()))  # without an offset, and what is behind nulls
+        compact = array.take(pa.array(range(len(array)), pa.int64()))  # without an offset and items behind nulls
         parts = [compact.keys, compact.items]
     elif kind.num_fields:
         parts = array.flatten() if t.is_struct(kind) else [array.flatten()]

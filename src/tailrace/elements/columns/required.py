@@ -1,5 +1,5 @@
-"""Columns in which nothing is null that must not be, also behind a null: a struct that is null has no fields, but Arrow
-writes none to Parquet whose field is null all the same where it must not be."""
+"""Columns without nulls in required fields, also behind a null. A null struct has no values in its fields, but Arrow refuses
+to write it to Parquet if a field that must not be null is null."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.elements.columns.encoding import plain_array
 
 
 def filled_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same records, with some value behind each null where the type wants one."""
+    """A batch of these records, with some value behind each null where the type requires one."""
     if not any(_wants(kind) for kind in batch.schema.types):
         return batch
     return pa.RecordBatch.from_arrays(list(map(_filled, batch.columns)), schema=batch.schema)
@@ -22,7 +22,7 @@ def filled_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @lru_cache(maxsize=1024)
 def _wants(kind: pa.DataType) -> bool:
-    """Whether there may be a null struct, or list of a fixed size, around what must not be null."""
+    """True if a type has a struct, or a list of a fixed size, around a field that must not be null."""
     fields = [kind.field(i) for i in range(kind.num_fields)]
     around = t.is_struct(kind) or t.is_fixed_size_list(kind)
     return any((around and not field.nullable) or _wants(field.type) for field in fields)
@@ -48,7 +48,8 @@ def _filled(array: pa.Array) -> pa.Array:
 
 
 def _child(array: pa.Array, field: pa.Field) -> pa.Array:
-    """A part of an array, where the part may be null because the whole is."""
+    """A part of an array, which is null where the whole is, with some value in place of each null if the field requires
+    one."""
     if not field.nullable and array.null_count:
         places = np.where(np.asarray(array.is_valid()), np.arange(len(array)), len(array))
         array = pa.concat_arrays([array, _blank(array.type)]).take(pa.array(places))
@@ -56,7 +57,7 @@ def _child(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _blank(kind: pa.DataType) -> pa.Array:
-    """One value of a type, whatever it is."""
+    """An array of one arbitrary value of a type that is not null."""
     if t.is_struct(kind):
         parts = [pa.nulls(1, field.type) if field.nullable else _blank(field.type) for field in kind]
         return pa.StructArray.from_arrays(parts, fields=list(kind)) if parts else pa.array([{}], kind)

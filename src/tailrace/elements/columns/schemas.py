@@ -1,4 +1,4 @@
-"""Whole batches: rows as a batch of a schema, a batch as one of another schema, and the one schema of a stream."""
+"""Conversion of whole batches: rows to a batch of a schema, a batch to another schema; and the one schema of a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.elements.columns.named import check_names, column_lists
 
 
 def columns_of(values: list[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Records as one batch of `schema`. Raises `Misfit` for the first that does not fit, naming the column."""
+    """Records as one batch of `schema`. Raises `Misfit`, with the column, for the first record that does not fit."""
     lists = column_lists(values, schema.names)
     arrays = [column_of_values(column, field) for column, field in zip(lists, schema, strict=True)]
     if not arrays:
@@ -25,8 +25,9 @@ def columns_of(values: list[Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def batch_as(batch: pa.RecordBatch, schema: pa.Schema, *, select: bool = False) -> pa.RecordBatch:
-    """The same records with the columns of `schema`, found by name. Columns that the schema does not have are left out
-    where `select`, else they are a `Misfit`, as is a column that the batch does not have, or a value that does not fit."""
+    """A batch of these records with the columns of `schema`, found by name. With `select`, columns that the schema does not
+    have are left out. Raises `Misfit` for such columns otherwise, for a missing column, and for a value that does not
+    fit."""
     if batch.schema.equals(schema):
         return batch
     have = batch.schema.names
@@ -39,7 +40,7 @@ def batch_as(batch: pa.RecordBatch, schema: pa.Schema, *, select: bool = False) 
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same records in plain columns (see `encoding`)."""
+    """A batch of these records in plain columns (see `encoding`)."""
     if all(is_plain(kind) for kind in batch.schema.types):
         return batch
     columns = list(map(plain_array, batch.columns, batch.schema.names))
@@ -47,25 +48,25 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class OneSchema:
-    """The schema of a stream in columns: declared, or that of its first batch. Later batches fit, or are a `Misfit`. A
-    column that was null only gets the type of the first batch that has one.
+    """The schema of a stream in columns: declared, or the schema of its first batch. Later batches fit, or are a `Misfit`. A
+    column of nulls only gets the type of the first batch that has one.
     """
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self.schema = None if schema is None else plain_schema(schema)
         self._whose = "that of its first batch" if schema is None else "declared"
         self._raw: pa.Schema | None = None
-        """The schema of the last batch that went out: a batch that comes with it needs no look at its columns."""
+        """Schema of the last batch that `fit` returned: a batch with this schema needs no look at its columns."""
         self._open = self.schema is not None and has_nulls(self.schema)
         self._saved: tuple[pa.Schema, bytes] | None = None
 
     @property
     def declared(self) -> bool:
-        """Whether nobody has to find it out."""
+        """True if the schema was declared, so that it need not be found."""
         return self._whose == "declared"
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the stream's schema. Raises `Misfit`."""
+        """The batch in the stream's schema. Raises `Misfit` if it does not fit."""
         if self._raw is not None and batch.schema.equals(self._raw):
             return batch
         batch = plain_batch(batch)
@@ -81,7 +82,7 @@ class OneSchema:
         return batch
 
     def saved(self) -> bytes | None:
-        """Its part of a checkpoint: nothing where it was declared, or is not known yet."""
+        """The schema as bytes for a checkpoint; None if it was declared, or is not known yet."""
         if self.schema is None or self.declared:
             return None
         if self._saved is None or self._saved[0] is not self.schema:
@@ -95,7 +96,7 @@ class OneSchema:
             self._whose = "that of its first batch, before the restart"
 
     def close(self) -> None:
-        """Columns that were null only stay so: files with them are written."""
+        """Fixes the types of columns that had nulls only: files with such columns are written."""
         self._open = False
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -111,5 +112,5 @@ class OneSchema:
 
 
 def described(schema: pa.Schema | None) -> str:
-    """Names and types, for errors."""
+    """The names and types of a schema, for errors."""
     return ", ".join(f"{field.name} {field.type}" for field in schema or ())

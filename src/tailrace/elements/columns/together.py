@@ -1,5 +1,5 @@
-"""What goes together in one call of an expression. Arrow takes some types together that are not alike, and makes other
-values of them without a word: a coalesce of seconds and microseconds in two zones hands on their bare numbers.
+"""Checks of the types that are mixed in one call of an expression. Arrow takes some different types together and changes
+their values without an error: a coalesce of seconds and microseconds in two zones returns their bare numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOKUPS = frozenset(("is_in", "index_in"))
 
 
 def check_together(name: str, kinds: Sequence[pa.DataType]) -> None:
-    """Raises `TypeError` for arguments of these types of which the function would make other values."""
+    """Raises `TypeError` for arguments of types that the function would take together with a change of values."""
     if name == "make_struct":
         return
     zones = {kind.tz for kind in kinds if pa.types.is_timestamp(kind)}
@@ -39,24 +39,26 @@ def _listed(several: set[Any]) -> str:
 
 
 class Lookup:
-    """The set of an `is_in` or `index_in`. 0.0 and -0.0 are one there, as they are for `==` and as keys."""
+    """The set of an `is_in` or `index_in`. 0.0 and -0.0 are equal in it, as for `==` and as keys."""
 
     def __init__(self, name: str, written: pa.Scalar) -> None:
         self._name = name
         self._values = _one_zero(written["value_set"].values)
         self.options = pc.SetLookupOptions(self._values, skip_nulls=written["null_matching_behavior"].as_py() == 1)
         self._fits: pa.DataType | None = None
-        """The type that was looked up last."""
+        """Type of the column that was looked up last, which was checked."""
 
     def arguments(self, column: Any) -> list[Any]:
-        """What the function is called with. Raises `TypeError` where it would compare with other values than these."""
+        """The arguments for a call of the function. Raises `TypeError` if it would compare with values other than the
+        set's."""
         if column.type != self._fits:
             self._check(column.type)
             self._fits = column.type
         return [_one_zero(column)]
 
     def _check(self, kind: pa.DataType) -> None:
-        """Arrow casts the set to the type of the column where that works, though 05:00 becomes a day, and 0.1 a float."""
+        """Raises `TypeError` if a lookup of this type would change values. Arrow casts the set to the type of the column if
+        it can, though 05:00 becomes a day, and 0.1 a float."""
         given = self._values.type
         if pa.types.is_null(given) or pa.types.is_null(kind) or given == kind:
             return
@@ -66,7 +68,7 @@ class Lookup:
         try:
             cast = self._values.cast(kind)
             back = cast.cast(given)
-        except pa.ArrowInvalid:  # it casts the column then
+        except pa.ArrowInvalid:  # Arrow casts the column then
             if "decimal" in what:  # and digits are lost there: -2.25 with 37 places is 0 among hundreds
                 raise TypeError(
                     f"pc.{self._name} looks up {kind} among {given}, which {kind} cannot hold; cast the column"
@@ -81,7 +83,7 @@ class Lookup:
 
 
 def _one_zero(values: Any) -> Any:
-    """The same floats with 0.0 for -0.0."""
+    """The values, with 0.0 for -0.0 if they are floats."""
     if not pa.types.is_floating(values.type) or pa.types.is_float16(values.type):
         return values
     return pc.add(values, pa.scalar(0.0, values.type))
