@@ -11,9 +11,13 @@ from tailrace.runtime.worker.process import _rare_collections
 
 @pytest.fixture(autouse=True)
 def nothing_frozen() -> object:
+    """And thresholds that are no worker's: those of tests are threads of one process, and may end in another order."""
+    before = gc.get_threshold()
     gc.unfreeze()
+    gc.set_threshold(700, 10, 10)
     yield
     gc.unfreeze()
+    gc.set_threshold(*before)
 
 
 def test_what_was_there_before_is_looked_through_again_behind_it() -> None:
