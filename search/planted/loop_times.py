@@ -81,7 +81,7 @@ def _time_leaves_at_once() -> Patches:
 def _not_what_is_moving() -> Patches:
     """Bug: event time comes to its end as soon as no record is left, wherever the event time is by then."""
     held = mock.patch("tailrace.coordinator.loops.loops._held_back", lambda facts: False)
-    counted = [mock.patch(f"tailrace.task.{room}.COUNTED", ()) for room in ("outbox", "gate")]
+    counted = [mock.patch(f"tailrace.task.channels.{room}.COUNTED", ()) for room in ("outbox", "gate")]
     return [*facts_without("moving"), held, *counted]
 
 

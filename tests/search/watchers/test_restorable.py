@@ -18,7 +18,7 @@ MS = 1_000
 
 def scenario(program: str = "sparse", keep: int = 3, seed: int = 0) -> Scenario:
     settings = CheckpointSettings(interval=2 * MS, max_concurrent=2, keep=keep)
-    return Scenario(seed, program, 200, parallelism=2, rate=10_000, checkpoints=settings, small=0)
+    return Scenario(seed, program, 200, parallelism=2, rate=10_000, checkpoints=settings, small=0, started_again=2)
 
 
 def run(**options: Any) -> Verdict:
