@@ -151,8 +151,9 @@ def ended(jobs: Any, how: str, **settings: Any) -> Any:
     config = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=0.05, **settings)
     env = jobs.env(checkpoint=config, restart=tr.NoRestart())
     end = 3000 if how == "FINISHED" else None
-    numbers = env.from_source(tr.sources.Sequence(0, end, rate=3000)).map(fn)
-    numbers.key_by(lambda x: x % 10).process(Count()).sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    numbers = env.from_source(tr.sources.Sequence(0, end, rate=3000), uid="numbers").map(fn)
+    counted = numbers.key_by(lambda x: x % 10).process(Count(), uid="count")
+    counted.sink_to(tr.sinks.TextFiles(str(jobs.out)), uid="out")  # as in `counting`: the job may go on as that one
     job = jobs.start(env)
     assert waited(lambda: len(job.checkpoints) >= 3)
     if how == "FAILED":
