@@ -23,11 +23,16 @@ class EmptyInputs:
     def next_due(self) -> int | None:
         """The earliest time (int64 microseconds) at which a split of the source will have been silent for long enough, if
         it stays so."""
+        if not self._listening:
+            return None
         return min((time for op in self._listening if (time := op.next_silence()) is not None), default=None)
 
     def splits_fall_silent(self, now: int) -> bool:
         """Passes on which splits were found empty. True if one that is empty now has been so for long enough."""
         assert self._source is not None
+        if not self._listening:
+            self._source.empty_splits.clear()
+            return False
         found, self._source.empty_splits = self._source.empty_splits, []
         for generator in self._listening:
             for split in found:

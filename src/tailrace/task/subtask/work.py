@@ -215,6 +215,8 @@ class Work:
 
     def next_by_the_clock(self, reason: Reason, now: int) -> int | None:
         """The time at which the clock may give something to do to a task that waits for this reason."""
+        if not self.silence.of_input:
+            return self.chain.next_processing()
         waits = reason is Reason.NO_INPUT or reason is Reason.LOOPING
         times = self.chain.next_processing(), self.silence.look(now) if waits else None
         return min((time for time in times if time is not None), default=None)
