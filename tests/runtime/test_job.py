@@ -23,7 +23,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view import progress
 from tailrace.coordinator.view.progress import stalled_figures
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
+from tailrace.protocol.deployment import Deploy, Heartbeat, Hello, PeerHello
 from tailrace.runtime.driver import coordinator as coordinator_module
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
@@ -31,7 +31,7 @@ from tailrace.runtime.network import link, tls
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.link import CONTROL, Link
-from tailrace.runtime.network.listener import DialFailed, dial
+from tailrace.runtime.network.listener import DialFailed, Listener, dial
 from tailrace.runtime.network.securelink import SecureLink
 from tailrace.runtime.worker import heartbeat, watchdog
 from tailrace.runtime.worker import process as worker_module
@@ -591,22 +591,40 @@ def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, mon
         def map(self, value: int) -> int:
             return value
 
-    init = worker_module.Listener.__init__
-    monkeypatch.setattr(worker_module.Listener, "__init__", lambda *a, **k: init(*a, **{**k, "handshake_seconds": 0.3}))
-    deploy = WorkerProcess._control_ready
+    init = Listener.__init__
+    monkeypatch.setattr(Listener, "__init__", lambda *a, **k: init(*a, **{**k, "handshake_seconds": 0.3}))
+    accept, readable, ready = Listener.accept_ready, Link.readable, WorkerProcess._control_ready
+    workers: dict[Link, WorkerProcess] = {}
+    deployed: list[Listener] = []
 
-    def accepting(self: WorkerProcess) -> None:
-        self.loop.unregister(self.control)  # the round goes on without it, as if it were the last of this round
-        while self.config.slot and not self.listener.pending and self.machine.epoch and self.machine.slice is None:
-            self.loop.poll(0.01)
-        self.loop.register(self.control, 1, lambda mask: self._links._selected(self.control, mask))
-        deploy(self)
+    def accept_ready(self: Listener) -> None:
+        listening = [worker.listener for worker in workers.values()]
+        if self not in listening or self in deployed:  # a peer that is faster than the deploy waits for this round
+            accept(self)
 
-    monkeypatch.setattr(WorkerProcess, "_control_ready", accepting)
+    def control_ready(self: WorkerProcess) -> None:
+        workers[self.control] = self
+        ready(self)
+
+    def reading(self: Link) -> Any:
+        messages, worker = readable(self), workers.get(self)
+        if worker is None or not any(isinstance(wire.decode(payload), Deploy) for _, payload in messages):
+            return messages
+        deployed.append(worker.listener)
+        worker.loop.unregister(self)  # the round goes on without it, as if it were the last of this round
+        while worker.config.slot and not worker.listener.pending:
+            worker.loop.poll(0.01)
+        worker.loop.register(self, 1, lambda mask: worker._links._selected(self, mask))
+        return messages
+
+    monkeypatch.setattr(Listener, "accept_ready", accept_ready)
+    monkeypatch.setattr(Link, "readable", reading)
+    monkeypatch.setattr(WorkerProcess, "_control_ready", control_ready)
     env = tr.Environment(parallelism=2)
     numbers = env.from_source(tr.sources.Sequence(0, 100)).map(Slow()).rebalance().map(lambda x: x)
     numbers.sink_to(tr.sinks.TextFiles(str(tmp_path)))
     assert started(env).start().await_termination(20)
+    assert [sum(worker.listener.refused.values()) for worker in workers.values()] == [0, 0]
 
 
 def test_a_replaced_worker_is_closed_out(started: Any, tmp_path: Path) -> None:
