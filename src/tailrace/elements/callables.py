@@ -67,9 +67,15 @@ def _returns_a_value(work: Any) -> bool:
     return False
 
 
+PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset))
+"""Types of most values, none of which can be an iterator or a coroutine."""
+
+
 def not_one_value(value: Any) -> str | None:
     """The name of the class of an object that is no value: a coroutine, or an iterator, which can be read only once. None
     for any other object. A coroutine is closed, because it will not be awaited."""
+    if type(value) in PLAIN:
+        return None
     if isinstance(value, CoroutineType):
         value.close()
         return type(value).__name__

@@ -23,7 +23,7 @@ from tailrace.elements.convert import Row, made_rows
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
 from tailrace.elements.valueclasses import Shapes
-from tailrace.elements.valuepickling import ClassNotes, loader
+from tailrace.elements.valuepickling import loader, pickled
 from tailrace.errors import ProtocolViolation
 
 VERSION = 1
@@ -330,10 +330,10 @@ def _row_sections(values: list[Any]) -> list[_Section]:
 
 
 def _pickled(values: list[Any]) -> list[_Section]:
-    notes = ClassNotes()
-    sections: list[_Section] = [(_VALUES, notes.dump(values))]
-    if notes.shapes:
-        sections.append((_CLASSES, msgspec.msgpack.encode(notes.listed)))
+    data, shapes = pickled(values)
+    sections: list[_Section] = [(_VALUES, data)]
+    if shapes:
+        sections.append((_CLASSES, msgspec.msgpack.encode(shapes)))
     return sections
 
 

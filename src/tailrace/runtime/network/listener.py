@@ -90,6 +90,8 @@ class Listener:
     @property
     def next_deadline(self) -> float | None:
         """The time at which `expire` will next have something to do, on the listener's clock."""
+        if not self._pending and self._paused_until is None:
+            return None
         deadlines = [pending.deadline for pending in self._pending.values()][:1]
         if self._paused_until is not None:
             deadlines.append(self._paused_until)

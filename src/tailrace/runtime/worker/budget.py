@@ -81,15 +81,15 @@ class Budget:
     def _see(self, records: int, nanos: int) -> None:
         """Fits the line of least squares through the steps. If their sizes are alike, the two costs keep their ratio, and
         grow or fall with the whole."""
-        self._steps = _MEMORY * self._steps + 1
-        self._sum_n = _MEMORY * self._sum_n + records
-        self._sum_t = _MEMORY * self._sum_t + nanos
-        self._sum_nn = _MEMORY * self._sum_nn + records * records
-        self._sum_nt = _MEMORY * self._sum_nt + records * nanos
-        size, time = self._sum_n / self._steps, self._sum_t / self._steps
-        variance = self._sum_nn / self._steps - size * size
+        self._steps = steps = _MEMORY * self._steps + 1
+        self._sum_n = sum_n = _MEMORY * self._sum_n + records
+        self._sum_t = sum_t = _MEMORY * self._sum_t + nanos
+        self._sum_nn = sum_nn = _MEMORY * self._sum_nn + records * records
+        self._sum_nt = sum_nt = _MEMORY * self._sum_nt + records * nanos
+        size, time = sum_n / steps, sum_t / steps
+        variance = sum_nn / steps - size * size
         if variance > (_SPREAD * size) ** 2:
-            slope = (self._sum_nt / self._steps - size * time) / variance
+            slope = (sum_nt / steps - size * time) / variance
             self.each = min(max(slope, _LEAST * time / size), time / size)
             self._alike = 0
         else:

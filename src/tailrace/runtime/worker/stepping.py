@@ -7,7 +7,6 @@ import time
 from tailrace.runtime.eventloop.clock import JobClock
 from tailrace.runtime.worker.budget import FIRST_BUDGET, FIRST_READ, Budget
 from tailrace.task.contract.events import Encode, Flush, FreezeTook, Step
-from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Urgency
 from tailrace.task.worker.machine import Worker
@@ -50,11 +49,13 @@ class Stepper:
     def step(self) -> float | None:
         """Steps the first task in turn that has something to do. Returns for how many seconds the worker may sleep now: 0
         if something was done, None if only a message can give work."""
-        for task in self.machine.awake(self.clock.now()):
+        now = self.clock.now()
+        for task in self.machine.awake(now):
             start = time.perf_counter_ns()
             made = task.cuts.made
+            budget = self._budget(task)
             self.under_way = task, start
-            idle = self._step(task)
+            idle = self.machine.handle(Step(task.id.vertex, now, budget.records))
             self.under_way = None
             if idle is None:
                 took = time.perf_counter_ns() - start
@@ -64,14 +65,15 @@ class Stepper:
                     self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
                 ident = task.id.vertex
                 self._busy[ident] = self._busy.get(ident, 0) + took
-                self._budget(task).learn(task.work.last_count, took)
+                budget.learn(task.work.last_count, took)
                 return 0.0
             if not self.machine.stepping:
                 return 0.0
+            now = self.clock.now()
         if self.machine.handle(Flush()):
             return 0.0
         wake_at = self.machine.wake_at
-        return None if wake_at is None else max(0.0, (wake_at - self.clock.now()) / 1e6)
+        return None if wake_at is None else max(0.0, (wake_at - now) / 1e6)
 
     def encode(self, wake: float | None) -> float:
         """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. It
@@ -99,9 +101,6 @@ class Stepper:
         self._encoded += took
         if not self.machine.encoding:
             self._encoded = self._worked = 0
-
-    def _step(self, task: Task) -> Idle | None:
-        return self.machine.handle(Step(task.id.vertex, self.clock.now(), self._budget(task).records))
 
     def _budget(self, task: Task) -> Budget:
         budget = self._budgets.get(task.id.vertex)

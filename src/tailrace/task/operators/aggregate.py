@@ -21,7 +21,7 @@ from tailrace.api.compat import other_shape
 from tailrace.api.functions import Function, as_callable
 from tailrace.api.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns, Rows
-from tailrace.elements.callables import check_kept
+from tailrace.elements.callables import PLAIN, check_kept
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.keygroups import storable
@@ -186,8 +186,9 @@ class AggregateTask(StatefulTask):
         if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
             raise self._named(StopIteration(), values)
         some = self.sample()
-        for value, (_, *results) in zip(values[some], out[some], strict=True):
-            self.check_kept(results, "an aggregate", value)
+        for value, result in zip(values[some], out[some], strict=True):
+            if not PLAIN.issuperset(map(type, result)):
+                self.check_kept(result[1:], "an aggregate", value)
         self.out(Rows(out, rows.times))
 
     def _fast(self, values: list[Any], loop: RowsLoop) -> list[Any]:

@@ -83,7 +83,7 @@ class SinkTask(OperatorTask):
         data = batch.data if isinstance(batch, Columns) else batch.values
         try:
             write: Callable[[Any], Any] = self.writer.write
-            if work_not_done(returned := write(data)) is not None:
+            if (returned := write(data)) is not None and work_not_done(returned) is not None:
                 kind = f"{type(self.writer).__name__}.write"
                 raise TypeError(
                     f"{kind} gave a {type(returned).__name__}, so nothing was written; it must not yield or wait"

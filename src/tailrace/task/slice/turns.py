@@ -63,7 +63,7 @@ class Turns:
 
     def stepped(self, task: Task) -> None:
         """Notes that this task has done something."""
-        before = any(task is one for one in self._first)
+        before = bool(self._first) and any(task is one for one in self._first)
         self._owed = self._owed + 1 if before else max(0, self._owed - 1)
         self._makes_up = self._owed > 0 if self._makes_up else self._owed >= ROUNDS * len(self._tasks)
         self._first = []
