@@ -30,9 +30,12 @@ from tailrace.task.contract.actions import ReadPlaced, ReadState
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.parallel_replay import meets_in_channels
 from tailrace.task.failover.replay import ANY, Again
-from tailrace.task.journal.task_state import taken
+from tailrace.task.journal.task_state import objects, state_of
+from tailrace.task.operators.loops import TailTask
 from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.looping import TaskLoop
 from tailrace.task.subtask.machine import Task
+from tailrace.task.subtask.work import Work
 from tailrace.task.worker.attempt import Attempt
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, SimulatedProcess
@@ -313,30 +316,37 @@ def _in_order(timers: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 
 def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
-    before, after = pickle.loads(taken(was)), pickle.loads(taken(now))
+    before, after = pickle.loads(state_of(was)), pickle.loads(state_of(now))
     for known in (before, after):
-        if in_any_frames:
-            for _, fields in known["in"]:
-                fields.pop("worked_off")
-            for fields in known["out"]:
-                for name in ("seq", "sealed", "sent", "record_bytes"):
-                    fields.pop(name)
-        for fields in known["operators"]:
-            fields.pop("_cuts", None)  # checkpoints that are under way are given up
-            fields.pop("_regular_turn", None)  # the order of turns is in the history
-            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # marks may have come a little later
-        known["work"].pop("records_in")
-        if known["work"]["said_end"]:
-            known["work"].pop("finished")  # this depends on credit that may still be on its way
-        if known["loop"] is not None:
-            # Records on their way around are there from the beginning, so a wave may find more to do than there was: then
-            # nothing follows from it. Commands come with the cuts that they are behind: those under way are given up.
-            known["loop"].pop("obliged"), known["loop"].pop("times")
-            known["loop"]["commands"] = [command for command, _ in known["loop"]["commands"]]
-            known["loop"]["_kept"] = {kind: command for kind, (command, _) in known["loop"]["_kept"].items()}
+        known["states"] = {
+            f"{number} {type(one).__name__}": _compared(one, state, in_any_frames)
+            for number, (one, state) in enumerate(zip(objects(was), known["states"], strict=True))
+        }
     for name in before:
         for where, a, b in _apart(name, _plain(before[name]), _plain(after[name])):
             yield f"{where}: was {_short(a)}, now {_short(b)}"
+
+
+def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[str, Any]:
+    """The part of an object's state that a replay must have come to."""
+    unlike = {
+        "_cuts",  # checkpoints that are under way are given up
+        "_regular_turn",  # the order of turns is in the history
+        "records_in",
+    }
+    if in_any_frames:
+        unlike |= {"worked_off", "seq", "sealed", "sent", "record_bytes"}
+    if isinstance(one, Work) and state["said_end"]:
+        unlike.add("finished")  # this depends on credit that may still be on its way
+    if isinstance(one, TaskLoop):
+        # Records on their way around are there from the beginning, so a wave may find more to do than there was: then
+        # nothing follows from it. Commands come with the cuts that they are behind: those under way are given up.
+        unlike |= {"obliged", "times"}
+        state["commands"] = [command for command, _ in state["commands"]]
+        state["_kept"] = {kind: command for kind, (command, _) in state["_kept"].items()}
+    if isinstance(one, TailTask):
+        state["marks"] = [wave for wave, _ in state["marks"]]  # marks may have come a little later
+    return {name: value for name, value in state.items() if name not in unlike}
 
 
 def _apart(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:

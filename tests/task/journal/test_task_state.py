@@ -12,7 +12,7 @@ from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.graph.plan import make_plan
 from tailrace.task.channels.services import Services
-from tailrace.task.journal.task_state import put_back, taken
+from tailrace.task.journal.task_state import put_back, state_of
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.machine import Task
@@ -55,7 +55,7 @@ BEHIND: list[tuple[int, Marker]] = [(2, Watermark(6)), (2, IdleChannel()), (2, E
 def test_event_time_goes_on_where_it_was(before: tuple[tuple[int, Marker], ...], behind: tuple[int, Marker]) -> None:
     was = hear(task(), *before)
     other = task()
-    put_back(other, taken(was), 1)
+    put_back(other, state_of(was), 1)
     assert standing(other) == standing(was)
     assert standing(hear(other, behind)) == standing(hear(was, behind))
 
@@ -82,7 +82,7 @@ def test_what_was_counted_is_counted_on() -> None:
     while source.step(0, 100) is None:
         pass
     at = was.tasks.index(source)
-    put_back(other.tasks[at], taken(source), 1)
+    put_back(other.tasks[at], state_of(source), 1)
     mine, same = was.reports({})[at], other.reports({})[at]
     assert (mine.records_in, mine.records_out, mine.records_sunk) == (2, 4, 2)
     assert mine.metrics == {"process: counted.seen": 2.0, "process: counted.last": 4.0}

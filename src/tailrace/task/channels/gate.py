@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tailrace.elements.batches import Batch, concat, joinable
 from tailrace.elements.digests import Digest
@@ -17,6 +19,7 @@ from tailrace.task.channels.inputs import InputChannel, Taken, count_of
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.merged_reads import Pieces, in_order, totals
 from tailrace.task.channels.min_watermark import Lowest
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.facts import Facts
 
 AT_ONCE = 256 << 10
@@ -27,7 +30,20 @@ JOINED = 1024
 """Largest number of records in a batch that is joined from several small ones that wait on one channel."""
 
 
-class Gate:
+@dataclass(eq=False)
+class GateCutState(CutState):
+    """State of a gate at a cut that no checkpoint holds."""
+
+    watermark: int = MIN_TIME
+    """Minimum over the channels that are neither idle nor ended; never decreases."""
+    idle_at_end: bool = False
+    """True if the task counts as idle though all its channels have ended. The head of a loop lives on then, and receives
+    what other tasks that bring event time into the loop report."""
+    woken: bool = False
+    """True if all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
+
+
+class Gate(GateCutState):
     """All channels into one subtask.
 
     Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once: of the
@@ -39,19 +55,13 @@ class Gate:
 
     def __init__(self, channels: list[InputChannel], facts: Facts | None = None) -> None:
         """`facts`: holds what is read in each step (`task.journal.history`)."""
+        super().__init__()
         self.channels = {channel.id: channel for channel in channels}
         self.facts = facts
         self._numbered = dict(enumerate(channels))
         """Channels by number, with the channels that bring back records that were in flight."""
         for number, channel in self._numbered.items():
             channel.number = number
-        self.watermark = MIN_TIME
-        """Minimum over the channels that are neither idle nor ended; never decreases."""
-        self.idle_at_end = False
-        """True if the task counts as idle though all its channels have ended. The head of a loop lives on then, and
-        receives what other tasks that bring event time into the loop report."""
-        self.woken = False
-        """True if all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
         self._turn: deque[InputChannel] = deque()
         self.front: deque[list[InputChannel]] = deque()
         """Channels with what was in flight at the restored cut, in the order of reading: one list after the other."""
@@ -142,6 +152,11 @@ class Gate:
         """Compares the event time of channels anew. Called when other channels have their turn, or their event time was
         set back."""
         self._lowest = Lowest(self._current)
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        """Sets the state at a cut. Called when all channels have theirs."""
+        super().set_cut_state(state)
+        self.compare_anew()
 
     def as_it_was(self, unread: dict[ChannelId, list[Element]], front: list[list[InputChannel]]) -> None:
         """Takes what another task, whose place this one takes, had not read at its cut."""

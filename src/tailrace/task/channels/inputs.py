@@ -12,9 +12,21 @@ from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.flow import Consumer
 from tailrace.task.channels.lazy_records import Parked
+from tailrace.task.contract.cut_state import CutState
 
 
-class InputChannel:
+@dataclass(eq=False, slots=True)
+class InputCutState(CutState):
+    """State of an input channel at a cut that no checkpoint holds, beside its position."""
+
+    worked_off: int = 0
+    """Number of frames that were read to their end, and of markers that are counted among them."""
+    watermark: int = MIN_TIME
+    idle: bool = False
+    ended: bool = False
+
+
+class InputChannel(InputCutState):
     """One channel into the task.
 
     Invariant G1: records are read in the order of their sequence numbers without a gap: `expected` is the sequence number
@@ -22,11 +34,12 @@ class InputChannel:
     """
 
     __slots__ = (
-        "blocked", "charge", "counted", "digests", "ended", "expected", "flow", "id", "idle", "number", "port", "queue",
-        "reading", "returning", "taken", "watermark", "worked_off",
+        "blocked", "charge", "counted", "digests", "expected", "flow", "id", "number", "port", "queue", "reading",
+        "returning", "taken",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
+        super().__init__()
         self.id = ident
         self.number = -1
         """Number of the channel in its gate: channels in the order of the plan, and behind these the restored channels,
@@ -35,9 +48,6 @@ class InputChannel:
         self.flow = Consumer(window, closed)
         self.queue: deque[tuple[Element | Parked, int]] = deque()
         self.expected = 0
-        self.watermark = MIN_TIME
-        self.idle = False
-        self.ended = False
         self.counted = False
         """True if the channel is among those whose watermarks are compared (`task.channels.min_watermark`)."""
         self.blocked = False
@@ -46,8 +56,6 @@ class InputChannel:
         """Batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
         self.charge = 0
-        self.worked_off = 0
-        """Number of frames that were read to their end, and of markers that are counted among them."""
         self.digests: dict[int, Digest] = {0: Digest()}
         """Digests of what has come since the barrier of a checkpoint (0: ever), barriers aside. They are kept if they may
         be requested, because the sender may be replaced."""

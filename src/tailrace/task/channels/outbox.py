@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
@@ -24,6 +26,7 @@ from tailrace.task.channels.copies import copied, unpicklable
 from tailrace.task.channels.partition import Partitioner
 from tailrace.task.channels.sent_log import Keeping, SentLog
 from tailrace.task.channels.spilling import Item
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.facts import Facts
 
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
@@ -44,19 +47,36 @@ Queued = tuple[int, Payload | Item, int]
 is read."""
 
 
-class OutputChannel:
+@dataclass(eq=False, slots=True)
+class OutputCutState(CutState):
+    """State of an output channel at a cut that no checkpoint holds."""
+
+    seq: int = 0
+    sealed: int = 0
+    sent: int = 0
+    """Number of frames of records that went, and of markers that are counted among them; a marker counts when it is
+    sealed."""
+    record_bytes: float = 0.0
+    watermark_due: int = MIN_TIME
+    watermark_sent: int = MIN_TIME
+    awake_due: bool = False
+    """True if the channel is to be reported as not idle any more: by records, or by its watermark once more."""
+    idle_due: bool = False
+    idle_said: bool = False
+    """True if no records and no watermark were sent since the channel was reported as idle; other markers leave it so."""
+
+
+class OutputChannel(OutputCutState):
     """One channel out of the task.
 
     Invariant O1: `queue` holds sealed frames and markers in order; nothing but a barrier that overtakes is sent past them.
     Invariant O2: `seq` is the sequence number of the next record to be sealed.
     """
 
-    __slots__ = (
-        "awake_due", "before", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "local", "queue",
-        "record_bytes", "sealed", "sent", "seq", "watermark_due", "watermark_sent",
-    )  # fmt: skip
+    __slots__ = ("before", "buffer", "buffered", "flow", "id", "kept", "local", "queue")
 
     def __init__(self, ident: ChannelId, local: bool, window: int, closed: bool = False) -> None:
+        super().__init__()
         self.id = ident
         self.local = local
         self.flow = Producer(window, closed)
@@ -66,20 +86,6 @@ class OutputChannel:
         (`before`)."""
         self.queue: deque[Queued] = deque()
         """Sealed output, in the order in which it goes."""
-        self.seq = 0
-        self.sealed = 0
-        self.sent = 0
-        """Number of frames of records that went, and of markers that are counted among them; a marker counts when it is
-        sealed."""
-        self.record_bytes = 0.0
-        self.watermark_due = MIN_TIME
-        self.watermark_sent = MIN_TIME
-        self.awake_due = False
-        """True if the channel is to be reported as not idle any more: by records, or by its watermark once more."""
-        self.idle_due = False
-        self.idle_said = False
-        """True if no records and no watermark were sent since the channel was reported as idle; other markers leave it
-        so."""
         self.kept: SentLog | None = None
         """Log of what went behind the barrier of the oldest checkpoint that the receiver may be restored from. None if
         the receiver is in this worker, or is not replaced alone."""
@@ -95,6 +101,16 @@ class OutputChannel:
         """Number of the first record that is sealed and has not gone."""
         return self.queue[0][0] if self.queue else self.seq
 
+    def cut_state(self) -> dict[str, Any]:
+        """State at a cut. What waits for credit then is in front of the barrier, and counts as sent. What the barrier
+        overtakes is subtracted when it is sent again (`Outbox.goes_again`)."""
+        return super().cut_state() | {"sent": self.sent + sum(charge > 0 for _, _, charge in self.queue)}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self.buffer, self.buffered, self.before = [], 0, 0  # of a task that starts again
+        self.queue.clear()
+
 
 class OutputEdge:
     """Edge out of one operator of the task, `who`."""
@@ -109,7 +125,16 @@ Outgoing = tuple[ChannelId, int, Payload, int]
 """Action to carry out: (channel, seq, payload, charge)."""
 
 
-class Outbox:
+@dataclass(eq=False)
+class OutboxCutState(CutState):
+    """State of an outbox at a cut that no checkpoint holds."""
+
+    records: int = 0
+    idle_waits: bool = False
+    """True if a channel is to be reported as idle with the next flush."""
+
+
+class Outbox(OutboxCutState):
     """All outputs of one subtask. `sends` are the actions to carry out, in order."""
 
     def __init__(
@@ -123,6 +148,7 @@ class Outbox:
     ) -> None:
         """`sizes`: facts that hold how many bytes records are (`task.journal.history`). Equal records may have different
         sizes, since what several of them share is pickled once; and where frames end depends on sizes."""
+        super().__init__()
         self.outputs = outputs
         self.channels = {channel.id: channel for output in outputs for channel in output.channels}
         self.incarnation = incarnation
@@ -131,7 +157,6 @@ class Outbox:
         self.copy = copy
         self.sizes = sizes
         self.sends: list[Outgoing] = []
-        self.records = 0
         self.blocked = 0
         """Number of channels with sealed output that waits for credit."""
         self.barriers_sent: list[tuple[ChannelId, int]] = []
@@ -139,12 +164,15 @@ class Outbox:
         self.oldest: int | None = None
         """Time at which the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None,
         nothing waits to be sealed."""
-        self.idle_waits = False
-        """True if a channel is to be reported as idle with the next flush."""
         self.kept_since = 0
         """Newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
         self.now = 0
         self._keeping: Keeping | None = None
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self.oldest, self.blocked = None, 0  # of a task that starts again
+        self.sends.clear()
 
     # What operators do.
 

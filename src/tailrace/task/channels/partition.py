@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ from tailrace.elements.keygroups import owners
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
 from tailrace.task.channels.keys import FieldReader, KeyReader
 from tailrace.task.channels.services import Services
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import user_error
 
 if TYPE_CHECKING:
@@ -65,10 +67,19 @@ class ByKey:
         return keyed.partition(self.owners[groups], self.count)
 
 
-class RoundRobin:
+@dataclass(eq=False)
+class TurnCutState(CutState):
+    """State of targets that have turns."""
+
+    next: int = 0
+    """Target of the next record."""
+
+
+class RoundRobin(TurnCutState):
     """Sends records to the targets in turn, starting at a different target in each sender."""
 
     def __init__(self, count: int, first: int) -> None:
+        super().__init__()
         self.count = count
         self.next = first % count
 
@@ -81,12 +92,18 @@ class RoundRobin:
         return [(target, batch.each(at, count)) for target, at in hit]
 
 
-class AtRandom:
+class AtRandom(CutState):
     """Sends each record to a target that a seeded generator chooses, uniformly."""
 
     def __init__(self, count: int, random: Random) -> None:
         self.count = count
         self.random = random
+
+    def cut_state(self) -> dict[str, Any]:
+        return {"random": self.random.getstate()}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        self.random.setstate(state["random"])
 
     def split(self, batch: Batch) -> Parts:
         targets = np.array(self.random.choices(range(self.count), k=len(batch)), np.int64)

@@ -23,7 +23,7 @@ from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.logs import LogFrame, restored_frame
 from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
 from tailrace.task.channels.shapes import in_shape
-from tailrace.task.journal.task_state import Came, set_fields
+from tailrace.task.journal.task_state import Came
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.returning import Returned, element_of
 
@@ -75,9 +75,9 @@ class AsItWas:
         front = list[list[InputChannel]]()
         for age, channels in zip(range(len(came), 0, -1), came, strict=True):
             front.append([])
-            for turn, number, returning, time in channels:
+            for turn, number, returning, state in channels:
                 front[-1].append(self._came_back(age, turn, number, returning))
-                set_fields(front[-1][-1], time)
+                front[-1][-1].set_cut_state(state)
         task.gate.as_it_was(unread, front)
 
     def send(self, slice: Slice) -> None:

@@ -3,6 +3,6 @@
 In: each step of a task, each cut, each message that counts. Out: entries for the other workers, and steps to be replayed.
 
 - `history`: the entries, in order; `contract.facts` are what they hold of a step.
-- `task_state`: what a task knows at a cut that no checkpoint holds. A new field of a task belongs here, or in its snapshot.
+- `task_state`: what a task knows at a cut that no checkpoint holds, put together from its objects (`contract.cut_state`).
 - `divergence`: the error of a worker that does something else than the lost one did.
 """

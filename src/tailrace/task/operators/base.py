@@ -7,6 +7,7 @@ channels. Work that could take long comes in bounded portions: `advance` and `fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
@@ -21,6 +22,7 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.task.channels.logs import LogFrame, Recording
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text, user_error
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.groupchains import GroupChains
@@ -32,7 +34,20 @@ def nowhere(batch: Batch) -> None:
     """Drops a batch that no operator takes."""
 
 
-class OperatorTask:
+@dataclass(eq=False)
+class OperatorCutState(CutState):
+    """State of an operator at a cut that is not in its own part of the checkpoint."""
+
+    rested: bool = False
+    """True if `at_rest` was called, in this attempt or before the checkpoint that it was restored from: `finish` then has
+    nothing more to emit."""
+    rests: int = 0
+    """Number of the newest rest that the operator has done, in this attempt or before the restored checkpoint."""
+    finished: bool = False
+    """True if `finish` was called, in this attempt or before the checkpoint that it was restored from."""
+
+
+class OperatorTask(OperatorCutState):
     """One operator in one subtask."""
 
     generates_watermarks = False
@@ -42,6 +57,7 @@ class OperatorTask:
     again."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__()
         self.node = node
         self.ctx = ctx
         self.out: Emit = nowhere
@@ -133,13 +149,6 @@ class OperatorTask:
     """Keyed state and timers, if the operator has any. The task freezes, encodes and restores them."""
     chains: GroupChains
     """Files that hold the state of the backend, by key group; used only if there is a backend."""
-    rested = False
-    """True if `at_rest` was called, in this attempt or before the checkpoint that it was restored from: `finish` then has
-    nothing more to emit."""
-    rests = 0
-    """Number of the newest rest that the operator has done, in this attempt or before the restored checkpoint."""
-    finished = False
-    """True if `finish` was called, in this attempt or before the checkpoint that it was restored from."""
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         """State of the operator that is not keyed, encoded, at the cut; small. None if there is none."""

@@ -14,6 +14,7 @@ from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.services import Metrics, Services
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.timers import Timers
 
 if TYPE_CHECKING:
@@ -32,16 +33,25 @@ class Stamped:
     time: int
 
 
-class OperatorContext:
+@dataclass(eq=False, slots=True)
+class ContextCutState(CutState):
+    """State of a context at a cut that no checkpoint holds, beside its figures."""
+
+    watermark_time: int = MIN_TIME
+    round: int | None = None
+    """Current round, in a loop in rounds."""
+
+
+class OperatorContext(ContextCutState):
     """Context of one operator in one subtask. The task sets it anew for each record."""
 
     __slots__ = (
         "_epoch", "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
-        "parallelism", "processing_timers", "round", "services", "side", "stamping", "subtask", "time_domain", "uid",
-        "watermark_time",
+        "parallelism", "processing_timers", "services", "side", "stamping", "subtask", "time_domain", "uid",
     )  # fmt: skip
 
     def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
+        super().__init__()
         self.name = name
         self.uid = uid
         self.subtask = subtask
@@ -53,14 +63,11 @@ class OperatorContext:
         self.no_key = NoKey(name)
         self.current_key: Any = self.no_key
         self.current_time = NO_TIME
-        self.watermark_time = MIN_TIME
         self.time_domain: Literal["event", "processing"] = "event"
         self.event_timers: Timers | None = None
         self.processing_timers: Timers | None = None
         self.side: dict[str, tuple[list[Any], list[int]]] | None = None
         """Records that were emitted to side outputs and not yet sent on; None if there are no side outputs."""
-        self.round: int | None = None
-        """Current round, in a loop in rounds."""
         self.stamping = False
         """True if the function has given a record a timestamp of its own since its last output was sent on."""
         self._random: Random | None = None
@@ -70,6 +77,13 @@ class OperatorContext:
 
         def __getattr__(self, name):
             raise missing("the context of a function", name, CONTEXT, dir(Context))
+
+    def cut_state(self) -> dict[str, Any]:
+        return super().cut_state() | {"counters": self.metrics.counters, "gauges": self.metrics.gauges}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self.metrics.counters, self.metrics.gauges = state["counters"], state["gauges"]  # user code may keep `metrics`
 
     @property
     def incarnation(self) -> int:

@@ -6,6 +6,7 @@ back-pressure goes around the loop. The head writes what the queue holds of a ch
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.task.channels.logs import LogFrame, Recording
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
@@ -52,7 +54,24 @@ def _loop(node: Node) -> Loop:
     return node.operator.loop
 
 
-class HeadTask(OperatorTask):
+@dataclass(eq=False)
+class HeadCutState(CutState):
+    """State of a head at a cut, beside its queue. A checkpoint holds a part of it."""
+
+    fed: bool = False
+    """True if feedback has come since the loop was last at rest."""
+    round: int = 0
+    """In rounds: the current round."""
+    round_over: bool = False
+    """In rounds: True if the whole current round was emitted, and its end was reported."""
+    stopped: bool = False
+    """In rounds: True if there will be no other round."""
+    said_round: int = -1
+    """Newest round whose end was reported in this attempt."""
+    _regular_turn: bool = False
+
+
+class HeadTask(OperatorTask, HeadCutState):
     """Head of a loop. It decides whether the task reads feedback or the regular input next."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
@@ -63,17 +82,6 @@ class HeadTask(OperatorTask):
         """Rules by which feedback finds its subtask; `planned` determines them."""
         self.channel = ChannelName("", None, node.uid, FEEDBACK_PORT, 0, ctx.subtask, ctx.subtask)
         """Name in checkpoints of the way from the tail to the head; `planned` completes it."""
-        self.fed = False
-        """True if feedback has come since the loop was last at rest."""
-        self.round = 0
-        """In rounds: the current round."""
-        self.round_over = False
-        """In rounds: True if the whole current round was emitted, and its end was reported."""
-        self.stopped = False
-        """In rounds: True if there will be no other round."""
-        self.said_round = -1
-        """Newest round whose end was reported in this attempt."""
-        self._regular_turn = False
         self._logs: list[LogFrame] = []
         """While restoring in rounds: records that wait for a round."""
         self._today: Today | None = None
@@ -136,6 +144,13 @@ class HeadTask(OperatorTask):
     @over.setter
     def over(self, over: bool) -> None:
         self.queue.over = over
+
+    def cut_state(self) -> dict[str, Any]:
+        return super().cut_state() | {"over": self.over}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self.over = state["over"]
 
     def end_loop(self) -> None:
         """Ends the loop."""
@@ -220,6 +235,13 @@ class TailTask(OperatorTask):
         if self.finished:  # before the restored checkpoint
             self.queue.end()
 
+    def cut_state(self) -> dict[str, Any]:
+        return super().cut_state() | {"marks": self.queue.marks}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self.queue.marks = state["marks"]
+
     def process(self, batch: Batch, port: int) -> None:
         self.queue.append(batch)
 
@@ -292,7 +314,18 @@ class EnterTask(OperatorTask):
         self.out(batch)
 
 
-class LeaveTask(OperatorTask):
+@dataclass(eq=False)
+class LeaveCutState(CutState):
+    """State of a way out of a loop at a cut that no checkpoint holds."""
+
+    released: int = MIN_TIME
+    idle: bool = False
+    """True if the loop has nothing to report for now, and must hold no consumer back."""
+    _allowed: list[tuple[int, int]] = field(default_factory=list)
+    """(wave, time) that the coordinator has sent, and whose wave has not come here yet."""
+
+
+class LeaveTask(OperatorTask, LeaveCutState):
     """Stream on its way out of a loop. Its records pass at once, event time passes when a wave of the loop has released
     it.
 
@@ -304,12 +337,8 @@ class LeaveTask(OperatorTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
+        LeaveCutState.__init__(self)
         self.scope = str(_loop(node).scope)
-        self.released = MIN_TIME
-        self.idle = False
-        """True if the loop has nothing to report for now, and must hold no consumer back."""
-        self._allowed: list[tuple[int, int]] = []
-        """(wave, time) that the coordinator has sent, and whose wave has not come here yet."""
 
     def open(self) -> None:
         self.released = max(self.released, self.ctx.watermark_time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tailrace.graph.operators import Sink
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import columns_in, fitted, rows_in
@@ -31,7 +33,14 @@ LARGEST_PREPARED = 32 << 20
 go into files."""
 
 
-class SinkTask(OperatorTask):
+@dataclass(eq=False)
+class SinkCutState(CutState):
+    """State of a sink at a cut that no checkpoint holds."""
+
+    records: int = 0
+
+
+class SinkTask(OperatorTask, SinkCutState):
     """Hands batches to the writer, and has it prepare what is to be published.
 
     With checkpoints the writer prepares a part at each cut. A part belongs to that checkpoint and to every later one,
@@ -50,7 +59,6 @@ class SinkTask(OperatorTask):
         """Parts to publish at the end of the job, without checkpoints."""
         self.unconfirmed: list[tuple[int, bytes]] = []
         """Parts that are in no checkpoint known to be complete, each with the first checkpoint that had it."""
-        self.records = 0
         self.one_schema = OneSchema()
         self.widens = not getattr(self.sink, "same_columns", False)
         self._state: OperatorStates | None = None

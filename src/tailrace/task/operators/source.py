@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
 from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.recorded_answers import Taken
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.columns import fitted
@@ -68,7 +69,36 @@ class _OpenSplit:
         return self.held.index
 
 
-class SourceTask(OperatorTask):
+@dataclass(eq=False)
+class SourceCutState(CutState):
+    """State of a source at a cut, beside the splits that it reads. A checkpoint holds a part of it."""
+
+    opened_splits: list[int] = field(default_factory=list)
+    """Splits that came since the task last looked."""
+    ended_splits: list[int] = field(default_factory=list)
+    """Splits that ended since the task last looked."""
+    said: int = 0
+    """Number of messages for other subtasks that there have been so far."""
+    _next: int = 0
+    _dealer: Dealer | None = None
+    _discover_at: int | None = None
+    _over: list[bytes] = field(default_factory=list)
+    """Splits that have ended, and whose end is not yet reported to the enumerator."""
+    _cuts: Cuts = field(default_factory=Cuts)
+    _inbox: list[tuple[int, SplitMessage]] = field(default_factory=list)
+    """Messages that came before the subtask was open, or were sent behind a cut that is still to be made here."""
+    _ended: set[int] = field(default_factory=set)
+    """Splits that ended here and that the enumerator has not forgotten."""
+    _asking: bool = False
+    _last: bool = False
+    """True if the enumerator has reported that there are no more splits for this subtask."""
+    _ends_here: bool = False
+    """True if a stop requires that nothing more is read."""
+    _left: bool = False
+    """True if the splits are given up for a stop."""
+
+
+class SourceTask(OperatorTask, SourceCutState):
     """Reads the splits that it is dealt (`task.operators.splits` explains how, and why none is lost or read twice).
 
     A bounded source has one split at a time, and requests the next one when the split has ended, or has nothing at the
@@ -81,47 +111,26 @@ class SourceTask(OperatorTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
+        SourceCutState.__init__(self)
         assert isinstance(node.operator, Source)
         self.source = node.operator.source
         self.outside = ctx.services.outside
         self.all_at_once = False
         """True if the chain makes watermarks from the splits; set before `open`."""
         self.splits: list[_OpenSplit] = []
-        self.opened_splits: list[int] = []
-        """Splits that came since the task last looked."""
-        self.ended_splits: list[int] = []
-        """Splits that ended since the task last looked."""
         self.empty_splits: list[int] = []
         """Splits that were read since the task last looked, and had nothing."""
         self.events: list[tuple[int, bytes]] = []
         """Messages for other subtasks of this operator: (subtask, payload). The task carries them off after each step,
         event and opening."""
-        self.said = 0
-        """Number of messages for other subtasks that there have been so far."""
-        self._next = 0
         self._unopened: deque[_OpenSplit] = deque()
-        self._dealer: Dealer | None = None
         self._finds = False
         """True if there is an enumerator, here or in the worker whose place this one takes."""
         self._enumerator: Enumerator | None = None
         """Enumerator of the user. None while what an enumerator found is repeated: it is made for the first new request."""
         self._at: bytes | None = None
         """Position that the enumerator had when it was last requested, pickled."""
-        self._discover_at: int | None = None
-        self._over: list[bytes] = []
-        """Splits that have ended, and whose end is not yet reported to the enumerator."""
         self._opened = False
-        self._cuts = Cuts()
-        self._inbox: list[tuple[int, SplitMessage]] = []
-        """Messages that came before the subtask was open, or were sent behind a cut that is still to be made here."""
-        self._ended: set[int] = set()
-        """Splits that ended here and that the enumerator has not forgotten."""
-        self._asking = False
-        self._last = False
-        """True if the enumerator has reported that there are no more splits for this subtask."""
-        self._ends_here = self._left = False
-        """True if a stop requires that nothing more is read (`_ends_here`), and if the splits are given up for it
-        (`_left`)."""
         self._restored: list[tuple[int, int, SourceState]] = []
         self._classes: Shapes = ()
         """Classes of the splits and positions in the newest checkpoint."""
@@ -424,9 +433,15 @@ class SourceTask(OperatorTask):
         found = self.call_user(lambda: self.outside.ask(asked), what="asking the enumerator for its position")
         self._at = self._at if found is None else found
 
-    def as_it_was(self, splits: list[tuple[int, int, bool]]) -> None:
-        """Sets the splits of a source that repeats what was done behind a cut as they were at the cut: (number, when it
-        is read again, True if it was not opened yet). No subtask receives a message about it."""
+    def cut_state(self) -> dict[str, Any]:
+        """State at a cut, with the splits: (number, when it is read again, True if it was not opened yet) of each."""
+        splits = [(one.index, one.ready_at, one.reader is None) for one in self.splits]
+        return super().cut_state() | {"splits": splits}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        """Sets the state at a cut. No subtask receives a message about the splits."""
+        super().set_cut_state(state)
+        splits = state["splits"]
         by_index = {split.index: split for split in self.splits}
         self.splits = [by_index[index] for index, _, _ in splits]
         for split, (_, ready_at, _) in zip(self.splits, splits, strict=True):

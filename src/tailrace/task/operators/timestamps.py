@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.keys import FieldReader, column_of
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 
@@ -29,7 +31,28 @@ LOOKS = 4
 """Least number of looks at an input until its silence has lasted long enough."""
 
 
-class TimestampsTask(OperatorTask):
+@dataclass(eq=False)
+class TimestampsCutState(CutState):
+    """State of an assignment of timestamps at a cut. A checkpoint holds a part of it."""
+
+    largest: dict[int, int] = field(default_factory=lambda: {INPUT: MIN_TIME})
+    empty: dict[int, int] = field(default_factory=dict)
+    """Time since which each split that is not silent was found empty (int64 microseconds)."""
+    looked: int = 0
+    """Time at which the input was last found empty, if no source is in the chain (int64 microseconds)."""
+    silent: set[int] = field(default_factory=set)
+    """Splits that have given nothing for `idle_after`."""
+    idle: bool = False
+    """True if all splits are silent."""
+    held: bool = False
+    """True if the watermark stays where it is, because records come that were in flight to several old subtasks. The
+    records of each old subtask are in order, but the subtasks had not come equally far."""
+    _watermark: int = MIN_TIME
+    _restored: dict[int, int] = field(default_factory=dict)
+    """Largest timestamp of each split at the restored cut."""
+
+
+class TimestampsTask(OperatorTask, TimestampsCutState):
     """Gives each record a timestamp, and makes watermarks. The watermark is the minimum over the splits that feed the
     task (one, if no source is in its chain) of the largest timestamp seen less the out-of-orderness and one microsecond.
 
@@ -43,24 +66,10 @@ class TimestampsTask(OperatorTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
+        TimestampsCutState.__init__(self)
         assert isinstance(node.operator, AssignTimestamps)
         self.spec = node.operator
         self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask, node.written)
-        self.largest: dict[int, int] = {INPUT: MIN_TIME}
-        self.empty: dict[int, int] = {}
-        """Time since which each split that is not silent was found empty (int64 microseconds)."""
-        self.looked = 0
-        """Time at which the input was last found empty, if no source is in the chain (int64 microseconds)."""
-        self.silent: set[int] = set()
-        """Splits that have given nothing for `idle_after`."""
-        self.idle = False
-        """True if all splits are silent."""
-        self.held = False
-        """True if the watermark stays where it is, because records come that were in flight to several old subtasks. The
-        records of each old subtask are in order, but the subtasks had not come equally far."""
-        self._watermark = MIN_TIME
-        self._restored: dict[int, int] = {}
-        """Largest timestamp of each split at the restored cut."""
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return msgspec.msgpack.encode([self.largest, self._watermark])

@@ -22,7 +22,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Cut, Did, Flushed, History
-from tailrace.task.journal.task_state import taken
+from tailrace.task.journal.task_state import state_of
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
@@ -253,7 +253,7 @@ class Slice:
             sizes = []  # of the cut as well, whose entry comes next
         if cut is not None:
             followed, waves = self.nests.followed(), self.nests.waves()
-            history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, followed, waves, sizes))
+            history.add(Cut(vertex, cut, now, state_of(task), history.heard, answers, followed, waves, sizes))
 
     def route_all(self) -> None:
         for task in self.tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.cuts import CutRequest
@@ -35,6 +36,7 @@ from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.channels.copies import copied, fingerprint, unpicklable
 from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.services import Services
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.batches import BatchesTask
@@ -74,7 +76,21 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
 """The runtime half of each operator kind but the fusible ones."""
 
 
-class Chain:
+@dataclass(eq=False)
+class ChainCutState(CutState):
+    """State of a chain at a cut that no checkpoint holds. Lists have an entry for each operator."""
+
+    arrived: list[int] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    passed: list[int] = field(default_factory=list)
+    ending: int = 0
+    """Number of operators that have ended, in order, once the input has."""
+    _told: bool = False
+    fallen_silent: set[int] = field(default_factory=set)
+    """The operators that assign timestamps whose outputs were announced as idle, and not as active again."""
+
+
+class Chain(ChainCutState):
     """A tree of operators; index 0 is the root, and every operator comes after the one that feeds it.
 
     Invariant C1: `reached[i] <= arrived[i]`: event time an operator has finished with, and event time that came to it.
@@ -82,20 +98,14 @@ class Chain:
     """
 
     def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[OutputEdge]]) -> None:
+        times = [MIN_TIME] * len(operators)
+        super().__init__([*times], [*times], [*times])
         self.operators = operators
         self.feeds = feeds
         """The operators that each operator feeds, by main or side output: they share its event time."""
         self.outputs = outputs
         """The edges that leave the vertex from each operator."""
         self.source = operators[0] if isinstance(operators[0], SourceTask) else None
-        self.arrived = [MIN_TIME] * len(operators)
-        self.reached = [MIN_TIME] * len(operators)
-        self.passed = [MIN_TIME] * len(operators)
-        self.ending = 0
-        """Number of operators that have ended, in order, once the input has."""
-        self._told = False
-        self.fallen_silent: set[int] = set()
-        """The operators that assign timestamps whose outputs were announced as idle, and not as active again."""
         self.prompt = False
         """True in a loop: a timer set for a past time fires at once, because feedback is not late."""
         self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
@@ -28,6 +29,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import MARKERS_PORT, HeadTask, LeaveTask, TailTask
 from tailrace.task.operators.timestamps import TimestampsTask
@@ -42,7 +44,38 @@ MARKERS = (WaveMark, Rest, RoundEnd)
 """Markers that concern a nest only."""
 
 
-class TaskLoop:
+@dataclass(eq=False)
+class LoopCutState(CutState):
+    """State of a task's part in a nest at a cut that no checkpoint holds, beside the operators that are still to rest or
+    to end a round."""
+
+    wave: Wave[Inner] = field(init=False)
+    passing: Gathering[Inner] = field(init=False)
+    """Waves that have passed a leave that leads out of the nest. The next wave may begin before they have."""
+    rest: Gathering[Inner] = field(init=False)
+    rounds: Gathering[Inner] = field(init=False)
+    commands: deque[tuple[Command, int]] = field(default_factory=deque)
+    """Commands to carry out, each with the newest cut that was requested before it."""
+    _kept: dict[type[Command], tuple[Command, int]] = field(default_factory=dict)
+    """The newest command of each kind that markers will bring, unless the channels end without them."""
+    ending: int | None = None
+    """The round whose end is in progress. Nothing else is done meanwhile, and no cut falls there."""
+    _resting: int | None = None
+    """The number of rest that has come here and was not passed on yet."""
+    # State at the cut of the current wave:
+    obliged: bool = False
+    ended: bool = False
+    fed: bool = False
+    rested: int = 0
+    time: int = MAX_TIME
+    reached: int = MAX_TIME
+    times: dict[str, int] = field(default_factory=dict)
+    """The event time, by scope, up to which everything was done that the scope waits for."""
+    released: int = MAX_TIME
+    """The event time that a leave inside the nest had released."""
+
+
+class TaskLoop(LoopCutState):
     """The part of a task in the nest that it is in, or that it leads out of.
 
     Invariant E2: a head reads nothing more after the command that ends its loop.
@@ -59,6 +92,7 @@ class TaskLoop:
         chain: Chain,
         outbox: Outbox,
     ) -> None:
+        super().__init__()
         self.nest = nest.id
         self.inside = vertex in nest.vertices
         """True if the task is in the nest. A task that only leads out of it has no part in its end."""
@@ -89,32 +123,24 @@ class TaskLoop:
         chain."""
         self.channels = set(channels)
         fed_back = self.head is not None and not self.head.queue.ended  # what has no feedback has no tail either
-        self.wave: Wave[Inner] = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
-        self.passing: Gathering[Inner] = Gathering(self.channels)
-        """Waves that have passed a leave that leads out of the nest. The next wave may begin before they have."""
-        self.rest: Gathering[Inner] = Gathering(self.channels)
-        self.rounds: Gathering[Inner] = Gathering(self.channels, -1)
-        self.commands: deque[tuple[Command, int]] = deque()
-        """Commands to carry out, each with the newest cut that was requested before it."""
-        self._kept: dict[type[Command], tuple[Command, int]] = {}
-        """The newest command of each kind that markers will bring, unless the channels end without them."""
-        self.ending: int | None = None
-        """The round whose end is in progress. Nothing else is done meanwhile, and no cut falls there."""
+        self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
+        self.passing = Gathering(self.channels)
+        self.rest = Gathering(self.channels)
+        self.rounds = Gathering(self.channels, -1)
         self._to_end: list[OperatorTask] = []
         if self.in_rounds and self.inside:
             for operator in chain.operators:
                 operator.enter_rounds()
-        self._resting: int | None = None
-        """The number of rest that has come here and was not passed on yet."""
         self._to_rest: deque[OperatorTask] = deque()
-        # State at the cut of the current wave:
-        self.obliged = self.ended = self.fed = False
-        self.rested = 0
-        self.time = self.reached = MAX_TIME
-        self.times: dict[str, int] = {}
-        """The event time, by scope, up to which everything was done that the scope waits for."""
-        self.released = MAX_TIME
-        """The event time that a leave inside the nest had released."""
+
+    def cut_state(self) -> dict[str, Any]:
+        index = self.chain.operators.index
+        return super().cut_state() | {"to_end": [*map(index, self._to_end)], "to_rest": [*map(index, self._to_rest)]}
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self._to_end = [self.chain.operators[at] for at in state["to_end"]]
+        self._to_rest = deque(self.chain.operators[at] for at in state["to_rest"])
 
     # Commands of the coordinator.
 

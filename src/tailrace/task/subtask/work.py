@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
@@ -17,6 +18,7 @@ from tailrace.task.channels.copies import fingerprint
 from tailrace.task.channels.inputs import InputChannel, Taken
 from tailrace.task.channels.merged_reads import Pieces
 from tailrace.task.channels.services import Services
+from tailrace.task.contract.cut_state import CutState
 from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
@@ -45,10 +47,23 @@ class TaskId:
         return f"v{self.vertex}[{self.subtask}]"
 
 
-class Work:
+@dataclass(eq=False)
+class WorkCutState(CutState):
+    """State of a subtask's work at a cut that no checkpoint holds."""
+
+    advancing: bool = False
+    """True while event time has work left in the chain."""
+    said_end: bool = False
+    """True once the end of the input has gone to all channels: no barrier may go behind it."""
+    finished: bool = False
+    records_in: int = 0
+
+
+class Work(WorkCutState):
     """The parts of one subtask, and its work between two cuts."""
 
     def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
+        super().__init__()
         self.id = TaskId(vertex.id, subtask)
         self.plan = plan
         self._today: dict[tuple[int, int], Today] = {}
@@ -77,24 +92,22 @@ class Work:
         self.head = None if self.loop is None else self.loop.head
         """The head of a loop, if the task is one: it decides whose turn it is."""
         self.cuts = TaskCuts(self.gate, self.inflight)
-        self.records_in = 0
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
         self.brought_in = False
         """True if the last step read input that no channel brings: records of a source, or feedback of a loop's head."""
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth sending, to be carried out after each step."""
-        self.advancing = False
-        """True while event time has work left in the chain."""
-        self.said_end = False
-        """True once the end of the input has gone to all channels: no barrier may go behind it."""
-        self.finished = False
         self.been_round = False
         """True if the last step ended a round of the inputs, behind which gathered records are sent."""
         self._turns = 0
         """Steps of few records in this round, while something waits to be sent."""
         self.story: deque[str] = deque(maxlen=_STORY)
         self._seed = self.services.seed_of("step", vertex.id, subtask)
+
+    def set_cut_state(self, state: dict[str, Any]) -> None:
+        super().set_cut_state(state)
+        self.grants.clear()  # of a task that starts again
 
     @property
     def busy(self) -> bool:
