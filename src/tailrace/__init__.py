@@ -17,7 +17,6 @@ from tailrace.api.config import (
     Savepoint,
     StandbyConfig,
 )
-from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
 from tailrace.api.environment import Environment
 from tailrace.api.functions import (
@@ -34,12 +33,18 @@ from tailrace.api.functions import (
     ReduceFunction,
 )
 from tailrace.api.hints import PUBLIC, missing, with_hints
-from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds
+from tailrace.api.looping import Combine, Rounds
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
 from tailrace.api.spill import Spill
-from tailrace.api.streams import DataStream, KeyedStream
-from tailrace.api.windowed import WindowedStream
+from tailrace.api.streams import (
+    CoLoopFunction,
+    ConnectedStreams,
+    DataStream,
+    KeyedStream,
+    LoopFunction,
+    WindowedStream,
+)
 from tailrace.api.windows import Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus

@@ -15,10 +15,8 @@ import pytest
 import tailrace as tr
 from tailrace import _MADE, _WRITTEN
 from tailrace.api import hints
-from tailrace.api.connected import ConnectedStreams
 from tailrace.api.functions import Context
-from tailrace.api.streams import DataStream, KeyedStream
-from tailrace.api.windowed import WindowedStream
+from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream, WindowedStream
 from tailrace.runtime.job import Job
 from tailrace.spark.cluster.defaults import Defaults
 

@@ -1,36 +1,14 @@
-"""The classes that a user writes a loop with: its body as an object, and its options."""
+"""The options of a loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailrace.api.checks import check_callable
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph.operators import Selector
-
-if TYPE_CHECKING:
-    from tailrace.api.connected import ConnectedStreams
-    from tailrace.api.streams import DataStream
-
-
-class LoopFunction:
-    """The body of a loop as an object, for `iterate`. A plain function may take its place."""
-
-    def loop(self, stream: DataStream) -> Any:
-        """Writes the body, from the stream of input and feedback. Returns `(feedback, output)`."""
-        raise NotImplementedError
-
-
-class CoLoopFunction:
-    """The body of a loop whose feedback is of another type than its input, for `iterate_with_feedback`. A plain function
-    may take its place."""
-
-    def loop(self, connected: ConnectedStreams) -> Any:
-        """Writes the body, from the input (`connected.first`) and the feedback (`connected.second`). Returns
-        `(feedback, output)`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,52 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailrace.api.checks import check_callable, check_methods, check_selector
 from tailrace.api.columnwise import declared_schema
-from tailrace.api.connected import ConnectedStreams
-from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
+from tailrace.api.looping import Combine, Rounds, Said
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
 from tailrace.api.spill import Spill
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node, unbounded_before
 from tailrace.graph.loops import rounds_inside, rounds_of, rounds_unbounded
-from tailrace.graph.operators import FEEDBACK, MARKERS, Forward, Loop, Operator, Rebalance
+from tailrace.graph.operators import FEEDBACK, MARKERS, Forward, Loop, Operator, Partitioning, Rebalance
 from tailrace.graph.scope import StreamScope
 
-if TYPE_CHECKING:
-    from tailrace.api.streams import DataStream
+
+class LoopStream(Stream):
+    """A stream with what a loop is written by: base of `DataStream`."""
+
+    _partitioning: Partitioning
+
+    def _of(self, node: Node, tag: str | None = None, columns: tuple[str, ...] | None = None) -> LoopStream:
+        """The output of a node, or its side output `tag`, in rows or in the given columns."""
+        raise NotImplementedError
+
+    def _partitioned(self, partitioning: Partitioning) -> LoopStream:
+        """The stream with another partitioning, and without a key."""
+        raise NotImplementedError
+
+    def _as_rows(self) -> LoopStream:
+        """The stream in rows."""
+        raise NotImplementedError
+
+    def to_columns(self, schema: Any) -> LoopStream:
+        """The stream in columns of a schema."""
+        raise NotImplementedError
+
+    def connect(self, other: Any) -> Any:
+        """This stream and another one, for one function."""
+        raise NotImplementedError
 
 
-def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any:
+def write_loop(stream: LoopStream, f: Any, said: Said, kinds: tuple[type, type], *, separate: bool) -> Any:
     """Writes the loop with body `f` into the graph: head, body, tail, judge, and a way out for each output. Returns the
-    outputs outside, in the shape that the body returned. `separate`: the feedback is a stream of its own."""
-    body = _body(f, said, separate)
+    outputs outside, in the shape that the body returned. `kinds` are the class of bodies that are objects, and the class of
+    bodies for the other verb. `separate`: the feedback is a stream of its own."""
+    body = _body(f, said, *kinds)
     _check(stream, said, separate)
     graph = stream.env._graph
     with graph.all_or_nothing():
@@ -36,26 +59,25 @@ def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any
         first = stream._of(head)
         schema = _loop_of(head).feedback_schema
         back = stream._of(head, FEEDBACK, None if schema is None else tuple(schema.names)) if separate else first
-        returned = body(ConnectedStreams(first, back) if separate else first)
+        returned = body(first.connect(back) if separate else first)
         return _Closing(said, first, back, head, _loop_of(head)).close(returned)
 
 
-def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
+def _body(f: Any, said: Said, kind: type, other: type) -> Callable[[Any], Any]:
     """The callable that writes the body. Raises `GraphError` if `f` is none."""
-    kind, other = (CoLoopFunction, LoopFunction) if separate else (LoopFunction, CoLoopFunction)
-    if inspect.isclass(f) and issubclass(f, LoopFunction | CoLoopFunction):
+    if inspect.isclass(f) and issubclass(f, kind | other):
         raise GraphError(f"{said}: pass an object, not the class: {f.__name__}()")
     if isinstance(f, other):
-        verb = "iterate" if separate else "iterate_with_feedback"
+        verb = "iterate_with_feedback" if said.verb == "iterate" else "iterate"
         raise GraphError(f"{said}: a {type(f).__name__} is not a tr.{kind.__name__}; use {verb}")
     if not isinstance(f, kind):
         check_callable(f, 1, str(said))
         return f  # type: ignore[no-any-return]
     check_methods(f, kind, {"loop": 1}, str(said))
-    return f.loop
+    return f.loop  # type: ignore[attr-defined, no-any-return]
 
 
-def _check(stream: DataStream, said: Said, separate: bool) -> None:
+def _check(stream: LoopStream, said: Said, separate: bool) -> None:
     """Raises `ConfigError` for wrong options, and `TypeMismatch` or `GraphError` if they do not fit the stream or its
     place."""
     if said.priority not in ("adaptive", "feedback-first"):
@@ -75,7 +97,7 @@ def _check(stream: DataStream, said: Said, separate: bool) -> None:
     _check_rounds(stream, said)
 
 
-def _check_rounds(stream: DataStream, said: Said) -> None:
+def _check_rounds(stream: LoopStream, said: Said) -> None:
     graph = stream.env._graph
     around = graph.heads.get(stream.scope)
     if around is not None and (said.rounds is not None or rounds_of(around) is not None):
@@ -84,13 +106,13 @@ def _check_rounds(stream: DataStream, said: Said) -> None:
         _check_bounded(stream, said.name or said.verb)
 
 
-def _check_bounded(stream: DataStream, loop: str) -> None:
+def _check_bounded(stream: LoopStream, loop: str) -> None:
     source = unbounded_before(stream.env._graph.nodes.__getitem__, [node for node, _ in stream._upstreams])
     if source is not None:
         raise GraphError(rounds_unbounded(loop, source.name))
 
 
-def _head(stream: DataStream, f: Any, said: Said, separate: bool) -> Node:
+def _head(stream: LoopStream, f: Any, said: Said, separate: bool) -> Node:
     spill = said.spill if said.spill is not None else Spill()
     key, merge = (said.combine.key, said.combine.merge) if said.combine is not None else (None, None)
     loop = Loop(
@@ -120,8 +142,8 @@ class _Closing:
     """A loop whose body is being closed: the body was called, and tail, judge and ways out are to be added."""
 
     said: Said
-    first: DataStream
-    back: DataStream
+    first: LoopStream
+    back: LoopStream
     """The stream in which the body gets the feedback."""
     head: Node
     loop: Loop
@@ -142,7 +164,7 @@ class _Closing:
 
     # What the body returned.
 
-    def _feedback(self, value: Any) -> list[DataStream]:
+    def _feedback(self, value: Any) -> list[LoopStream]:
         if value is None:
             return []
         streams = list(value) if isinstance(value, list | tuple) else [value]
@@ -150,7 +172,7 @@ class _Closing:
             self._check_stream(stream, "the feedback", "a stream, a list of streams or None")
         return streams
 
-    def _outputs(self, value: Any) -> list[tuple[str, DataStream]]:
+    def _outputs(self, value: Any) -> list[tuple[str, LoopStream]]:
         if isinstance(value, dict):
             named = [(f": {key}", stream) for key, stream in value.items()]
         elif isinstance(value, tuple | list):
@@ -184,7 +206,7 @@ class _Closing:
             f"{said}: {what} is {where}, not in loop {self.loop.name!r}; return it as an output of the loop it is in"
         )
 
-    def _fed_back(self, stream: DataStream) -> DataStream:
+    def _fed_back(self, stream: LoopStream) -> LoopStream:
         """A feedback stream in the form that the head takes."""
         back = self.back
         plain = stream._partitioned(Forward())  # the partitioning belongs after the conversion, and only there
@@ -209,17 +231,17 @@ class _Closing:
 
     # What closes the loop.
 
-    def _add_tail(self, feedback: list[DataStream]) -> None:
+    def _add_tail(self, feedback: list[LoopStream]) -> None:
         edges = [edge for stream in feedback for edge in stream._edges(stream._partitioning)]
         edges.append(Edge(self.head.id, 1, Forward(), MARKERS))
         self._add(ops.Tail(self.loop), edges, "tail", self.head.parallelism, self.loop.scope)
 
-    def _add_judge(self, feedback: list[DataStream], outputs: list[DataStream]) -> None:
+    def _add_judge(self, feedback: list[LoopStream], outputs: list[LoopStream]) -> None:
         edges = [edge for stream in feedback for edge in stream._edges(Rebalance())]
         edges += [edge for stream in outputs for edge in stream._edges(Rebalance(), port=1)]
         self._add(ops.Judge(self.loop), edges, "judge", 1, self.loop.scope)
 
-    def _leave(self, name: str, stream: DataStream) -> DataStream:
+    def _leave(self, name: str, stream: LoopStream) -> LoopStream:
         env = self.first.env
         parallelism = max(env._graph.nodes[node].parallelism for node, _ in stream._upstreams)
         edges = list(stream._edges(stream._partitioning))
@@ -233,7 +255,7 @@ class _Closing:
         what: str,
         parallelism: int,
         scope: StreamScope,
-        like: DataStream | None = None,
+        like: LoopStream | None = None,
     ) -> Node:
         """A node that belongs to the loop itself. Its uid is derived from the head's uid, and does not depend on the
         body."""
@@ -252,7 +274,7 @@ class _Closing:
         )
 
 
-def _in_shape(shape: Any, streams: list[DataStream]) -> Any:
+def _in_shape(shape: Any, streams: list[LoopStream]) -> Any:
     if isinstance(shape, dict):
         return dict(zip(shape, streams, strict=True))
     if isinstance(shape, list):
@@ -268,14 +290,14 @@ def _kind(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def _names(stream: DataStream) -> str:
+def _names(stream: LoopStream) -> str:
     return ", ".join(stream.columns or ())
 
 
 # Entering a loop from around it.
 
 
-def entered(stream: DataStream, scope: Any) -> DataStream:
+def entered(stream: LoopStream, scope: Any) -> Any:
     """The stream inside of the loop of `scope`; `stream` itself if it is there already. It enters the loops one by one, so
     that each loop knows all event time that comes into it. Raises `ScopeError` if the stream is not around that loop."""
     if not isinstance(scope, StreamScope):
@@ -294,7 +316,7 @@ def entered(stream: DataStream, scope: Any) -> DataStream:
     return stream
 
 
-def _no_way_in(stream: DataStream, scope: StreamScope) -> str:
+def _no_way_in(stream: LoopStream, scope: StreamScope) -> str:
     head = stream.env._graph.heads.get(scope)
     wanted = "the outside of loops" if head is None else f"loop {head.name!r}"
     return (
@@ -303,7 +325,7 @@ def _no_way_in(stream: DataStream, scope: StreamScope) -> str:
     )
 
 
-def _enter(stream: DataStream, head: Node) -> DataStream:
+def _enter(stream: LoopStream, head: Node) -> LoopStream:
     loop = _loop_of(head)
     if loop.rounds is not None:
         _check_bounded(stream, head.name)

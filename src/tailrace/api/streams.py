@@ -1,4 +1,8 @@
-"""Streams and their verbs. A verb appends a node to the graph and returns the stream of its results; nothing runs."""
+"""Streams and their verbs: a verb appends a node to the graph and returns the stream of its results; nothing runs.
+
+A stream, a keyed one, connected ones, windows and the body of a loop are in one module, because a user goes by their verbs
+from each to the others.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from tailrace.api.checks import (
     called,
     check_at_end,
     check_callable,
+    check_co_process,
     check_format,
     check_names,
     check_object,
@@ -22,10 +27,10 @@ from tailrace.api.checks import (
     named_aggregates,
 )
 from tailrace.api.columnwise import check_alike, condition, selection
-from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Sink
 from tailrace.api.functions import (
     AggregateFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     MapBatchesFunction,
@@ -34,14 +39,14 @@ from tailrace.api.functions import (
     Span,
     takes_context,
 )
-from tailrace.api.hints import VERBS, instead_of
+from tailrace.api.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
 from tailrace.api.launch import launcher
-from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
-from tailrace.api.loops import entered, write_loop
-from tailrace.api.nodes import Dataflow, Stream, Upstream, add_node, check_together
+from tailrace.api.looping import Combine, Rounds, Said
+from tailrace.api.loops import LoopStream, entered, write_loop
+from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
+from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
 from tailrace.api.spill import Spill
-from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
@@ -49,11 +54,12 @@ from tailrace.graph import operators as ops
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, BatchFormat, Operator, Partitioning, Priority, Selector
 from tailrace.graph.scope import StreamScope
+from tailrace.state.handles import declared
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
 
-class DataStream(Stream):
+class DataStream(LoopStream):
     """A stream of records in one of two forms, `rows` or `columns`."""
 
     if not TYPE_CHECKING:
@@ -310,7 +316,7 @@ class DataStream(Stream):
         `ScopeError` if it returns a stream that is not in the loop.
         """
         said = Said("iterate", rounds, priority, combine, spill, uid, name, parallelism)
-        return write_loop(self, f, said, separate=False)
+        return write_loop(self, f, said, (LoopFunction, CoLoopFunction), separate=False)
 
     def iterate_with_feedback(
         self,
@@ -329,13 +335,13 @@ class DataStream(Stream):
         streams: `first` is the input and `second` the feedback. The feedback is in rows, or in columns of `feedback_schema`
         (DDL text, `StructType` or `pyarrow.Schema`)."""
         said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism, feedback_schema)
-        return write_loop(self, f, said, separate=True)
+        return write_loop(self, f, said, (CoLoopFunction, LoopFunction), separate=True)
 
     def enter(self, scope: StreamScope) -> DataStream:
         """This stream inside of the loop of `scope`, as one more of its inputs: `rules.enter(stream.scope)`. Raises
         `ScopeError` if this stream is not around that loop."""
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
-        inside = entered(stream, scope)
+        inside: DataStream = entered(stream, scope)
         return self if inside is stream else inside._partitioned(self._partitioning)
 
     # Ends.
@@ -444,7 +450,7 @@ class KeyedStream(DataStream):
         """This stream inside of the loop of `scope`, with its key. Raises `ScopeError` if this stream is not around that
         loop."""
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
-        inside = entered(stream, scope)
+        inside: DataStream = entered(stream, scope)
         if inside is stream:
             return self
         return KeyedStream(self.env, inside._upstreams, self.form, self.columns, self.key, self._written)
@@ -525,3 +531,158 @@ class KeyedStream(DataStream):
             return self, "columns"
         rows = DataStream(self.env, self._upstreams, self.form, self.columns)._as_rows()
         return KeyedStream(self.env, rows._upstreams, "rows", self.columns, self.key, self._written), "rows"
+
+
+class ConnectedStreams:
+    """Two streams that one `CoProcessFunction` reads, made by `connect`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("connected streams", name, CONNECTED, dir(type(self)))
+
+    def __init__(self, first: DataStream, second: DataStream) -> None:
+        self.first = first
+        self.second = second
+
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that both streams are in."""
+        return self.first.scope
+
+    @property
+    def _keys(self) -> tuple[Selector | None, Selector | None]:
+        return getattr(self.first, "key", None), getattr(self.second, "key", None)
+
+    def key_by(self, first: Selector, second: Selector) -> ConnectedStreams:
+        """Both streams, keyed: records of equal keys meet in one subtask and share state. A key is a function, a column
+        name, or several names. Raises `GraphError` if a stream is keyed already, and for an unknown column."""
+        if any(key is not None for key in self._keys):
+            raise GraphError("connect(...).key_by: a stream is keyed already; key both before or both here")
+        return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
+
+    def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+        """The records that `fn` emits: its `process1` is called for each record of the first stream, `process2` for each of
+        the second. `at_end` says what becomes of pending timers of processing time at the end of both inputs: the job
+        waits for them ("wait") or drops them ("drop"). Raises `GraphError` for a function that does not fit the streams, and
+        `ScopeError` if the streams are not in one loop."""
+        verb = called("process", options)
+        check_co_process(fn, verb)
+        self._check_keys(fn, verb)
+        check_together(self.first, self.second, verb)
+        inputs = self.first._edges(self.first._partitioning, 0), self.second._edges(self.second._partitioning, 1)
+        check_times(fn, inputs, self.first.env._graph.nodes, verb)
+        edges = (*inputs[0], *inputs[1])
+        node = add_node(
+            self.first, ops.CoProcess(fn, self._keys, check_at_end(at_end)), edges, "process", options, "rows", None
+        )
+        return self.first._of(node)
+
+    def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:
+        first, second = map(_shape, self._keys)
+        if first is not None and second is not None and first != second:
+            raise GraphError(
+                f"{verb}: one stream is keyed by {first}, the other by {second}: keys that are never equal; key both by a "
+                f"single column, or by lists of as many"
+            )
+        keyed = all(key is not None for key in self._keys)
+        timed = type(fn).on_timer is not CoProcessFunction.on_timer
+        if not keyed and (declared(fn) or timed):
+            raise GraphError(
+                f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
+                f"both"
+            )
+
+
+def _shape(key: Selector | None) -> str | None:
+    """The shape of a key for errors: a single column or a list of columns; None for a function."""
+    if isinstance(key, str):
+        return "a single column"
+    return f"a list of {len(key)}" if isinstance(key, tuple) else None
+
+
+class WindowedStream:
+    """The records of each key by window. Results are rows (key, start, end, …) with `start` and `end` in float seconds since
+    1970; their timestamp is the window's last microsecond. A key of columns has the names of the columns, any other key is
+    called `key`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("a windowed stream", name, WINDOWED, dir(type(self)))
+
+    def __init__(self, keyed: KeyedStream, windows: WindowSpec, allowed_lateness: int) -> None:
+        self._keyed = keyed
+        self._windows = windows
+        self._lateness = allowed_lateness
+
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that this stream is in."""
+        return self._keyed.scope
+
+    def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
+        """The stream of (key, start, end, value): `f` merges the records of each window into one value. Raises `GraphError`
+        if `f` is no function of two arguments."""
+        check_callable(f, 2, called("window.reduce", options), ReduceFunction)
+        return self._add((), f, "window.reduce", options)
+
+    def count(self, **options: Any) -> DataStream:
+        """The stream of (key, start, end, count), one for each key and window."""
+        return self._add((("count", Count()),), None, "window.count", options)
+
+    def sum(self, of: Selector, **options: Any) -> DataStream:
+        """The stream of (key, start, end, sum), one for each key and window. `of` is a function or a column. Raises
+        `GraphError` for an unknown column."""
+        return self._add((("sum", Sum(of)),), None, "window.sum", options)
+
+    def aggregate(
+        self,
+        aggregate: AggregateFunction | None = None,
+        /,
+        *,
+        name: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        **named: AggregateFunction,
+    ) -> DataStream:
+        """The stream of (key, start, end, result, …), one for each key and window. It takes one aggregate function, whose
+        result is named `value`, or several by name. Raises `GraphError` for anything else, and for an unknown column."""
+        options = {"name": name, "uid": uid, "parallelism": parallelism}
+        aggregates = named_aggregates(aggregate, named, options, default="value")
+        return self._add(aggregates, None, "window.aggregate", options)
+
+    def _add(
+        self, aggregates: tuple[tuple[str, AggregateFunction], ...], reduce: Any, verb: str, options: dict[str, Any]
+    ) -> DataStream:
+        for _, one in aggregates:
+            of = getattr(one, "of", None)
+            if of is not None:
+                check_selector(of, self._keyed.columns, called(verb, options))
+        stream, form = self._keyed._vectorised(aggregates)
+        if reduce is not None:
+            form = "rows"
+        names = [name for name, _ in aggregates] or ["value"]
+        columns = (*ops.key_columns(stream.key), "start", "end", *names)
+        w = self._windows
+        operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
+        check_names(columns, called(verb, options))
+        return stream._add(operator, verb, options, form=form, columns=columns)
+
+
+class LoopFunction:
+    """The body of a loop as an object, for `iterate`. A plain function may take its place."""
+
+    def loop(self, stream: DataStream) -> Any:
+        """Writes the body, from the stream of input and feedback. Returns `(feedback, output)`."""
+        raise NotImplementedError
+
+
+class CoLoopFunction:
+    """The body of a loop whose feedback is of another type than its input, for `iterate_with_feedback`. A plain function
+    may take its place."""
+
+    def loop(self, connected: ConnectedStreams) -> Any:
+        """Writes the body, from the input (`connected.first`) and the feedback (`connected.second`). Returns
+        `(feedback, output)`."""
+        raise NotImplementedError
