@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from tailrace.errors import ConfigError
+from tailrace.retries import Retries
+from tailrace.storage import remote
 from tailrace.storage.filesystem import TEMPORARY, Disk, Entry, Folder, LocalFolder, scheme_of
 from tailrace.storage.opening import absolute, open_folder
 
@@ -211,7 +213,7 @@ def test_another_conditional_write_under_way_is_waited_for(s3_url: str, monkeypa
         return original(*args, **kwargs)
 
     monkeypatch.setattr(fs, "pipe_file", conflicting)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(remote, "_CONFLICTS", Retries(within=60.0, first=0.0))
     folder.create("a", b"x")
     assert len(calls) == 3 and folder.read("a") == b"x"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.retries import Retries
 from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import BEHIND, StoredSpill
@@ -47,7 +48,9 @@ class Store(LocalFolder):
 
 
 def spill_in(store: LocalFolder, part_bytes: int = 1_000, tries: int = 3) -> StoredSpill:
-    return StoredSpill(store, PREFIX, WHAT, part_bytes, (0.0,) * (tries - 1))
+    spill = StoredSpill(store, PREFIX, WHAT, part_bytes)
+    spill._retries = Retries(within=60.0, tries=tries, first=0.0)
+    return spill
 
 
 def settled(spill: StoredSpill) -> StoredSpill:
@@ -147,7 +150,7 @@ def test_it_is_asked_for_as_long_as_the_job_is_patient(tmp_path: Path, seconds: 
     worker: Any = SimpleNamespace(machine=machine, _open_store=lambda _: SimpleNamespace(folder=Store(tmp_path)))
     spill = WorkerProcess._make_spill(worker, SpillPlace(WHAT, stored=True))
     assert isinstance(spill, StoredSpill)
-    assert sum(spill._pauses) == pytest.approx(seconds) and max(spill._pauses) <= 10.0 and min(spill._pauses) > 0
+    assert spill._retries.within == seconds and spill._retries.tries is None and spill._retries.most <= 10.0
 
 
 def test_one_that_stays_out_of_reach_is_an_error_that_says_where_how_much_and_what_to_do(tmp_path: Path) -> None:

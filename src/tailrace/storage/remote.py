@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tailrace.errors import ConfigError
+from tailrace.retries import Retries
 from tailrace.storage.answers import bounded
 from tailrace.storage.filesystem import Entry, Folder, Writer, scheme_of, temporary_name
 from tailrace.storage.hadoop import Hadoop
@@ -17,8 +17,8 @@ from tailrace.storage.parallel import at_once
 
 PART_BYTES = 8 << 20
 """Size in bytes of the parts in which a file is uploaded. S3 takes 10,000 of them."""
-_CONFLICTS = 5
-"""Number of times that a create is tried again when S3 refuses it because another create is under way."""
+_CONFLICTS = Retries(within=60.0, tries=6)
+"""Retries of a create that S3 refuses because another create is under way."""
 
 _PROTOCOLS = {
     "s3": "s3",
@@ -166,19 +166,16 @@ class ObjectFolder(_FsspecFolder):
 
     def create(self, name: str, data: bytes) -> None:
         path = self.path_of(name)
-        for attempt in range(_CONFLICTS + 1):
-            try:
-                self.fs.pipe_file(path, data, **self._create)
-                return
-            except FileExistsError:
-                raise
-            except OSError as error:
-                status, code = _answer(error)
-                if status == 412 or code == "PreconditionFailed":
-                    raise FileExistsError(path) from error
-                if code != "ConditionalRequestConflict" or attempt == _CONFLICTS:
-                    raise
-                time.sleep(0.05 * 2**attempt)
+        try:
+            _CONFLICTS.call(
+                lambda: self.fs.pipe_file(path, data, **self._create),
+                lambda error: _answer(error)[1] == "ConditionalRequestConflict",
+            )
+        except OSError as error:
+            status, code = _answer(error)
+            if status == 412 or code == "PreconditionFailed":
+                raise FileExistsError(path) from error
+            raise
 
     def rename(self, name: str, to: str) -> None:
         self.fs.cp_file(self.path_of(name), self.path_of(to))

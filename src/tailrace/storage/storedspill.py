@@ -12,10 +12,10 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from itertools import chain, repeat
 from typing import NamedTuple, TypeVar
 
 from tailrace.errors import TailraceError, error_text
+from tailrace.retries import Retries
 from tailrace.state.format import checksum
 from tailrace.state.paths import kept_file
 from tailrace.storage.filesystem import Folder
@@ -23,8 +23,6 @@ from tailrace.storage.filesystem import Folder
 PART_BYTES, LEAST_BYTES = 8 << 20, 64 << 10
 BEHIND = 2
 """Largest number of parts that wait for their files."""
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Seconds between tries; the last pause is repeated."""
 
 T = TypeVar("T")
 
@@ -33,17 +31,6 @@ def part_bytes(memory: int) -> int:
     """The size of a part, in bytes, for a spill that is used beyond `memory` bytes. The parts that wait, the part that is
     gathered and the part that was read last take half of `memory` in addition."""
     return max(LEAST_BYTES, min(PART_BYTES, memory // 8))
-
-
-def pauses_within(seconds: float) -> tuple[float, ...]:
-    """The pauses between tries, for a store that may be out of reach for this many seconds in all."""
-    found: list[float] = []
-    for pause in chain(PAUSES, repeat(PAUSES[-1])):
-        left = seconds - sum(found)
-        if left <= 0:
-            return tuple(found)
-        found.append(min(pause, left))
-    raise AssertionError
 
 
 class SpillFile:
@@ -71,7 +58,7 @@ class StoredRef(NamedTuple):
 
 class StoredSpill:
     """A spill in a folder of the storage. Names of its files begin with `prefix`, which no other spill has. `what` names the
-    spilled data in the text of errors. A request that fails is tried again after these `pauses`, in seconds.
+    spilled data in the text of errors. A request that fails is tried again for `patience` seconds.
 
     Invariant: of a part that is full, and has no live reference, no file stays; `held` is the sum of the live references'
     lengths.
@@ -83,11 +70,11 @@ class StoredSpill:
         prefix: str,
         what: str,
         part_bytes: int = PART_BYTES,
-        pauses: tuple[float, ...] = PAUSES,
+        patience: float = 20.0,
     ) -> None:
         self.held = 0
         self._folder, self._prefix, self._what = folder, prefix, what
-        self._part_bytes, self._pauses = part_bytes, pauses
+        self._part_bytes, self._retries = part_bytes, Retries(within=patience)
         self._numbers = 0
         self._current: SpillFile | None = None
         self._full: set[SpillFile] = set()
@@ -186,13 +173,7 @@ class StoredSpill:
 
     def _tried(self, ask: Callable[[], T]) -> T:
         """Repeats a request to the storage until it succeeds, for a while."""
-        for pause in self._pauses:
-            try:
-                return ask()
-            except Exception:
-                if self._closed.wait(pause):
-                    break
-        return ask()
+        return self._retries.call(ask, lambda error: True, self._closed.wait)
 
     # In the thread.
 

@@ -19,6 +19,7 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.protocol.handshake import Refusal
+from tailrace.retries import Retries
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.listener import DialFailed, Unreachable, dial
 from tailrace.runtime.outpost import hosting
@@ -216,7 +217,7 @@ def test_another_process_reaches_it_once_it_was_told_how(host: FolderHost, tmp_p
 
 
 def test_a_host_that_is_gone_is_told(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "TRIES", 1)
+    monkeypatch.setattr(hosting, "RETRIES", Retries(within=0.0))
     gone = Host(host.host.address, host.host.token)
     host.close()
     with pytest.raises(OSError, match=r"the driver's folder at .* cannot be reached"):
@@ -226,8 +227,7 @@ def test_a_host_that_is_gone_is_told(host: FolderHost, monkeypatch: pytest.Monke
 def test_a_driver_that_is_stopped_for_a_while_is_waited_for(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job whose results went through its folder failed two minutes after Ctrl-Z."""
     monkeypatch.setattr(hosting, "DIAL_SECONDS", 0.05)
-    asked = hosting.asked
-    monkeypatch.setattr(hosting, "asked", lambda *said, **more: asked(*said, tries=1, **more))
+    monkeypatch.setattr(hosting, "RETRIES", Retries(within=0.0))
     folder = HostedFolder(f"{host.host.url}/job", "job", lambda *said: hosting._ask(host.host, *said))
     goes_on = threading.Event()
     host._loop.call_soon_threadsafe(lambda: goes_on.wait(30))
@@ -252,7 +252,7 @@ def test_a_connection_that_breaks_is_made_again(host: FolderHost, monkeypatch: p
         return asked[-1]
 
     monkeypatch.setattr(hosting, "_asked", breaking)
-    monkeypatch.setattr(hosting.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(hosting, "RETRIES", Retries(within=60.0, first=0.0))
     folder = HostedFolder(host.host.url, "", lambda *told: hosting._ask(host.host, *told))
     put(folder, "file", b"once")
     assert folder.read("file") == b"once"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-
+from tailrace.retries import Retries
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.link import Link
 from tailrace.runtime.network.listener import HungUp, dial
 
 DIAL_SECONDS = 20.0
-DIAL_TRIES = 8
-DIAL_PAUSE = 0.05
+RETRIES = Retries(within=120.0, tries=8, first=0.05, most=0.5)
 
 
 def reach(config: WorkerConfig, address: tuple[str, int], peer: str, patience: float | None = None) -> Link:
     """A link to a process of the job, with several tries: strangers in great numbers may crowd a worker out. Raises
     `DialFailed`."""
-    for attempt in range(1, DIAL_TRIES):
-        with contextlib.suppress(HungUp):
-            return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience, tls=config.tls)
-        time.sleep(DIAL_PAUSE * attempt)
-    return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience, tls=config.tls)
+    return RETRIES.call(
+        lambda: dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience, tls=config.tls),
+        lambda error: isinstance(error, HungUp),
+    )

@@ -32,6 +32,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import ConfigError
+from tailrace.retries import Retries
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import FRAME, Link, LinkError, endpoint
@@ -44,11 +45,11 @@ PIECE_BYTES = 4 << 20
 """Limit for the bytes of a file in a request or an answer."""
 FETCH_BYTES = 16 << 20
 """Limit for the bytes in an answer to a client that fetches whole folders."""
-TRIES = 5
 DIAL_SECONDS = 20.0
 ANSWER_SECONDS = 60.0
 FOLDER_SECONDS = 600.0
 """Seconds that a driver that is there may take to answer for its folder: its process may be suspended for a while."""
+RETRIES = Retries(within=FOLDER_SECONDS, tries=5)
 _HELD_UP_SECONDS = 0.1
 _LENGTH = struct.Struct("<I")
 
@@ -389,21 +390,16 @@ def _ask(host: Host, request: FileRequest, data: bytes) -> tuple[FileResponse, b
 
 
 def asked(
-    host: Host, request: FileRequest, data: bytes, tries: int = TRIES, patience: float | None = None
+    host: Host, request: FileRequest, data: bytes, patience: float | None = None, retries: Retries | None = None
 ) -> tuple[FileResponse, bytes]:
     """Makes a request, and returns the answer of the host even if it is an error. With `patience` a host that is there
     has that many seconds. Raises `OSError` if it cannot be reached."""
-    until = time.monotonic() + (patience or float("inf"))
-    for attempt in range(1, tries + 1):
-        try:
-            return _asked(host, request, data, patience)
-        except LinkError as error:
-            if attempt == tries or time.monotonic() > until:
-                raise OSError(
-                    f"the driver's folder at {endpoint(host.address)} cannot be reached: {error.reason}"
-                ) from error
-            time.sleep(0.05 * 2**attempt)
-    raise AssertionError("unreachable")
+    try:
+        return (retries or RETRIES).call(
+            lambda: _asked(host, request, data, patience), lambda error: isinstance(error, LinkError)
+        )
+    except LinkError as error:
+        raise OSError(f"the driver's folder at {endpoint(host.address)} cannot be reached: {error.reason}") from error
 
 
 def check_answer(answer: FileResponse) -> None:

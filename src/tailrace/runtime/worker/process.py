@@ -42,7 +42,7 @@ from tailrace.state.paths import kept_prefix
 from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
-from tailrace.storage.storedspill import StoredSpill, part_bytes, pauses_within
+from tailrace.storage.storedspill import StoredSpill, part_bytes
 from tailrace.task.channels.spilling import FrameSpill, SpillPlace
 from tailrace.task.contract.actions import (
     Action,
@@ -285,8 +285,8 @@ class WorkerProcess:
         machine = self.machine
         assert machine.spec is not None
         prefix = kept_prefix(machine.incarnation, machine.slot, machine.epoch)
-        part, pauses = part_bytes(machine.spec.kept_bytes), pauses_within(machine.spec.storage_patience)
-        return StoredSpill(self._open_store(None).folder, prefix, place.what, part, pauses)
+        part, patience = part_bytes(machine.spec.kept_bytes), machine.spec.storage_patience
+        return StoredSpill(self._open_store(None).folder, prefix, place.what, part, patience)
 
     def _send(self, link: Link, kind: int, data: bytes) -> None:
         self._links.send(link, kind, data)

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from tailrace.errors import ConfigError, SlotsError
+from tailrace.retries import Retries
 from tailrace.runtime.network.tls import Tls
 from tailrace.runtime.outpost.following import CoordinatorGone
 from tailrace.runtime.outpost.hosting import (
@@ -54,9 +55,9 @@ BESIDE = 2
 requests."""
 WAIT_SECONDS = 1.0
 """Seconds that a task stays with a letter at the coordinator, for news to bring back."""
-TRIES, DIALS = 3, 2
+LETTERS, DIALS = Retries(within=300.0, tries=3, first=1.0), Retries(within=60.0, tries=2)
+"""Retries of a Spark job that carries a letter, and of the connection that its task makes."""
 CLOSE_SECONDS = 3.0
-_PAUSE_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 _NEWS_SECONDS = 0.02
 _met: set[str] = set()
@@ -153,19 +154,23 @@ class FarPost:
 
     def exchange(self, letter: Letter) -> Letter:
         data = pickle.dumps(letter, 5)
-        for attempt in range(1, TRIES + 1):
-            try:
-                answer, found = self._carried(FileRequest(LETTER), data, WAIT_SECONDS)
-                check_answer(answer)
-                found_letter: Letter = pickle.loads(found)
-                return found_letter
-            except (OSError, ConfigError) as error:
-                gone = self._app.over() or self._over
-                if gone is not None or attempt == TRIES:
-                    self._lost = True
-                    raise CoordinatorGone(gone or str(error), was_cancelled(gone or "")) from error
-            time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("unreachable")
+
+        def once() -> Letter:
+            answer, found = self._carried(FileRequest(LETTER), data, WAIT_SECONDS)
+            check_answer(answer)
+            found_letter: Letter = pickle.loads(found)
+            return found_letter
+
+        try:
+            return LETTERS.call(once, lambda error: isinstance(error, OSError | ConfigError) and self._gone() is None)
+        except (OSError, ConfigError) as error:
+            self._lost, gone = True, self._gone()
+            raise CoordinatorGone(gone or str(error), was_cancelled(gone or "")) from error
+
+    def _gone(self) -> str | None:
+        """The reason why the application or the outpost's Spark job has ended; None while both run."""
+        found: str | None = self._app.over() or self._over
+        return found
 
     def close(self) -> None:
         if not self._lost:
@@ -237,7 +242,7 @@ class FarPost:
             try:
                 row = found.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
-                gone = self._app.over() or self._over
+                gone = self._gone()
                 if gone is not None:  # PySpark's client retries for minutes where the server is gone
                     raise OSError(gone) from None
         if isinstance(row, BaseException):
@@ -272,10 +277,10 @@ def carrier(host: Host, request: FileRequest, data: bytes, seconds: float) -> Ca
         answer, found, lost = FileResponse(), b"", None
         deadline = time.monotonic() + seconds
         try:
-            answer, found = asked(host, request, data, DIALS)
+            answer, found = asked(host, request, data, retries=DIALS)
             while not answer.number and not answer.error and time.monotonic() < deadline:
                 time.sleep(_NEWS_SECONDS)
-                answer, found = asked(host, request, data, DIALS)
+                answer, found = asked(host, request, data, retries=DIALS)
         except OSError as error:
             lost = f"{error} (from {socket.gethostname()})"
         columns = [column(msgspec.msgpack.encode(answer)), column(found), column(lost)]
