@@ -421,6 +421,13 @@ def test_the_settings_are_those_of_an_environment() -> None:
             assert ast.literal_eval(value.strip("`")) == parameters[name].default, name
 
 
+def test_bytes_have_one_unit() -> None:
+    """KiB, MiB and GiB, as settings count them: `memory="512m"` is 512 MiB."""
+    where = [*PAGES, ROOT / "benchmarks" / "README.md", ROOT / "dev", *SOURCE.rglob("*.py")]
+    found = [f"{path.name}: {text}" for path in where for text in re.findall(r"(?<!\S)[\d.,]+ ?[kKMGT]B\b", read(path))]
+    assert found == []
+
+
 def test_the_members_of_a_job_are_those_of_its_handle() -> None:
     members = [one for row in table(GUIDE / "running.md", "member", "meaning") for one in code(row[0])]
     said = {one.partition("(")[0] for one in members}

@@ -180,8 +180,8 @@ def test_what_cannot_be_is_told_in_a_sentence(ran: Ran) -> None:
     for text in refused[:2]:
         assert re.match("ConfigError from_dataframe: .* is no folder that driver and executors share", text), text
     assert re.match("JobFailed .* is no folder that driver and executors share", refused[2]), refused[2]
-    assert re.match("ConfigError from_dataframe: .* more than 4 MB .*work_dir", refused[3]), refused[3]
-    assert re.match("JobFailed .* more than 4 MB .*work_dir", refused[4]), refused[4]
+    assert re.match("ConfigError from_dataframe: .* more than 4 MiB .*work_dir", refused[3]), refused[3]
+    assert re.match("JobFailed .* more than 4 MiB .*work_dir", refused[4]), refused[4]
 
 
 @pytest.mark.matrix

@@ -340,7 +340,7 @@ def test_what_cannot_be_pickled_names_the_operator(jobs: Any, nothing_starts: An
 def test_a_collection_too_large_to_travel(jobs: Any, nothing_starts: Any) -> None:
     env = jobs.env()
     env.from_collection([os.urandom(1 << 20) for _ in range(70)]).sink_to(tr.sinks.Print())
-    with pytest.raises(tr.GraphError, match=r"has 70 MB, and at most 63 MB .* 'from_collection'"):
+    with pytest.raises(tr.GraphError, match=r"has 70.*MiB, and at most 63.* MiB .* 'from_collection'"):
         env.execute("large")
 
 

@@ -148,5 +148,5 @@ def test_the_same_is_sent_once_and_what_has_changed_again(theirs: Path) -> None:
 def test_too_much_is_refused_with_the_largest_module(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (theirs / "their_package" / "large.bin").write_bytes(b"\0" * (32 << 20))
     monkeypatch.setattr(parcel, "LIMIT", 16 << 20)
-    with pytest.raises(tr.ConfigError, match=r"MB of modules .* 16 MB are allowed; .* 'their_package'"):
+    with pytest.raises(tr.ConfigError, match=r"MiB of modules .* 16 MiB are allowed; .* 'their_package'"):
         send(Session())

@@ -14,7 +14,7 @@ from tailrace.errors import ConfigError
 
 MODES = ("aligned", "unaligned-max-inflight", "unaligned")
 PERSIST = ("ad-hoc", "continuous")
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_UNITS = {"": 1, "b": 1} | {f"{'kmg'[n]}{end}": 1024 << 10 * n for n in range(3) for end in ("", "b", "ib")}
 
 
 def span(value: Any, what: str) -> int:

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from tailrace.cli.showing import job_text, table
 from tailrace.elements.durations import span_seconds
+from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
 from tailrace.runtime.driver.control import ask, jobs
 from tailrace.storage.opening import absolute
@@ -196,7 +197,7 @@ def _door_of(job: str) -> str:
 
 
 def _made(what: str, made: dict[str, Any]) -> str:
-    return f"{what} {made['id']}: {made['path']}\n{made['bytes']:,} bytes in {made['duration'] * 1000:.0f} ms"
+    return f"{what} {made['id']}: {made['path']}\n{size_text(made['bytes'])} in {made['duration'] * 1000:.0f} ms"
 
 
 def _row(who: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tailrace.elements.sizes import size_text
 from tailrace.errors import TailraceError
 from tailrace.state.format import ChannelLog, Index
 from tailrace.state.manifest import Manifest
@@ -177,7 +178,7 @@ def _checkpoint_lines(told: dict[str, Any]) -> Iterator[str]:
     yield f"{told['path']}"
     yield f"  {told['kind']} {told['checkpoint']} of job {told['job']!r}{last}"
     yield f"  taken {told['time']} by run {told['run']}, incarnation {told['incarnation']}"
-    yield f"  {_size(told['size'])} written, {told['slots']} workers, {told['max_parallelism']} key groups"
+    yield f"  {size_text(told['size'])} written, {told['slots']} workers, {told['max_parallelism']} key groups"
     yield "operators"
     for operator in told["operators"]:
         finished = f", {operator['finished']} finished" if operator["finished"] else ""
@@ -186,9 +187,9 @@ def _checkpoint_lines(told: dict[str, Any]) -> Iterator[str]:
         yield from _in_flight_lines(operator)
     yield "files"
     for file in told["files"]:
-        yield f"  worker {file['slot']}  {file['name']}  {_size(file['size'])}"
+        yield f"  worker {file['slot']}  {file['name']}  {size_text(file['size'])}"
     for older in told["older"]:
-        yield f"  older     {older['name']}  {_size(older['size'])}"
+        yield f"  older     {older['name']}  {size_text(older['size'])}"
     if told["prepared"]:
         yield "prepared by sinks"
         for uid, count in told["prepared"].items():
@@ -203,14 +204,14 @@ def _file_lines(told: dict[str, Any]) -> Iterator[str]:
     for operator in told["operators"]:
         finished = ", finished" if operator["finished"] else ""
         where = f"subtask {operator['subtask']} of {operator['parallelism']}"
-        yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {_size(operator['meta_bytes'])} not keyed"
+        yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {size_text(operator['meta_bytes'])} not keyed"
         yield from _table_lines(operator["tables"])
         yield from _in_flight_lines(operator)
     if told["logs"]:
         yield "channels"
     for log in told["logs"]:
         older = f", {log['in_other_files']} of them in older files" if log["in_other_files"] else ""
-        yield f"  {log['channel']}: {log['records']} records, {_size(log['bytes'])}, {log['pieces']} pieces{older}"
+        yield f"  {log['channel']}: {log['records']} records, {size_text(log['bytes'])}, {log['pieces']} pieces{older}"
     if told["refers_to"]:
         yield "refers to"
         yield from (f"  {name}" for name in told["refers_to"])
@@ -219,7 +220,7 @@ def _file_lines(told: dict[str, Any]) -> Iterator[str]:
 def _table_lines(tables: list[dict[str, Any]]) -> Iterator[str]:
     for table in tables:
         what = f"{table['kind']} {table['type']}".strip()
-        yield f"    {table['name']}: {what}, {table['encoding']}, {table['entries']} entries, {_size(table['bytes'])}"
+        yield f"    {table['name']}: {what}, {table['encoding']}, {table['entries']} entries, {size_text(table['bytes'])}"
 
 
 def _in_flight_lines(operator: dict[str, Any]) -> Iterator[str]:
@@ -229,18 +230,11 @@ def _in_flight_lines(operator: dict[str, Any]) -> Iterator[str]:
     ):
         counted = operator[kind]
         if counted["records"]:
-            older = f", {_size(counted['referred_bytes'])} of it in older files" if counted["referred_bytes"] else ""
-            yield f"    {where}: {counted['records']} records, {_size(counted['bytes'])}{older}"
+            older = (
+                f", {size_text(counted['referred_bytes'])} of it in older files" if counted["referred_bytes"] else ""
+            )
+            yield f"    {where}: {counted['records']} records, {size_text(counted['bytes'])}{older}"
 
 
 def _time(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import isoformat
-from tailrace.runtime.driver.progressline import size_of, told_of
+from tailrace.runtime.driver.progressline import told_of
 
 
 def job_text(shown: dict[str, Any]) -> str:
@@ -109,7 +110,7 @@ def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str]:
         where = [one["host"] or "nowhere", one["executor"] or "", str(one["pid"] or "")]
         rows.append([str(one["slot"]), *where, str(one["attempt"])])
         if replaced:
-            sizes = [size_of(one["log_bytes"]), f"{one['log_entries']:,}", size_of(one["kept_bytes"])]
+            sizes = [size_text(one["log_bytes"]), f"{one['log_entries']:,}", size_text(one["kept_bytes"])]
             rows[-1] += [*_standbys(one["standbys"]), *sizes, str(one["replaced"])]
     told = [line for one in slices for line in _failovers(one)]
     return [table(rows), *(["\n".join(told)] if told else [])]

@@ -294,7 +294,7 @@ def test_a_checkpoint_of_a_job_by_name_or_id(served: Callable[..., Served]) -> N
     served(DONE)
     by_name = CliRunner().invoke(app, ["checkpoint", "routes"])
     assert by_name.exit_code == 0
-    assert by_name.output == "checkpoint 7: /c/routes/1/7.manifest\n5,656 bytes in 12 ms\n"
+    assert by_name.output == "checkpoint 7: /c/routes/1/7.manifest\n5.5 KiB in 12 ms\n"
     by_id = CliRunner().invoke(app, ["checkpoint", "abcd", "--json"])
     assert by_id.exit_code == 0 and json.loads(by_id.output) == DONE
 
@@ -431,10 +431,10 @@ def test_where_lost_workers_are_replaced_each_slice_is_shown_with_its_standbys_a
     ]
     served({**SHOWN, "standby": {"ready": 1}, "slices": [asdict(one) for one in slices]})
     text = """\
-slice  host     executor  process  attempt  standbys                      behind                  log  entries   kept  replaced
-    0  h1       3         4711           0  2 on h3, executor 5; 3 on h4  2 (1.5 s); not ready  14 kB    1,200   3 MB         0
-    1  h2       4         4712           1  2 on h3, executor 5           0                       0 B        0  500 B         1
-    2  nowhere                           0  none                                                  0 B        0    0 B         0
+slice  host     executor  process  attempt  standbys                      behind                     log  entries     kept  replaced
+    0  h1       3         4711           0  2 on h3, executor 5; 3 on h4  2 (1.5 s); not ready  13.7 KiB    1,200  2.9 MiB         0
+    1  h2       4         4712           1  2 on h3, executor 5           0                          0 B        0    500 B         1
+    2  nowhere                           0  none                                                     0 B        0      0 B         0
 
 slice 0: all had to start again when it was lost: the job is STOPPING
 slice 1: lost at 2023-11-14T22:13:20.500Z and replaced in 400 ms (process 20, survivors 1, restore 300, replay 79)

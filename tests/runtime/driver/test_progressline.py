@@ -71,8 +71,8 @@ def test_a_step_that_does_not_come_back_is_in_the_line() -> None:
     ("policy", "referred", "end"),
     [
         ("aligned", 0, ""),
-        ("unaligned", 0, ", unaligned, 3 MB in flight"),
-        ("unaligned", 2_000_000, ", unaligned, 3 MB in flight, 2 MB of it written before"),
+        ("unaligned", 0, ", unaligned, 2.9 MiB in flight"),
+        ("unaligned", 2_000_000, ", unaligned, 2.9 MiB in flight, 1.9 MiB of it written before"),
     ],
 )
 def test_a_checkpoint_that_has_overtaken_records_says_so(policy: str, referred: int, end: str) -> None:
@@ -83,18 +83,18 @@ def test_a_checkpoint_that_has_overtaken_records_says_so(policy: str, referred: 
     progress["tailrace"]["checkpoints"] = {"last": last}
     ProgressLine("x", stream)(progress, JobStatus.RUNNING)
     parts = "trigger 2, alignment 2, freeze 2, write 2"
-    assert stream.getvalue().endswith(f" | checkpoint 7: 14 kB in 2 ms ({parts}){end}\n")
+    assert stream.getvalue().endswith(f" | checkpoint 7: 13.7 KiB in 2 ms ({parts}){end}\n")
 
 
 @pytest.mark.parametrize(
     ("changed", "end"),
     [
-        ({}, " | standbys 1/2, 0 behind | log 14 kB, kept 3 MB"),
-        ({"behind": None}, " | standbys 1/2 | log 14 kB, kept 3 MB"),
-        ({"wanted": 0, "behind": None}, " | log 14 kB, kept 3 MB"),
+        ({}, " | standbys 1/2, 0 behind | log 13.7 KiB, kept 2.9 MiB"),
+        ({"behind": None}, " | standbys 1/2 | log 13.7 KiB, kept 2.9 MiB"),
+        ({"wanted": 0, "behind": None}, " | log 13.7 KiB, kept 2.9 MiB"),
         (
             {"replaced": 2, "lastFailoverMs": 1312.4},
-            " | standbys 1/2, 0 behind | log 14 kB, kept 3 MB | replaced 2, the last in 1,312 ms",
+            " | standbys 1/2, 0 behind | log 13.7 KiB, kept 2.9 MiB | replaced 2, the last in 1,312 ms",
         ),
     ],
     ids=["standbys", "that hold nothing", "none, as replicas=0", "after a loss"],

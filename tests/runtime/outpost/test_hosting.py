@@ -123,7 +123,7 @@ def test_more_than_the_limit_is_refused_with_what_to_do_instead(folder: Folder, 
     put(folder, "one", half)
     put(folder, "two", half)
     assert host.used == LIMIT
-    with pytest.raises(ConfigError, match=r"more than 32 MB .*TAILRACE_DRIVER_SPACE.*work_dir=.*checkpoints"):
+    with pytest.raises(ConfigError, match=r"more than 32 MiB .*TAILRACE_DRIVER_SPACE.*work_dir=.*checkpoints"):
         put(folder, "three", b"x")
     folder.delete(["three", "one"])
     put(folder, "one", half)  # there is room again; and a file that is written anew is counted once

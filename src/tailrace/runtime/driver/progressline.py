@@ -7,6 +7,8 @@ import re
 import sys
 from typing import Any, TextIO
 
+from tailrace.elements.sizes import size_text
+
 SLOW_MS = 5_000
 """Milliseconds after which a checkpoint that is under way is shown."""
 APART_MILLIS = 30_000
@@ -101,11 +103,11 @@ def _checkpoints(figures: dict[str, Any] | None) -> list[str]:
     if last is None:
         return []
     parts = ", ".join(f"{name} {last[f'{name}Ms']:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
-    told = f"checkpoint {last['id']}: {size_of(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+    told = f"checkpoint {last['id']}: {size_text(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
     if last["policy"] != "aligned":
-        told += f", {last['policy']}, {size_of(last['inflightBytes'])} in flight"
+        told += f", {last['policy']}, {size_text(last['inflightBytes'])} in flight"
         if last["inflightReferredBytes"]:
-            told += f", {size_of(last['inflightReferredBytes'])} of it written before"
+            told += f", {size_text(last['inflightReferredBytes'])} of it written before"
     return [told]
 
 
@@ -134,19 +136,10 @@ def _standbys(figures: dict[str, Any] | None) -> list[str]:
     if figures["wanted"]:
         behind = "" if figures["behind"] is None else f", {figures['behind']} behind"
         told.append(f"standbys {figures['ready']}/{figures['wanted']}{behind}")
-    told.append(f"log {size_of(figures['logBytes'])}, kept {size_of(figures['keptBytes'])}")
+    told.append(f"log {size_text(figures['logBytes'])}, kept {size_text(figures['keptBytes'])}")
     if figures["replaced"]:
         told.append(f"replaced {figures['replaced']}, the last in {figures['lastFailoverMs']:,.0f} ms")
     return told
-
-
-def size_of(count: float) -> str:
-    """A number of bytes as text for people."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def _seconds(watermark: str | None) -> str:

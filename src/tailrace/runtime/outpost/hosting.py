@@ -31,6 +31,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
 from tailrace.retries import Retries
 from tailrace.runtime.eventloop.loop import EventLoop
@@ -277,8 +278,8 @@ class Served:
         size = max(before, offset + len(data))
         if self.used - before + size > self.limit:
             raise ConfigError(
-                f"DataFrames and results of this session take more than {_told(self.limit)} in the driver's folder, which "
-                f"TAILRACE_DRIVER_SPACE allows: on a cluster they travel through it where nothing else is named. Give "
+                f"DataFrames and results of this session take more than {size_text(self.limit)} in the driver's folder, "
+                f"which TAILRACE_DRIVER_SPACE allows: on a cluster they travel through it where nothing else is named. Give "
                 f"Environment(work_dir=...) a folder or URL that driver and executors reach, or checkpoints, whose folder "
                 f"they travel through; or allow more"
             )
@@ -485,7 +486,3 @@ def _wait(link: Link, event: int, deadline: float) -> None:
     poll.register(link.fileno(), event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise DialFailed(link.peer, "no answer for a long time; is the driver stopped or overloaded?")
-
-
-def _told(size: int) -> str:
-    return f"{size >> 30} GB" if size >= 1 << 30 else f"{size >> 20} MB"

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tailrace.elements.sizes import size_text
 from tailrace.errors import OWN_FOLDER, ConfigError
 from tailrace.log import log
 from tailrace.spark.cluster.application import application
@@ -200,8 +201,8 @@ def _check_size(modules: dict[str, dict[str, str]], files: dict[str, str]) -> No
     sizes = {name: sum(os.path.getsize(path) for path in top.values()) for name, top in modules.items()}
     largest = max(sizes, key=lambda name: sizes[name])
     raise ConfigError(
-        f"{size >> 20} MB of modules would have to be shipped to the executors, and {LIMIT >> 20} MB are allowed; most of "
-        f"it is in {largest!r}: install that on the executors, or keep data out of its folder"
+        f"{size_text(size)} of modules would have to be shipped to the executors, and {size_text(LIMIT)} are allowed; "
+        f"most of it is in {largest!r}: install that on the executors, or keep data out of its folder"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.elements.sizes import size_text
 from tailrace.errors import GraphError, error_text
 from tailrace.graph.graph import Node
 from tailrace.runtime.network.link import CONTROL, LIMITS
@@ -40,8 +41,8 @@ def check_size(spec: JobSpec, blob: bytes) -> None:
         return
     largest = max(spec.plan.graph.nodes, key=lambda node: len(cloudpickle.dumps(node.operator)))
     raise GraphError(
-        f"the job with its functions and collections has {len(blob) >> 20} MB, and at most {limit >> 20} MB travel to the "
-        f"workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
+        f"the job with its functions and collections has {size_text(len(blob))}, and at most {size_text(limit)} travel to "
+        f"the workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
         f"function needs can be read in open()"
     )
 

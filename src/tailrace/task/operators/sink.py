@@ -12,6 +12,7 @@ from tailrace.api.connectors import NO_RECORD, SinkWriter, is_out_of_reach
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.callables import work_not_done
 from tailrace.elements.columns.schemas import OneSchema
+from tailrace.elements.sizes import size_text
 from tailrace.errors import OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
@@ -141,8 +142,8 @@ class SinkTask(OperatorTask, SinkCutState):
         if len(prepared) > LARGEST_PREPARED and not self.ctx.services.checkpointing:
             raise self.user_error(
                 ValueError(
-                    f"the sink's writer prepared {len(prepared) / 2**20:.0f} MiB at once, and without checkpoints at most "
-                    f"{LARGEST_PREPARED >> 20} MiB travel to the worker that publishes them: write the records to where "
+                    f"the sink's writer prepared {size_text(len(prepared))} at once, and without checkpoints at most "
+                    f"{size_text(LARGEST_PREPARED)} travel to the worker that publishes them: write the records to where "
                     f"publish finds them and prepare their name, or give the Environment checkpoint=tr.CheckpointConfig(...)"
                 )
             )

@@ -12,6 +12,7 @@ from tailrace.api import connectors as api
 from tailrace.api.connectors import Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
+from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import ceil_micros
 from tailrace.elements.valueclasses import Shapes
 from tailrace.elements.valuepickling import dump_described, load_described
@@ -500,7 +501,7 @@ class SourceTask(OperatorTask, SourceCutState):
         if len(data) > LARGEST_SPLIT:
             raise self.user_error(
                 ValueError(
-                    f"a split of the source has {len(data) / 2**20:.0f} MiB, pickled, and at most {LARGEST_SPLIT >> 20} MiB "
+                    f"a split of the source has {size_text(len(data))}, pickled, and at most {size_text(LARGEST_SPLIT)} "
                     f"travel to its reader: let a split say where the records are, instead of holding them"
                 )
             )
