@@ -25,7 +25,7 @@ from tests.installing import environment, outside, pip_install
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tailrace"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-OPTIONAL = {"java", "s3", "disk", "connect"}
+OPTIONAL = {"cli", "java", "s3", "disk", "connect"}
 """The extras for users."""
 
 FIRST_DATAFLOW = re.findall(r"```python\n(.*?)```", README, re.S)[0]
@@ -38,9 +38,9 @@ print(sorted(sink.result()))
 """
 
 MODULES = """
-import importlib, pkgutil, tailrace
+import importlib, pkgutil, sys, tailrace
 for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
-    if not module.name.endswith("__main__"):
+    if not module.name.startswith("tailrace.cli."):
         importlib.import_module(module.name)
 print(tailrace.__file__)
 """
@@ -110,7 +110,7 @@ def test_the_wheel_has_all_files_of_the_package_and_nothing_else(wheel: Path) ->
     assert not [name for name in found if not name.startswith(("tailrace/", about))], "the workshop is in no wheel"
     assert f"{about}licenses/LICENSE" in found
     assert wheel.name == f"tailrace-{tr.__version__}-py3-none-any.whl"
-    assert "tailrace = tailrace.cli:main" in info(wheel, "entry_points.txt")
+    assert "tailrace = tailrace.__main__:main" in info(wheel, "entry_points.txt")
 
 
 def test_the_sdist_makes_the_same_wheel_as_the_checkout(wheel: Path, sdist: Path, tmp_path: Path) -> None:
@@ -159,10 +159,14 @@ def run(python: Path, folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def check_first_steps(python: Path, folder: Path) -> None:
-    """`tailrace --version`, and the README's first dataflow."""
+def check_commands(python: Path, folder: Path) -> None:
+    """`tailrace --version`, by both names of the command."""
     assert run(python, folder, "tailrace", "--version") == f"{tr.__version__}\n"
     assert run(python, folder, "python", "-m", "tailrace", "--version") == f"{tr.__version__}\n"
+
+
+def check_first_steps(python: Path, folder: Path) -> None:
+    """The README's first dataflow."""
     (folder / "first.py").write_text(FIRST_DATAFLOW)
     table, _, rest = run(python, folder, "python", "first.py").rpartition("+\n")
     assert sorted(re.findall(r"\|\s*(\w+)\|\s*(\w+)\|", table)) == [("ann", "1"), ("ann", "2"), ("player", "streak")]
@@ -178,6 +182,21 @@ def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_module_needs_more_than_the_wheel_asks_for(plain: Path, tmp_path: Path) -> None:
     place = Path(run(plain, tmp_path, "python", "-c", MODULES).strip())
     assert place.is_relative_to(plain.parents[1])
+
+
+@pytest.mark.parametrize("command", [["tailrace", "run", "x.py"], ["python", "-m", "tailrace", "--version"]])
+def test_without_the_extra_the_command_says_in_a_sentence_what_to_install(
+    plain: Path, tmp_path: Path, command: list[str]
+) -> None:
+    done = subprocess.run(
+        [str(plain.parent / command[0]), *command[1:]], cwd=tmp_path, env=outside(), capture_output=True, text=True
+    )
+    told = "tailrace: the command line needs the package typer: pip install 'tailrace[cli]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+
+
+def test_with_the_extra_the_command_is_there(wheel: Path, tmp_path: Path) -> None:
+    check_commands(environment(tmp_path / "venv", wheel, {"cli"}), tmp_path)
 
 
 def test_an_extra_that_is_not_there_is_named(plain: Path, tmp_path: Path) -> None:
@@ -215,12 +234,13 @@ for_real = pytest.mark.skipif(
 @for_real
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("extras", ["", "[disk,java,s3]"])
+@pytest.mark.parametrize("extras", ["[cli]", "[cli,disk,java,s3]"])
 def test_pip_installs_the_wheel(wheel: Path, tmp_path: Path, extras: str) -> None:
     venv = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")]
     subprocess.run(venv, check=True)
     python = tmp_path / "venv" / "bin" / "python"
     pip_install(python, f"{wheel}{extras}")
+    check_commands(python, tmp_path)
     check_first_steps(python, tmp_path)
 
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace as tr
-from tailrace.cli import run
+from tailrace.cli import main, run
 from tailrace.cli.main import app
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.spark.cluster.defaults import DEFAULTS
@@ -90,7 +90,6 @@ def test_help_names_the_command_and_its_options(within: Callable[..., Result]) -
 def test_what_executors_lack_is_shipped_where_that_is_said(monkeypatch: pytest.MonkeyPatch, given: list[str]) -> None:
     monkeypatch.delenv("TAILRACE_SHIP", raising=False)
     found = []
-    main = sys.modules["tailrace.cli.main"]  # its name in the package is that of the function
     monkeypatch.setattr(
         main, "run_file", lambda *args, **options: found.append(DEFAULTS.ships()) or run.ExitOutcome.FINISHED
     )
@@ -104,7 +103,6 @@ def test_standbys_are_those_of_environments_that_say_nothing_of_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: list[str], replicas: int | None
 ) -> None:
     found: list[Any] = []
-    main = sys.modules["tailrace.cli.main"]
 
     def runs(*args: Any, **options: Any) -> run.ExitOutcome:
         checkpoint = tr.CheckpointConfig(str(tmp_path))

@@ -126,7 +126,7 @@ def test_what_workers_import_of_others_is_shipped_or_is_there_with_pyspark() -> 
     """A new dependency is one of these, or workers would miss it on executors to which tailrace was shipped."""
     texts = [text for text in importlib.metadata.requires("tailrace") or () if "extra ==" not in text]
     asked = {wanted.name: str(wanted.specifier) for wanted in map(Requirement, texts)}
-    assert asked.keys() == {*CARRIED, "pyspark", "pyarrow", "pandas", "numpy", "typer"}
+    assert asked.keys() == {*CARRIED, "pyspark", "pyarrow", "pandas", "numpy"}
     assert {name: f">={least}" for name, least in CARRIED.items()} == {name: asked[name] for name in CARRIED}
 
 

@@ -68,7 +68,7 @@ def test_a_command_ships_all_that_executors_lack(folder: Path) -> None:
     temp = folder / "a space"
     temp.mkdir()
     # Executors inherit the environment, and must not find tailrace by it.
-    program = f"import sys; sys.path.insert(0, {SOURCE!r}); import tailrace.cli; tailrace.cli.main()"
+    program = f"import sys; sys.path.insert(0, {SOURCE!r}); from tailrace.__main__ import main; main()"
     env = outside() | {"SPARK_HOME": str(spark_home(folder / "spark")), "TMPDIR": str(temp)}
     settings = [f"spark.pyspark.python={python}", "spark.ui.enabled=false", "spark.log.level=ERROR"]
     command = [sys.executable, "-c", program, "run", "--ship", "--no-progress", "--master", "local-cluster[1,2,1024]"]

@@ -1,5 +1,1 @@
-"""The command line: `tailrace run FILE.py[:function] [ARGS...]`."""
-
-from tailrace.cli.main import main
-
-__all__ = ["main"]
+"""The command line: `tailrace run FILE.py[:function] [ARGS...]`. It needs the extra `cli`."""

@@ -23,11 +23,6 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """The entry point of the console script."""
-    app()
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(__version__)

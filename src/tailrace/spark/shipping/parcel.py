@@ -32,7 +32,7 @@ from tailrace.spark.cluster.application import application
 
 CARRIED = {"msgspec": "0.19", "xxhash": "3.5", "fsspec": "2025.7"}
 """The packages that workers import, and the oldest versions that will do. PySpark itself needs pyarrow, pandas and numpy
-on executors, so these are there; typer is for the command line."""
+on executors, so these are there."""
 LIMIT = 256 << 20
 """Largest number of bytes of all files together. Executors fetch and unpack them before they do anything else."""
 
