@@ -28,7 +28,7 @@ found = env.from_collection(range(20)).iterate(loop)
 sink = found.sink_to(tr.sinks.Collect())
 tr.testing.simulate(env, seed=3)
 assert sink.result()
-print(sorted({name.partition(".")[0] for name in sys.modules} & {"typer", "click", "rich", "pydantic", "pyspark"}))
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"typer", "click", "rich", "pydantic"}))
 """
 
 

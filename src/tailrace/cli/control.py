@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tailrace.cli.showing import job_text, table
+from tailrace.cli.showing import job_parts, show, table
 from tailrace.elements.durations import span_seconds
 from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
@@ -50,7 +50,7 @@ def list_command(as_json: JsonOption = False) -> None:
         if as_json:
             typer.echo(json.dumps(found))
         elif found:
-            typer.echo(table([["name", "id", "status", "process"], *map(_row, found)]))
+            show(table([["name", "id", "status", "process"], *map(_row, found)]))
         else:
             typer.echo("no job of yours is running on this machine")
 
@@ -65,7 +65,10 @@ def show_command(
     with _Told("show"):
         request = {"verb": "show", "subtasks": True} if subtasks else {"verb": "show"}
         shown = _asked(job, request, timeout, "has not answered")
-        typer.echo(json.dumps(shown) if as_json else job_text(shown))
+        if as_json:
+            typer.echo(json.dumps(shown))
+        else:
+            show(*job_parts(shown))
 
 
 def checkpoint_command(

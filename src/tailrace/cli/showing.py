@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
 
 from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import isoformat
 from tailrace.runtime.driver.progressline import told_of
 
+_WIDE = 1 << 16
+"""Width of a table in a pipe, in columns: no line is broken there."""
 
-def job_text(shown: dict[str, Any]) -> str:
-    """The answer of a job to `show`, as text."""
+
+def job_parts(shown: dict[str, Any]) -> list[str | Table]:
+    """The answer of a job to `show`, as texts and tables."""
     lines = [f"{shown['name']} ({shown['id'][:8]}), process {shown['pid']}"]
     progress = shown["progress"]
     if progress is None:
@@ -26,16 +35,16 @@ def job_text(shown: dict[str, Any]) -> str:
     if refused:
         lines.append(f"refused connections: {', '.join(f'{many:,} ({why})' for why, many in refused.items())}")
     subtasks = shown.get("subtasks", ())
-    parts = [
+    parts: list[str | Table] = [
+        "\n".join(lines),
         _operators(shown["operators"]),
         *_subtasks(subtasks),
         *(_event_times(subtasks) if _timed(progress) else []),
     ]
-    parts += _slices(shown["slices"], replaced=shown["standby"] is not None)
-    return "\n\n".join(["\n".join(lines), *parts])
+    return [*parts, *_slices(shown["slices"], replaced=shown["standby"] is not None)]
 
 
-def _operators(operators: list[dict[str, Any]]) -> str:
+def _operators(operators: list[dict[str, Any]]) -> Table:
     """A line for each operator, its subtasks together. Where subtasks can be compared, it names the busiest one."""
     rows = [["operator", "tasks", "in", "out", "busy s", "waiting bytes", "state entries"]]
     compared = any(one.get("heaviest") for one in operators)
@@ -50,7 +59,7 @@ def _operators(operators: list[dict[str, Any]]) -> str:
     return table(rows)
 
 
-def _subtasks(subtasks: Sequence[dict[str, Any]]) -> list[str]:
+def _subtasks(subtasks: Sequence[dict[str, Any]]) -> list[Table]:
     """A line for each subtask."""
     if not subtasks:
         return []
@@ -68,7 +77,7 @@ def _timed(progress: dict[str, Any] | None) -> bool:
     return progress is not None and progress["tailrace"]["watermark"] is not None
 
 
-def _event_times(subtasks: Sequence[dict[str, Any]]) -> list[str]:
+def _event_times(subtasks: Sequence[dict[str, Any]]) -> list[Table]:
     """Event time on each input of an operator, in the subtask that is farthest behind, and the upstream subtask that holds
     it back there."""
     lowest: dict[tuple[str, str], tuple[str, int, int]] = {}
@@ -98,7 +107,7 @@ def _figure(figure: float) -> str:
     return f"{figure:,.1f}" if isinstance(figure, float) else f"{figure:,}"
 
 
-def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str]:
+def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str | Table]:
     """The place of each slice of the job; where lost workers are replaced alone, also its standbys, its log and its
     failovers."""
     if not slices:
@@ -147,12 +156,28 @@ def _failovers(one: dict[str, Any]) -> list[str]:
     return told
 
 
-def table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> Table:
     """Columns of text below their names, numbers aligned to the right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    number = [all(row[at][:1].isdigit() for row in rows[1:]) for at in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, number, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name, *cells in zip(*rows, strict=True):
+        number = all(cell[:1].isdigit() for cell in cells)
+        made.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows[1:]:
+        made.add_row(*row)
+    return made
+
+
+def show(*parts: str | Table) -> None:
+    """Prints texts and tables, a line apart. On a terminal rich draws them; in a pipe or a file they are plain text, and as
+    wide as they are."""
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    text = io.StringIO()
+    if sys.stdout.isatty():
+        console = Console(**plain)
+    else:
+        console = Console(file=text, width=_WIDE, color_system=None, **plain)
+    for at, part in enumerate(parts):
+        if at:
+            console.print()
+        console.print(part, soft_wrap=isinstance(part, str))  # the terminal wraps texts: a path stays whole
+    typer.echo("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()), nl=False)

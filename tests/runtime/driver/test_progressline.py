@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from itertools import pairwise
+import sys
 from typing import Any
 
 import pytest
@@ -109,13 +109,28 @@ def test_where_lost_workers_are_replaced_alone_it_says_what_there_is_for_that(
     assert stream.getvalue() == f"x: RUNNING | in 0 | out 7 | 0/s | busy 0% | watermark none{end}\n"
 
 
-def test_on_a_terminal_it_is_rewritten_in_place() -> None:
+def test_on_a_terminal_it_is_rewritten_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
     text = told(Terminal())
     assert text.count("\n") == 1 and text.endswith("\n")
-    parts = text.rstrip("\n").split("\r")[1:]
-    assert parts[0].startswith("flights: RUNNING")
-    assert max(map(len, parts)) < 80  # a line that wraps could not be rewritten
-    assert all(len(after) >= len(before.rstrip()) for before, after in pairwise(parts))  # nothing of it is left
+    before, *parts = text.rstrip("\n").split("\r\x1b[2K")  # to the first column, and nothing of the line is left
+    assert (before, len(parts)) == ("", 3)
+    assert parts[0] == "flights: RUNNING | in 3,000 | out 7 | 3,000/s | busy 90% |…"
+    assert max(map(len, parts)) < 60  # a line that wraps could not be rewritten
+
+
+@pytest.mark.parametrize("why", ["no rich", "a terminal that cannot"])
+def test_where_a_terminal_cannot_rewrite_a_line_there_is_plain_text(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setenv("TERM", "xterm" if why == "no rich" else "dumb")
+    if why == "no rich":
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert told(Terminal()) == told(io.StringIO())
+
+
+def test_a_pipe_gets_no_codes_though_colours_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in told(io.StringIO())
 
 
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELLED])

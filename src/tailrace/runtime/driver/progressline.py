@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from typing import Any, TextIO
@@ -39,14 +38,14 @@ class _Sums:
 
 
 class ProgressLine:
-    """A writer of progress reports to a stream, standard error by default: in place on a terminal, else a line each half
-    minute and wherever the status has changed. Rate and busy share are since the line before; in the last line they are
-    those of the whole job."""
+    """A writer of progress reports to a stream, standard error by default: in place on a terminal where rich is there, else
+    a line each half minute and wherever the status has changed. Rate and busy share are since the line before; in the last
+    line they are those of the whole job."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self.name = name
         self.stream = stream if stream is not None else sys.stderr
-        self._width = 0
+        self._terminal = _terminal_line(self.stream) if self.stream.isatty() else None
         self._told = ""
         """The status in the line before."""
         self._whole, self._since = _Sums(), _Sums()
@@ -57,8 +56,12 @@ class ProgressLine:
         rate, busy, millis = progress["inputRowsPerSecond"], figures["busyShare"], progress["batchDuration"]
         self._whole.add(rate, busy, millis)
         self._since.add(rate, busy, millis)
-        terminal = self.stream.isatty()
-        if not terminal and str(status) == self._told and self._since.millis < APART_MILLIS and not status.final:
+        if (
+            self._terminal is None
+            and str(status) == self._told
+            and self._since.millis < APART_MILLIS
+            and not status.final
+        ):
             return
         if self._since.millis:
             rate, busy = self._since.rate, self._since.busy
@@ -66,14 +69,10 @@ class ProgressLine:
             rate, busy = figures["totalInputRows"] * 1000 / self._whole.millis, self._whole.busy
         self._told, self._since = str(status), _Sums()
         line = f"{self.name}: {' | '.join([*told_of(str(status), figures, rate, busy), *_stalled(figures)])}"
-        if terminal:
-            line = line[: _columns(self.stream) - 1]  # a line that wraps could not be rewritten
-            self.stream.write(f"\r{line.ljust(self._width)}")
-            self._width = len(line)
-            if status.final:
-                self.stream.write("\n")
-        else:
-            self.stream.write(f"{line}\n")
+        if self._terminal is not None:
+            self._terminal.write(line, last=status.final)
+            return
+        self.stream.write(f"{line}\n")
         self.stream.flush()
 
 
@@ -147,9 +146,28 @@ def _seconds(watermark: str | None) -> str:
     return re.sub(r"\.\d+", "", watermark) if watermark is not None else "none"
 
 
-def _columns(stream: TextIO) -> int:
-    """The width of the terminal in columns."""
+class _TerminalLine:
+    """A line on a terminal that is rewritten in place."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.control import Control, ControlType
+
+        self._console = console
+        self._erase = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
+
+    def write(self, line: str, *, last: bool) -> None:
+        """Writes the line, as much of it as there is room for: one that wraps could not be rewritten."""
+        console = self._console
+        console.control(self._erase)
+        width = console.width - 1
+        console.print(line, end="\n" if last else "", width=width, no_wrap=True, overflow="ellipsis")
+
+
+def _terminal_line(stream: TextIO) -> _TerminalLine | None:
+    """The line of a terminal, where rich is there and the terminal can rewrite one; else None."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
+        from rich.console import Console
+    except ImportError:
+        return None
+    console = Console(file=stream, markup=False, emoji=False, highlight=False)
+    return _TerminalLine(console) if console.is_terminal and not console.is_dumb_terminal else None
