@@ -16,7 +16,9 @@ from tailrace.coordinator.loops.loops import _Nest
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.task.operators.loops import LeaveTask
 from tailrace.task.slice import nests
-from tailrace.task.subtask.looping import TaskLoop
+from tailrace.task.subtask.loop import TaskLoop
+from tailrace.task.subtask.loop_place import LoopPlace
+from tailrace.task.subtask.loop_waves import LoopWaves
 from tailrace.testing.faults import Fault
 
 MS = 1_000
@@ -90,14 +92,14 @@ def _entries_alone_advance() -> Patches:
     end."""
 
     def make(start: Any) -> Any:
-        def started(self: TaskLoop, wave: int) -> None:
-            start(self, wave)
-            if not self.entry:
-                self.time = MAX_TIME
+        def started(self: LoopWaves, *given: Any) -> None:
+            start(self, *given)
+            if not self._place.entry:
+                self.cut.time = MAX_TIME
 
         return started
 
-    return [method(TaskLoop, "_start", make)]
+    return [method(LoopWaves, "start", make)]
 
 
 def _time_in_spite_of_records() -> Patches:
@@ -113,30 +115,30 @@ def _time_in_spite_of_inner_loops() -> Patches:
     """Bug: records in an inner loop hold no event time of the outer loop back."""
 
     def make(init: Any) -> Any:
-        def alone(self: TaskLoop, plan: Any, nest: Any, vertex: int, *rest: Any) -> None:
-            init(self, plan, nest, vertex, *rest)
-            own = str(self.chain.root.node.scope)
+        def alone(self: LoopPlace, plan: Any, vertex: Any, gate: Any, chain: Any) -> None:
+            init(self, plan, vertex, gate, chain)
+            own = str(chain.root.node.scope)
             self.leading = {scope: those for scope, those in self.leading.items() if scope == own}
             self.into = [scope for scope in self.into if scope == own]
             self.brings_time = self.brings_time and self.outermost in self.leading
 
         return alone
 
-    return [method(TaskLoop, "__init__", make)]
+    return [method(LoopPlace, "__init__", make)]
 
 
 def _released_by_entries() -> Patches:
     """Bug: event time leaves a loop as far as it has come at the entries, wherever the tasks further in are by then."""
 
     def make(start: Any) -> Any:
-        def started(self: TaskLoop, wave: int) -> None:
-            start(self, wave)
-            if not self.entry:
-                self.times = {}
+        def started(self: LoopWaves, *given: Any) -> None:
+            start(self, *given)
+            if not self._place.entry:
+                self.cut.times = {}
 
         return started
 
-    return [method(TaskLoop, "_start", make)]
+    return [method(LoopWaves, "start", make)]
 
 
 def _one_level_at_a_time() -> Patches:

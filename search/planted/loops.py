@@ -19,7 +19,8 @@ from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.slice.machine import Slice
 from tailrace.task.slice.nests import WorkerNests
 from tailrace.task.subtask.idleness import Idle, Reason
-from tailrace.task.subtask.looping import TaskLoop
+from tailrace.task.subtask.loop import TaskLoop
+from tailrace.task.subtask.loop_rounds import LoopRounds
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt
 from tailrace.testing.faults import Fault
@@ -119,7 +120,8 @@ def _head_decides_alone() -> Patches:
     def make(marker: Any) -> Any:
         def alone(self: TaskLoop, channel: Any, said: Any) -> Any:
             found = marker(self, channel, said)
-            clean = self.wave.complete and not self.wave.recorded and self.ended
+            waves = self.waves
+            clean = waves.wave.complete and not waves.wave.recorded and waves.cut.ended
             if self.head is not None and isinstance(said, WaveMark) and clean:
                 self.head.end_loop()
             return found
@@ -147,8 +149,8 @@ def facts_without(what: str, inner_only: bool = False) -> Patches:
                 return replaced(found, **{what: type(getattr(found, what))()})
             node = self._plan.graph.node
             tasks = [each for each in here.tasks if node(each[0].vertex.nodes[0]).scope.level < 2]
-            outer = [loop for _, loop in tasks if loop.wave.current == here.wave]
-            return replaced(found, recorded=sum(loop.wave.recorded for loop in outer))
+            outer = [loop.waves.wave for _, loop in tasks if loop.waves.wave.current == here.wave]
+            return replaced(found, recorded=sum(wave.recorded for wave in outer))
 
         return partial
 
@@ -217,8 +219,8 @@ def _commands_overtake_cuts() -> Patches:
 
 def _only_heads_end_rounds() -> Patches:
     """Bug: tasks that no head feeds do not receive the end of a round."""
-    due = vars(TaskLoop)["round_due"].fget
-    return [mock.patch.object(TaskLoop, "round_due", property(lambda self: self.head is not None and due(self)))]
+    due = vars(LoopRounds)["due"].fget
+    return [mock.patch.object(LoopRounds, "due", property(lambda self: self._place.head is not None and due(self)))]
 
 
 def _asleep_beside_feedback() -> Patches:

@@ -10,6 +10,7 @@ import itertools
 import pickle
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from search.watchers.checker import BOOKS, Book, Ledger
@@ -33,7 +34,8 @@ from tailrace.task.failover.replay import ANY, Again
 from tailrace.task.journal.task_state import objects, state_of
 from tailrace.task.operators.loops import TailTask
 from tailrace.task.slice.machine import Slice
-from tailrace.task.subtask.looping import TaskLoop
+from tailrace.task.subtask.loop import TaskLoop
+from tailrace.task.subtask.loop_waves import LoopWaves
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.work import Work
 from tailrace.task.worker.attempt import Attempt
@@ -339,11 +341,13 @@ def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[s
     if isinstance(one, Work) and state["said_end"]:
         unlike.add("finished")  # this depends on credit that may still be on its way
     if isinstance(one, TaskLoop):
-        # Records on their way around are there from the beginning, so a wave may find more to do than there was: then
-        # nothing follows from it. Commands come with the cuts that they are behind: those under way are given up.
-        unlike |= {"obliged", "times"}
+        # Commands come with the cuts that they are behind: those under way are given up.
         state["commands"] = [command for command, _ in state["commands"]]
         state["_kept"] = {kind: command for kind, (command, _) in state["_kept"].items()}
+    if isinstance(one, LoopWaves):
+        # Records on their way around are there from the beginning, so a wave may find more to do than there was: then
+        # nothing follows from it.
+        state["cut"] = replace(state["cut"], obliged=False, times={})
     if isinstance(one, TailTask):
         state["marks"] = [wave for wave, _ in state["marks"]]  # marks may have come a little later
     return {name: value for name, value in state.items() if name not in unlike}

@@ -143,11 +143,17 @@ def _cost_of_the_end(laps: int) -> tuple[int, int]:
     last = 0
     while not world.coordinator.status.final:
         read = sum(
-            task.work.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None
+            task.work.records_in
+            for worker in world.workers()
+            for task in worker.tasks()
+            if task.loop.place.nest is not None
         )
         world.turn()
         now = sum(
-            task.work.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None
+            task.work.records_in
+            for worker in world.workers()
+            for task in worker.tasks()
+            if task.loop.place.nest is not None
         )
         if now > read:
             last = world.turns

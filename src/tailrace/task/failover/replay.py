@@ -25,7 +25,7 @@ from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.task_state import put_back
 from tailrace.task.slice.machine import Slice
-from tailrace.task.subtask.looping import Command
+from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.machine import READS, Task
 
 PORTION = 256

@@ -61,8 +61,8 @@ def objects(task: Task) -> Iterator[CutState]:
     yield from (one.partitioner for one in task.outbox.outputs if isinstance(one.partitioner, CutState))
     yield task.chain
     yield task.work
-    if task.loop is not None:
-        yield task.loop
+    if task.loop.place.nest is not None:
+        yield from (task.loop, task.loop.waves, task.loop.rests, task.loop.rounds)
     for operator in task.chain.operators:
         yield from operator.contexts()
         yield operator

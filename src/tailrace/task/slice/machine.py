@@ -75,9 +75,9 @@ class Slice:
         self.by_vertex = {task.vertex.id: task for task in self.tasks}
         heads = {id(task.head.queue): task for task in self.tasks if task.head is not None}
         self._fed = {
-            task.vertex.id: heads[id(task.loop.tail.queue)]
+            task.vertex.id: heads[id(task.loop.place.tail.queue)]
             for task in self.tasks
-            if task.loop is not None and task.loop.tail is not None
+            if task.loop.place.tail is not None
         }
         """The head that each tail feeds through a queue that both hold, by the tail's vertex."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)

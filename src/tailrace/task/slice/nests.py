@@ -24,7 +24,7 @@ from tailrace.protocol.termination import (
     WaveReport,
 )
 from tailrace.task.operators.loops import JudgeTask
-from tailrace.task.subtask.looping import Command, TaskLoop
+from tailrace.task.subtask.loop import Command, TaskLoop
 from tailrace.task.subtask.machine import Task
 
 Said = Quiet | EventTimeMoved | WaveReport | RoundReport
@@ -56,7 +56,7 @@ class WorkerNests:
         self._tasks = tasks
         self._here: dict[int, _Here] = {}
         for nest in plan.nests:
-            inside = [(task, task.loop) for task in tasks if task.loop is not None and task.vertex.id in nest.vertices]
+            inside = [(task, task.loop) for task in tasks if task.vertex.id in nest.vertices]
             if inside:
                 judges = [task.chain.root for task, _ in inside if isinstance(task.chain.root, JudgeTask)]
                 self._here[nest.id] = _Here(nest, inside, judged=judges)
@@ -77,7 +77,7 @@ class WorkerNests:
         elif isinstance(message, Release | Advance | CallFinish):
             here.actions += 1
         for task in self._tasks:
-            if task.loop is not None and task.loop.nest == message.nest and task.vertex.id not in but:
+            if task.loop.place.nest == message.nest and task.vertex.id not in but:
                 task.command(message)
 
     def followed(self) -> dict[int, int]:
@@ -113,7 +113,7 @@ class WorkerNests:
         said: list[Said] = []
         for here in self._here.values():
             said += self.moved(here)
-            entries_over = all(not loop.entry or task.finished or task.gate.ended for task, loop in here.tasks)
+            entries_over = all(not loop.place.entry or task.finished or task.gate.ended for task, loop in here.tasks)
             if entries_over and all(task.finished or loop.quiet for task, loop in here.tasks):
                 quiet = self._quiet(here)
                 if quiet != here.quiet:
@@ -128,7 +128,7 @@ class WorkerNests:
     def moved(self, here: _Here) -> list[Said]:
         """Reports how far event time has come where it enters a nest; empty if it has not moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
-        times = [loop.brought for _, loop in going if loop.brings_time]
+        times = [loop.waves.brought for _, loop in going if loop.place.brings_time]
         moved = EventTimeMoved(here.nest.id, min(times, default=MAX_TIME), _live(here))
         if moved == here.moved:
             return []
@@ -138,22 +138,23 @@ class WorkerNests:
     # Inside.
 
     def _completed(self, here: _Here, task: Task, loop: TaskLoop) -> bool:
-        return task.finished or (loop.wave.current == here.wave and loop.wave.complete)
+        return task.finished or (loop.waves.wave.current == here.wave and loop.waves.wave.complete)
 
     def _facts(self, here: _Here) -> WaveFacts:
         """The facts that the tasks found in the wave that has ended. Tasks that had finished do not count any more."""
-        took_part = [loop for _, loop in here.tasks if loop.wave.current == here.wave]
+        took_part = [loop for _, loop in here.tasks if loop.waves.wave.current == here.wave]
+        cuts = [loop.waves.cut for loop in took_part]
         return WaveFacts(
-            recorded=sum(loop.wave.recorded for loop in took_part),
-            moving=any(loop.wave.moving for loop in took_part),
-            obliged=any(loop.obliged for loop in took_part),
+            recorded=sum(loop.waves.wave.recorded for loop in took_part),
+            moving=any(loop.waves.wave.moving for loop in took_part),
+            obliged=any(cut.obliged for cut in cuts),
             live=_live(here),
-            ended=all(loop.ended for loop in took_part),
-            watermark=min((loop.time for loop in took_part), default=MAX_TIME),
-            reached=min((loop.reached for loop in took_part), default=MAX_TIME),
-            rested_min=min((loop.rested for loop in took_part), default=_ALL_OVER),
-            rested_max=max((loop.rested for loop in took_part), default=0),
-            fed=any(loop.fed for loop in took_part),
+            ended=all(cut.ended for cut in cuts),
+            watermark=min((cut.time for cut in cuts), default=MAX_TIME),
+            reached=min((cut.reached for cut in cuts), default=MAX_TIME),
+            rested_min=min((cut.rested for cut in cuts), default=_ALL_OVER),
+            rested_max=max((cut.rested for cut in cuts), default=0),
+            fed=any(cut.fed for cut in cuts),
             scopes=_of_scopes(here, took_part),
         )
 
@@ -174,7 +175,7 @@ class WorkerNests:
 
     def _round(self, here: _Here) -> RoundReport | None:
         """The report of the newest round that has ended in every task here; None if it brings no news."""
-        ended = min((loop.round for task, loop in here.tasks if not task.finished), default=NO_ROUNDS)
+        ended = min((loop.rounds.newest for task, loop in here.tasks if not task.finished), default=NO_ROUNDS)
         if ended < 0:
             return None
         judged = [judge.verdict for judge in here.judged if judge.verdict is not None and judge.verdict[0] == ended]
@@ -193,19 +194,24 @@ class WorkerNests:
 def _live(here: _Here) -> int | None:
     """The lowest event time at which open inputs enter the nest here; None if no input is open."""
     going = [(task, loop) for task, loop in here.tasks if not task.finished]
-    return min((loop.entered for task, loop in going if loop.beginning and not task.gate.ended), default=None)
+    return min(
+        (loop.waves.entered for task, loop in going if loop.place.beginning and not task.gate.ended), default=None
+    )
 
 
 def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
     """The facts that the tasks know of each scope that one of the nest's tasks here may hold back."""
     found: list[ScopeFacts] = []
-    for scope in sorted({one for _, loop in here.tasks for one in (*loop.leading, *loop.leaves)}):
-        leaves = [loop.released for loop in took_part if scope in loop.leaves]
+    for scope in sorted({one for _, loop in here.tasks for one in (*loop.place.leading, *loop.place.leaves)}):
+        leaves = [loop.waves.cut.released for loop in took_part if scope in loop.place.leaves]
         found.append(
             ScopeFacts(
                 scope,
-                min((loop.times[scope] for loop in took_part if scope in loop.times), default=MAX_TIME),
-                min((loop.wave.earliest for loop in took_part if scope in loop.into), default=MAX_TIME),
+                min(
+                    (loop.waves.cut.times[scope] for loop in took_part if scope in loop.waves.cut.times),
+                    default=MAX_TIME,
+                ),
+                min((loop.waves.wave.earliest for loop in took_part if scope in loop.place.into), default=MAX_TIME),
                 min((time for time in leaves if time != MAX_TIME), default=None),
                 MAX_TIME in leaves,
             )

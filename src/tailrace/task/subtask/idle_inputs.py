@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tailrace.task.channels.gate import Gate
+from tailrace.task.operators.loops import HeadTask
 from tailrace.task.subtask.chain import Chain
-from tailrace.task.subtask.looping import TaskLoop
 
 
 class EmptyInputs:
@@ -12,11 +12,11 @@ class EmptyInputs:
     are its splits, each when it was read and was empty. Elsewhere it is the input of the task, when nothing is left to do
     but to wait."""
 
-    def __init__(self, chain: Chain, gate: Gate, loop: TaskLoop | None) -> None:
+    def __init__(self, chain: Chain, gate: Gate, head: HeadTask | None) -> None:
         self._listening = [generator for generator in chain.generators if generator.listens]
         self._source = chain.source
         self._gate = gate
-        self._loop = loop
+        self._head = head
         self.of_input = bool(self._listening) and self._source is None
         """True if it is the input of the task that falls silent."""
 
@@ -53,7 +53,7 @@ class EmptyInputs:
 
     def input_is_due(self, now: int) -> bool:
         """True if the input is empty, and has been so for long enough."""
-        gate, head = self._gate, None if self._loop is None else self._loop.head
+        gate, head = self._gate, self._head
         if gate.has_input or not any(op.input_is_silent(now) for op in self._listening):
             return False
         return not gate.ended if head is None else not (head.over or head.queue.ready)

@@ -26,7 +26,7 @@ from tailrace.task.inflight.recording import Logged
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.subtask.cutting import DueCut
 from tailrace.task.subtask.idleness import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
-from tailrace.task.subtask.looping import Command
+from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.opening import Opening, as_it_is
 from tailrace.task.subtask.order import NOTHING, Line, Turn, lines
 from tailrace.task.subtask.snapshot import TaskSnapshot
@@ -96,7 +96,7 @@ class Task:
         # any wave.
         own = [generator.own_watermark() for generator in self.chain.generators]
         reached = max(*self.chain.reached, *own, MIN_TIME)
-        self.work.advancing = reached > MIN_TIME and (reached < LAST_TIME or self.loop is not None)
+        self.work.advancing = reached > MIN_TIME and (reached < LAST_TIME or self.loop.place.nest is not None)
         # Timers that were due at the cut fire as well, before anything is read.
         self.work.advancing = self.work.advancing or self.chain.arrived != self.chain.reached
         if self.head is not None and self.head.finished:
@@ -190,11 +190,7 @@ class Task:
     def command(self, message: Command) -> bool:
         """Stores a command of the coordinator to the loop nest of this task. True if it concerns the task."""
         self.wake()
-        return (
-            not self.work.said_end
-            and self.loop is not None
-            and self.loop.command(message, max(self.cuts.asked, default=0))
-        )
+        return not self.work.said_end and self.loop.command(message, max(self.cuts.asked, default=0))
 
     def flush(self) -> bool:
         """Sends what was gathered, when the worker has nothing else to do. True if there was anything."""
@@ -291,7 +287,7 @@ class Task:
         cut = self.just_cut = due.request
         self._story.append(f"cut {cut.number}")
         self._worked = False
-        loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
+        loop = self.loop.rests.numbers.done, self.loop.rounds.numbers.done
         overtaken = self._inputs_overtaken(due)
         self.snapshot = TaskSnapshot(
             cut, self.chain, due.aligned, now, *loop, due.announced, overtaken, bool(due.missing)
@@ -429,6 +425,10 @@ def _is_held(task: Task) -> object:
     return task.held_by is not None
 
 
+def _in_a_nest(task: Task) -> object:
+    return task.loop.place.nest is not None
+
+
 def _reads_beside_channels(task: Task) -> object:
     return task.chain.source or task.head
 
@@ -438,12 +438,11 @@ def _has_timers(task: Task) -> object:
 
 
 def _commanded(task: Task, now: int) -> object:
-    loop = task.loop
-    return loop is not None and loop.commands and not task.work.busy and loop.has_work(task.cuts.asked)
+    return task.loop.commands and not task.work.busy and task.loop.has_work(task.cuts.asked)
 
 
 def _fires(task: Task) -> object:
-    return task.loop is None and task.chain.fires
+    return not _in_a_nest(task) and task.chain.fires
 
 
 def _timer_due(task: Task, now: int) -> object:
@@ -466,15 +465,13 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(lambda t, now: t._is_struck(now), Task._next_cut, whose=lambda t: t.inflight),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
     Turn(lambda t, now: True, None, Reason.HELD, whose=_is_held),
-    Turn(_commanded, _works(Work.obey), whose=lambda t: t.loop),
+    Turn(_commanded, _works(Work.obey), whose=_in_a_nest),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
     Turn(_barrier_between, _works(Work.take_barrier), whose=_fires, reads=True),
     Turn(lambda t, now: t.work.advancing, _works(lambda work, now, budget: work.advance(budget))),
-    Turn(
-        lambda t, now: t.loop is not None and t.loop.ending is not None, _works(Work.end_round), whose=lambda t: t.loop
-    ),
+    Turn(lambda t, now: t.loop.rounds.ending is not None, _works(Work.end_round), whose=_in_a_nest),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),
-    Turn(lambda t, now: t.loop.rest_due, _works(Work.rest), whose=lambda t: t.loop),
+    Turn(lambda t, now: t.loop.rests.due, _works(Work.rest), whose=_in_a_nest),
     Turn(lambda t, now: t.gate.front and t.gate.has_input, _works(Work.take), whose=_reads_beside_channels, reads=True),
     Turn(lambda t, now: t.gate.front, None, Reason.NO_INPUT, whose=_reads_beside_channels),
     Turn(
@@ -484,7 +481,7 @@ ORDER: tuple[Turn[Any], ...] = (
     ),
     Turn(_feeds_back, _works(Work.take_feedback), whose=lambda t: t.head),
     Turn(lambda t, now: t.gate.has_input, _works(Work.take), reads=True),
-    Turn(lambda t, now: t.loop.round_due, _works(Work.say_round_end), whose=lambda t: t.loop),
+    Turn(lambda t, now: t.loop.rounds.due, _works(Work.mark_round_end), whose=_in_a_nest),
     Turn(lambda t, now: t.work.input_is_silent(now), _works(Work.fall_silent), whose=lambda t: t.work.silence.of_input),
     Turn(lambda t, now: t.gate.ended and not t.head.over, None, Reason.LOOPING, whose=lambda t: t.head),
     Turn(lambda t, now: t.gate.ended, _works(Work.end), Reason.QUIET),

@@ -1,4 +1,4 @@
-"""The connections of a subtask to the rest of its dataflow: its input channels, its outputs, its part in a nest of loops."""
+"""The connections of a subtask to the rest of its dataflow: its input channels and its outputs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import make_partitioner
 from tailrace.task.channels.services import Services
-from tailrace.task.subtask.chain import Chain
-from tailrace.task.subtask.looping import TaskLoop
-
-
-def make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outbox) -> TaskLoop | None:
-    """The task's part in the nest that it is in or leads out of."""
-    nest = plan.nest_of(vertex.id)
-    inner = {edge.id for edge in plan.edges_into(vertex.id) if plan.nest_of(edge.source) is not None}
-    if nest is None and inner:
-        nest = next(plan.nest_of(edge.source) for edge in plan.edges_into(vertex.id) if edge.id in inner)
-    if nest is None:
-        return None
-    channels = [ident for ident in gate.channels if ident.edge in inner]
-    return TaskLoop(plan, nest, vertex.id, channels, gate, chain, outbox)
 
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:

@@ -28,8 +28,9 @@ from tailrace.task.subtask.chain import build_chain, check_unchanged
 from tailrace.task.subtask.cutting import TaskCuts
 from tailrace.task.subtask.idle_inputs import EmptyInputs
 from tailrace.task.subtask.idleness import Idle, Reason
-from tailrace.task.subtask.looping import FEEDBACK_CHANNEL, MARKERS
-from tailrace.task.subtask.wiring import make_gate, make_loop, make_outbox
+from tailrace.task.subtask.loop import MARKERS, TaskLoop
+from tailrace.task.subtask.loop_place import FEEDBACK_CHANNEL, LoopPlace
+from tailrace.task.subtask.wiring import make_gate, make_outbox
 
 _STORY = 32
 BARRIERS = 1024
@@ -87,10 +88,11 @@ class Work(WorkCutState):
             else None
         )
         """The recording of records that unaligned cuts overtake, if the job makes such cuts."""
-        self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
-        self.silence = EmptyInputs(self.chain, self.gate, self.loop)
-        self.head = None if self.loop is None else self.loop.head
+        place = LoopPlace(plan, vertex, self.gate, self.chain)
+        self.loop = TaskLoop(place, self.gate, self.chain, self.outbox)
+        self.head = self.loop.head
         """The head of a loop, if the task is one: it decides whose turn it is."""
+        self.silence = EmptyInputs(self.chain, self.gate, self.head)
         self.cuts = TaskCuts(self.gate, self.inflight)
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
@@ -112,9 +114,9 @@ class Work(WorkCutState):
     @property
     def busy(self) -> bool:
         """True while something is under way that no cut may fall into."""
-        if self.loop is not None:
-            return self.advancing or self.loop.ending is not None
-        return self.advancing and self.chain.near_the_end
+        if self.loop.place.nest is None:
+            return self.advancing and self.chain.near_the_end
+        return self.advancing or self.loop.rounds.ending is not None
 
     @property
     def between_portions(self) -> bool:
@@ -154,14 +156,12 @@ class Work(WorkCutState):
             self.outbox.been_round()
 
     def obey(self, now: int, budget: int) -> None:
-        assert self.loop is not None
         self.story.append(str(self.loop.commands[0][0]))
         self._moved(self.loop.work(), budget)
         self._still_idle()
 
     def end_round(self, now: int, budget: int) -> None:
-        assert self.loop is not None
-        self.loop.go_on_ending(budget)
+        self.loop.rounds.go_on(budget)
         self.advance(budget)
         self._still_idle()
 
@@ -173,15 +173,13 @@ class Work(WorkCutState):
         self.outbox.flush_if_old()
 
     def rest(self, now: int, budget: int) -> None:
-        assert self.loop is not None
-        self.loop.go_on_resting()
+        self.loop.rests.go_on()
         self.advance(budget)
         self._still_idle()
         self.outbox.flush_if_old()
 
-    def say_round_end(self, now: int, budget: int) -> None:
-        assert self.loop is not None
-        self.loop.say_round_end()
+    def mark_round_end(self, now: int, budget: int) -> None:
+        self.loop.rounds.end_current()
         self.outbox.flush_if_old()
 
     def read(self, now: int, budget: int) -> Idle | None:
@@ -241,14 +239,15 @@ class Work(WorkCutState):
         if taken.marker is not None:
             self._mark(taken.channel, taken.marker, budget)
         elif taken.batch is not None:
-            if self.loop is not None and taken.channel.id in self.loop.channels:
-                self.loop.read(taken.channel.id, taken.batch)
+            loop = self.loop
+            if loop.channels and taken.channel.id in loop.channels:
+                loop.waves.read(taken.channel.id, taken.batch)
             if self.outbox.idle_waits:
                 self.outbox.not_idle()  # the channel that this batch came on is not idle
             self._process(self._as_today(taken.batch, taken.channel), taken.channel.port, self._receiver(taken.channel))
             if self.gate.woken:
                 self._woken_by_input()  # and the task is not idle either, behind what this batch gave
-            if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
+            if loop.leave is not None and loop.leave.idle:
                 self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
@@ -343,7 +342,7 @@ class Work(WorkCutState):
 
     def take_feedback(self, now: int, budget: int) -> None:
         """Reads what has come back to the head of a loop."""
-        assert self.head is not None and self.loop is not None
+        assert self.head is not None
         self.brought_in = True
         element = self.head.queue.take(budget)
         if isinstance(element, MARKERS):
@@ -352,7 +351,7 @@ class Work(WorkCutState):
         elif element is not None:
             if self.head.over:
                 raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
-            self.loop.read(FEEDBACK_CHANNEL, element)
+            self.loop.waves.read(FEEDBACK_CHANNEL, element)
             self._process(element, FEEDBACK_PORT, self.chain.root)
             if self._timely:
                 self.advance(budget)
@@ -390,7 +389,7 @@ class Work(WorkCutState):
 
     def _woken(self) -> None:
         """Announces that the way out of the loop is active again: the tasks behind it must wait for its watermark."""
-        if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
+        if self.loop.leave is not None and not self.loop.leave.idle:
             self.chain.awake(self.outbox)
 
     def _woken_by_input(self) -> None:
@@ -406,7 +405,6 @@ class Work(WorkCutState):
             self.cuts.barrier(channel.id, marker.cut, self.services.now)
             return
         if isinstance(marker, MARKERS):
-            assert self.loop is not None
             self._moved(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
@@ -423,9 +421,9 @@ class Work(WorkCutState):
         """Passes a marker of event time to cuts and loops."""
         if isinstance(marker, EndOfInput):
             self.cuts.ended(channel.id)
-        if self.loop is not None:
-            heard = self.loop.channel_ended if isinstance(marker, EndOfInput) else self.loop.time_read
-            heard(channel.id)
+            self.loop.channel_ended(channel.id)
+        else:
+            self.loop.waves.time_read(channel.id)
 
     def advance(self, budget: int) -> None:
         self.advancing = not self.chain.advance(self.outbox, budget)

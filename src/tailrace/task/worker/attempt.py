@@ -34,7 +34,7 @@ from tailrace.task.failover.takeover import Resumed, known, peer_replaced
 from tailrace.task.slice.machine import Slice
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
-from tailrace.task.subtask.looping import Command
+from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 from tailrace.task.worker.publishing import Awaited, Publisher, in_parts

@@ -67,7 +67,7 @@ from tailrace.task.failover.standby_loop import Standing
 from tailrace.task.failover.takeover import told
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
-from tailrace.task.subtask.looping import Command
+from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
 from tailrace.task.worker.attribution import failed, fault_of, fault_outside_tasks

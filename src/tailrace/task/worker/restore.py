@@ -150,8 +150,8 @@ class Restorer:
                 if operator.backend is not None:
                     operator.backend.restored(self.own and bool(metas))
                 operator.logs_restored()
-            if task.loop is not None:
-                task.loop.rest.done = min((op.rests for op in task.chain.operators if not op.finished), default=0)
+            rested = min((op.rests for op in task.chain.operators if not op.finished), default=0)
+            task.loop.rests.numbers.done = rested
             task.restored()
             front = self._in_front(task)
             if front:
@@ -172,7 +172,7 @@ class Restorer:
         task.chain.arrived[i], task.chain.reached[i] = arrived, reached
         as_before = self._fed_as_before(operator)
         anew = not as_before and all(self._finished[operator.ctx.uid])
-        if task.loop is not None:
+        if task.loop.place.nest is not None:
             rested = min(m.rested for m in said) if as_before else 0
             self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
         for each in operator.contexts():
@@ -205,15 +205,15 @@ class Restorer:
     def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
         """Marks the rests and rounds that a subtask has done in its loop, so that it does not repeat them; of several old
         subtasks, those that all have done."""
-        assert task.loop is not None
-        task.loop.rounds.done = round
+        task.loop.rounds.numbers.done = round
         operator.rests, operator.rested = rested, rested > 0
         if operator.rested:
             operator.input_ended()
-        if task.loop.in_rounds and task.loop.inside:
+        place = task.loop.place
+        if place.in_rounds:
             operator.at_round(round + 1)
-            if task.loop.tail is not None:
-                task.loop.tail.queue.round_ended(round)
+            if place.tail is not None:
+                place.tail.queue.round_ended(round)
 
     def _over(self, operator: OperatorTask, finished: list[bool]) -> bool:
         ctx = operator.ctx
