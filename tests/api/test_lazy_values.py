@@ -107,6 +107,80 @@ def test_a_reduce_is_looked_at_behind_its_first_batch_too() -> None:
         tr.testing.run(env)
 
 
+class Puts(tr.KeyedProcessFunction):
+    """Has a state of each kind that takes values from user code, and puts something into the one that is named."""
+
+    value = tr.ValueState(object)
+    items = tr.ListState(object)
+    entries = tr.MapState(object, object)
+    reduced = tr.ReducingState(object, reduce=lambda a, b: a)
+    aggregated = tr.AggregatingState(object, aggregate=Chained("none"))
+    own = tr.OperatorState(object)
+
+    def __init__(self, put: Callable[[Any], Any]) -> None:
+        self.put = put
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.items.update([1, 2])
+        self.put(self)
+        return []
+
+
+PUT: dict[str, Callable[[Any], Any]] = {
+    "value: assigned": lambda f: setattr(f.value, "value", (v for v in [1])),
+    "value: update": lambda f: f.value.update(iter([1])),
+    "value: a coroutine": lambda f: f.value.update(waits(1)),
+    "items: append": lambda f: f.items.append(map(str, [1])),
+    "items: add": lambda f: f.items.add(zip([1])),
+    "items: extend": lambda f: f.items.extend([1, iter([1])]),
+    "items: update": lambda f: f.items.update(iter([1, iter([1])])),
+    "items: value": lambda f: setattr(f.items, "value", [iter([1])]),
+    "items: an item": lambda f: f.items.__setitem__(0, iter([1])),
+    "items: a slice": lambda f: f.items.__setitem__(slice(0, 1), iter([1, iter([1])])),
+    "entries: an entry": lambda f: f.entries.__setitem__("a", (v for v in [1])),
+    "entries: put": lambda f: f.entries.put("a", enumerate([1])),
+    "entries: update": lambda f: f.entries.update({"a": 1, "b": reversed([1])}),
+    "entries: value": lambda f: setattr(f.entries, "value", {"a": iter([1])}),
+    "reduced: add": lambda f: f.reduced.add(iter([1])),
+    "reduced: update": lambda f: f.reduced.update(iter([1])),
+    "aggregated: update": lambda f: f.aggregated.update(iter([1])),
+    "own: update": lambda f: f.own.update(iter([1])),
+    "own: assigned": lambda f: setattr(f.own, "value", waits(1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("named", PUT)
+def test_what_can_be_gone_through_only_once_is_refused_where_it_is_put_into_state(named: str) -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([7]).key_by(lambda v: v).process(Puts(PUT[named]), name="keeper").sink_to(tr.sinks.Collect())
+    state = named.partition(":")[0]
+    with pytest.raises(
+        tr.JobFailed,
+        match=rf"(?s)'keeper'.*the function that sets state '{state}' gave a \w+, and no value.*put the value",
+    ) as caught:
+        tr.testing.run(env)
+    assert "record 7:" in str(caught.value) and "lambda f: " in str(caught.value)
+
+
+def test_items_and_entries_may_come_from_what_can_be_gone_through_only_once() -> None:
+    def put(f: Any) -> None:
+        f.items.update(iter([1, 2, 3]))
+        f.items.extend(str(v) for v in [4])
+        f.items[0:1] = (v for v in [0, [1]])
+        f.entries.value = {"a": {1}, "b": 2}
+        f.entries.update({"c": None})
+        f.own.update([1])
+        f.own.clear()
+        found.append((list(f.items), dict(f.entries.value), f.own.exists()))
+
+    found: list[Any] = []
+    env = tr.Environment(parallelism=1)
+    env.from_collection([7]).key_by(lambda v: v).process(Puts(put)).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert found == [([0, [1], 2, 3, "4"], {"a": {1}, "b": 2, "c": None}, False)]
+
+
 # Sinks.
 
 

@@ -55,6 +55,23 @@ def run_to_its_end(fn: Callable[..., Any]) -> Callable[..., Any]:
     return watched
 
 
+def followed_by(fn: Callable[..., Any], then: Callable[[], object]) -> Callable[..., Any]:
+    """A function that calls `fn`, and `then` when the call is over: for one that yields, when it has yielded everything."""
+
+    def call(*args: Any) -> Any:
+        result = fn(*args)
+        if isinstance(result, GeneratorType):
+            return to_the_end(result)
+        then()
+        return result
+
+    def to_the_end(result: Iterator[Any]) -> Iterator[Any]:
+        yield from result
+        then()
+
+    return call
+
+
 def _returns_a_value(work: Any) -> bool:
     """True if some `return` of a function may return something else than None."""
     before: dis.Instruction | None = None
@@ -74,12 +91,17 @@ PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, tuple, lis
 def not_one_value(value: Any) -> str | None:
     """The name of the class of an object that is no value: a coroutine, or an iterator, which can be read only once. None
     for any other object. A coroutine is closed, because it will not be awaited."""
-    if type(value) in PLAIN:
+    kind: Any = type(value)
+    if kind in PLAIN or not _is_read_once(kind):
         return None
     if isinstance(value, CoroutineType):
         value.close()
-        return type(value).__name__
-    return type(value).__name__ if isinstance(value, AsyncGeneratorType | Iterator) else None
+    return str(kind.__name__)
+
+
+@functools.lru_cache(1024)
+def _is_read_once(kind: type) -> bool:
+    return issubclass(kind, CoroutineType | AsyncGeneratorType | Iterator)
 
 
 def work_not_done(value: Any) -> str | None:
@@ -90,15 +112,22 @@ def work_not_done(value: Any) -> str | None:
     return type(value).__name__ if isinstance(value, _WORK) else None
 
 
-def check_kept(value: Any, giver: str) -> None:
+def check_kept(value: Any, giver: str, instead: str = "return the value itself") -> None:
     """Raises `TypeError` if an object that is kept, or read more than once, is no value: the first reader would use it up.
-    `giver` is the name that the user knows of the function that returned it."""
+    `giver` is the name that the user knows of what gave it, and `instead` what to do, as an order."""
     wrong = not_one_value(value)
     if wrong is not None:
         raise TypeError(
-            f"{giver} gave a {wrong}, and no value: whoever reads it first has used it up; return the value itself, a list "
-            f"of all for example"
+            f"{giver} gave a {wrong}, and no value: whoever reads it first has used it up; {instead}, a list of all for "
+            f"example"
         )
+
+
+def check_put(state: str, *values: Any) -> None:
+    """Raises `TypeError` if an object that user code puts into a state is no value (`not_one_value`)."""
+    for value in values:
+        if type(value) not in PLAIN:
+            check_kept(value, f"the function that sets state {state!r}", "put the value itself there")
 
 
 def set_checked(owner: object, name: str, fn: Callable[..., Any], giver: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
 
-from tailrace.elements.callables import misfit_function, set_checked
+from tailrace.elements.callables import PLAIN, check_put, misfit_function, set_checked
 from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
@@ -157,6 +157,8 @@ class ValueState(State):
 
     @value.setter
     def value(self, new: Any) -> None:
+        if type(new) not in PLAIN:
+            check_put(self.name, new)
         self._top[self._holder.current_key] = new
 
     def __iadd__(self, more: Any) -> NoReturn:
@@ -168,7 +170,7 @@ class ValueState(State):
 
     def update(self, new: Any) -> None:
         """Sets the value of the current key, like an assignment to `.value`."""
-        self._top[self._holder.current_key] = new
+        self.value = new
 
     def _below(self) -> Any:
         """The value of the current key in a layer below `top`, or the default."""
@@ -214,6 +216,8 @@ class ListState(State):
 
     def append(self, item: Any) -> None:
         """Appends one item."""
+        if type(item) not in PLAIN:
+            check_put(self.name, item)
         found = self._list()  # in the top layer: a list from below is moved up
         if found:
             found.append(item)
@@ -224,11 +228,18 @@ class ListState(State):
 
     def extend(self, items: Iterable[Any]) -> None:
         """Appends several items."""
-        self.update([*self._list(), *items])
+        more = list(items)
+        check_put(self.name, *more)
+        self._store([*self._list(), *more])
 
     def update(self, new: Iterable[Any]) -> None:
         """Replaces the list; an empty list clears it."""
-        if items := list(new):
+        items = list(new)
+        check_put(self.name, *items)
+        self._store(items)
+
+    def _store(self, items: list[Any]) -> None:
+        if items:
             self._top[self._holder.current_key] = items
         else:
             self.clear()
@@ -247,13 +258,18 @@ class ListState(State):
 
     def __setitem__(self, index: Any, item: Any) -> None:
         items = self._list()
+        if isinstance(index, slice):
+            item = list(item)
+            check_put(self.name, *item)
+        else:
+            check_put(self.name, item)
         items[index] = item
-        self.update(items)
+        self._store(items)
 
     def __delitem__(self, index: Any) -> None:
         items = self._list()
         del items[index]
-        self.update(items)
+        self._store(items)
 
 
 class MapState(State):
@@ -283,14 +299,20 @@ class MapState(State):
 
     @value.setter
     def value(self, new: Mapping[Any, Any]) -> None:
-        self._store(dict(new))
+        entries = dict(new)
+        check_put(self.name, *entries.values())
+        self._store(entries)
 
     def update(self, new: Mapping[Any, Any]) -> None:
         """Adds or replaces these entries."""
-        self._store({**self._map(), **new})
+        more = dict(new)
+        check_put(self.name, *more.values())
+        self._store({**self._map(), **more})
 
     def put(self, key: Any, value: Any) -> None:
         """Sets one entry."""
+        if type(value) not in PLAIN:
+            check_put(self.name, value)
         entries = self._map()
         entries[key] = value
         self._store(entries)
@@ -380,7 +402,10 @@ class ReducingState(State):
     def add(self, item: Any) -> None:
         """Merges one value in."""
         found = self._found(_MISSING)
-        self._top[self._holder.current_key] = item if found is _MISSING else self._merge(found, item)
+        if found is _MISSING:
+            self.update(item)
+        else:
+            self._top[self._holder.current_key] = self._merge(found, item)
 
     def get(self) -> Any:
         """The merged value, or None."""
@@ -397,6 +422,8 @@ class ReducingState(State):
 
     def update(self, new: Any) -> None:
         """Replaces the merged value."""
+        if type(new) not in PLAIN:
+            check_put(self.name, new)
         self._top[self._holder.current_key] = new
 
 
@@ -456,6 +483,8 @@ class AggregatingState(State):
 
     def update(self, new: Any) -> None:
         """Replaces the *accumulator* (what `create_accumulator` and `add` return), not the result."""
+        if type(new) not in PLAIN:
+            check_put(self.name, new)
         self._top[self._holder.current_key] = new
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from tailrace.elements.callables import check_put
 from tailrace.elements.valueclasses import ChangedClass, Shapes
 from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, shortened
 from tailrace.state.backend import MetaPart
@@ -14,10 +17,11 @@ from tailrace.state.codecs import Codec, codec_for, decoder, immutable
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
+from tailrace.state.sharing import Entry, Place
+from tailrace.state.tables import MISSING
 
 OPERATOR = "operator"
 """The kind of a `TableInfo` of an operator state."""
-_MISSING: Any = object()
 
 
 class Subtask(Protocol):
@@ -53,7 +57,7 @@ class OperatorState:
         """A handle of this declaration in one subtask."""
         handle = copy.copy(self)
         handle._codec = codec_for("value", self.type, self.encoding, self.name)
-        handle._value = _MISSING
+        handle._value = MISSING
         return handle
 
     _value: Any
@@ -61,7 +65,7 @@ class OperatorState:
     @property
     def value(self) -> Any:
         """The value, or the default. A mutable default is copied, and the copy is stored at its first reading."""
-        if self._value is not _MISSING:
+        if self._value is not MISSING:
             return self._value
         if immutable(self.default):
             return self.default
@@ -79,15 +83,17 @@ class OperatorState:
     def update(self, new: Any) -> None:
         """Sets the value, like an assignment to `.value`."""
         self.exists()
+        check_put(self.name, new)
         self._value = new
 
     def clear(self) -> None:
         """Removes the value."""
-        self.update(_MISSING)
+        self.exists()
+        self._value = MISSING
 
     def exists(self) -> bool:
         """True if there is a value."""
-        return self._value is not _MISSING
+        return self._value is not MISSING
 
     @property
     def listed(self) -> bool:
@@ -161,6 +167,11 @@ class OperatorStates:
                     f"operator {where.name!r}: state {name!r} cannot be bound: its class allows no attributes ({error})"
                 ) from error
 
+    def entries(self) -> Iterator[Entry]:
+        """The value of each state, for `Sharing`."""
+        for name, state in self._states.items():
+            yield Entry(Place(name, None), partial(getattr, state, "_value"), state.update)
+
     def snapshot(self) -> bytes | None:
         """The encoded values of all states that have one; None if there are none."""
         found = {name: self._saved(name, state) for name, state in self._states.items() if state.exists()}
@@ -204,7 +215,7 @@ class OperatorStates:
             old = [states[name] for states in going if name in states]
             if all(one.listed for one in old):
                 read = [self._read(name, one) for one in old]
-                items = [item for one in read if one is not _MISSING for item in one]
+                items = [item for one in read if one is not MISSING for item in one]
                 first = len(items) * where.subtask // where.parallelism
                 last = len(items) * (where.subtask + 1) // where.parallelism
                 self._declared(name)._value = items[first:last]
@@ -231,13 +242,13 @@ class OperatorStates:
         who = f"operator {where.name!r} (uid {where.uid!r})"
         if not takes(one.type, one.encoding, one.classes, state.type):
             if self._allow_dropped:
-                return _MISSING
+                return MISSING
             raise IncompatibleState(f"{who}: {other_type(name, one.type, type_name(state.type), where.uid)}")
         try:
             return decoder(one.encoding, "value", state.type, name, one.classes)(one.data)
         except ChangedClass as error:
             if self._allow_dropped:
-                return _MISSING
+                return MISSING
             raise IncompatibleState(f"{who}: {other_class(name, error, where.uid)}") from error
         except Exception as error:
             raise IncompatibleState(

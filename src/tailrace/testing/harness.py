@@ -15,6 +15,7 @@ from tailrace.errors import ConfigError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
 from tailrace.task.channels.services import Services
+from tailrace.task.contract.tuning import Tuning
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import CoProcessTask, FunctionTask, KeyedProcessTask, ProcessTask, TimedTask
 
@@ -128,7 +129,7 @@ def harness(
 
     `now` is where the processing-time clock starts. The function is used as it is, not copied.
     """
-    services = Services(random_factory=random.Random, job="harness", now=micros(now))
+    services = Services(random_factory=random.Random, job="harness", now=micros(now), tuning=Tuning(watches_state=True))
     operator: Operator
     if isinstance(fn, CoProcessFunction):
         operator, runtime = CoProcess(fn, (key, key2), at_end), CoProcessTask  # type: ignore[arg-type]

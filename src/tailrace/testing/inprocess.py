@@ -23,6 +23,7 @@ from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.driver.settings import settings_of, strategy_of
 from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.faults import Fault
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.memorystore import MemoryFiles
@@ -82,6 +83,7 @@ def _simulate(
         keep_trace=keep_trace,
         faults=faults,
         files=files,
+        tuning=Tuning(watches_state=True),
     )
     state = random.getstate(), np.random.get_state()
     try:

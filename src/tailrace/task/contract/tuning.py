@@ -1,4 +1,4 @@
-"""Sizes for tests that replace those of production in a worker."""
+"""Settings for tests that replace those of production in a worker."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tuning:
-    """Sizes that tests and the searches choose, so that little input shows effects that need much otherwise. None: as in
-    production."""
+    """Settings that tests and the searches choose: sizes, so that little input shows effects that need much otherwise (None:
+    as in production), and checks."""
 
     window: int | None = None
     """Bytes of each channel's window; else it follows from the worker's memory (`task.slice.machine`)."""
@@ -20,3 +20,5 @@ class Tuning:
     """Bytes that the histories of all workers may take; else the user's setting."""
     kept: int | None = None
     """Bytes, in memory, of what each worker has sent and keeps; else the user's setting."""
+    watches_state: bool = False
+    """True if changes in place of objects that several entries of state hold are searched for, as in debug runs."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import GeneratorType, SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from tailrace.api.functions import ProcessFunction
 from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
-from tailrace.elements.callables import not_one_value, one_for_several, run_to_its_end
+from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
@@ -21,6 +22,7 @@ from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
+from tailrace.state.sharing import Entry, Sharing, entry_of
 from tailrace.state.tables import StateTable
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
@@ -52,6 +54,17 @@ class FunctionTask(OperatorTask):
         self._handles = bind_all(fn, self.backend, ctx)
         dropped = bool(getattr(self.backend, "allow_dropped", False))
         self.own_state = OperatorStates(fn, ctx, dropped, ctx.services.depth > 0)
+        if ctx.services.debug or ctx.services.tuning.watches_state:
+            check = partial(Sharing().check, self._entries)
+            self.gives = SimpleNamespace(**{name: followed_by(one, check) for name, one in vars(self.gives).items()})
+
+    def _entries(self) -> Iterator[Entry]:
+        """The entries of state that user code may use at this time."""
+        key = self.ctx.current_key
+        if key is not self.ctx.no_key:
+            for name, handle in self._handles.items():
+                yield entry_of(name, handle._table, key)
+        yield from self.own_state.entries()
 
     def open(self) -> None:
         self.call_user(self.fn.open, self.ctx, what="open")
