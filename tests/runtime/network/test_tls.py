@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
+from tailrace.log import sparing
 from tailrace.protocol.handshake import Refusal
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network import tls
@@ -309,7 +310,10 @@ def issued(
         builder = builder.not_valid_before(now + datetime.timedelta(days=begins))
         builder = builder.not_valid_after(now + datetime.timedelta(days=days))
         builder = builder.add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-        return builder.sign(key if by is None else by[1], hashes.SHA256()), key
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        signs = key if by is None else by[1]
+        above = x509.AuthorityKeyIdentifier.from_issuer_public_key(signs.public_key())
+        return builder.add_extension(above, critical=False).sign(signs, hashes.SHA256()), key
 
     authority = authority or signed("authority", life, None)
     certificate, key = signed("worker", days, authority, begins)
@@ -360,12 +364,43 @@ def test_a_certificate_of_another_authority_is_refused_where_the_job_starts(tmp_
         chosen(str(tmp_path))
 
 
-def test_a_certificate_that_expires_soon_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    issued(tmp_path, 10)
+def test_a_certificate_or_authority_that_expires_soon_is_warned_of_with_date_and_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    issued(tmp_path, 40, life=40)
     assert chosen(str(tmp_path)) is not None and not caplog.records
-    issued(tmp_path, 0.5)
+    authority = issued(tmp_path, 20.1, life=25.1)
+    assert chosen(str(tmp_path)) is not None
+    certificate, above = (record.getMessage() for record in caplog.records)
+    day = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=20.1)
+    assert f"{tmp_path / CERTIFICATE}: the certificate expires at {day:%Y-%m-%d}" in certificate
+    assert f"{tmp_path / AUTHORITY}: the authority expires at" in above
+    assert "in 20 days" in certificate and "in 25 days" in above
+    caplog.clear()
+    sparing.forget()
+    issued(tmp_path, 0.5, authority)
     assert chosen(str(tmp_path)) is not None
     assert "the certificate expires at" in caplog.text and "in 12.0 hours" in caplog.text
+
+
+def test_an_authority_that_has_expired_is_refused_by_name(tmp_path: Path) -> None:
+    issued(tmp_path, 10, life=-2)
+    day = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=2)
+    with pytest.raises(ConfigError, match=rf"the authority in ca\.pem has expired at {day:%Y-%m-%d}"):
+        chosen(str(tmp_path))
+
+
+def test_an_old_authority_beside_its_renewed_one_does_not_matter(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both are in the file while certificates are replaced."""
+    issued(tmp_path, 1, life=2)
+    old = (tmp_path / AUTHORITY).read_text()
+    issued(tmp_path, 300, life=400)
+    new = (tmp_path / AUTHORITY).read_text()
+    for text in (old + new, new + old):
+        (tmp_path / AUTHORITY).write_text(text)
+        assert chosen(str(tmp_path)) is not None and not caplog.records
 
 
 def test_a_renewed_certificate_is_taken_by_a_job_that_runs(tmp_path: Path) -> None:

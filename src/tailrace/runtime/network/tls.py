@@ -15,6 +15,7 @@ import ssl
 import tempfile
 import time
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
 NAME = "tailrace"
 LIFE = datetime.timedelta(days=3650)
 """The life of a certificate that is made: longer than any job."""
-SOON = datetime.timedelta(days=1)
-"""Time before the end of a folder's certificate in which it causes a warning."""
+SOON = datetime.timedelta(days=30)
+"""Time before the end of a folder's certificate, or of its authority, in which it causes a warning."""
 _ROUNDS = 4
 """Rounds of a handshake in memory, at most; TLS 1.3 has fewer."""
 SKEW = datetime.timedelta(days=1)
@@ -81,23 +82,55 @@ def chosen(said: str | None) -> Tls | None:
             f"{SETTING}={said}: expected 1, or the absolute path of a folder with {CERTIFICATE}, {KEY} and {AUTHORITY}"
         )
     given = Tls(folder=said)
-    until = _valid_until(given)  # what is wrong with them is reported here, and not by the first worker
-    left = until - time.time()
-    if left < SOON.total_seconds():
-        log.warning(
-            "%s=%s: the certificate expires at %s, in %.1f hours; put a new one there before: it is taken for all "
-            "connections that are made from then on, also by jobs that run",
-            SETTING,
-            said,
-            datetime.datetime.fromtimestamp(until, datetime.UTC).isoformat(timespec="minutes"),
-            left / 3600,
-        )
+    for file, what, until in _ends(given):  # what is wrong with them is reported here, and not by the first worker
+        left = until - time.time()
+        if left < SOON.total_seconds():
+            log.warning(
+                "%s: the %s expires at %s, in %s; put a new one there before (on every machine): it is used for all "
+                "connections that are made from then on, also by jobs that run",
+                Path(said, file),
+                what,
+                _date(until),
+                f"{left / 86_400:.0f} days" if left > 172_800 else f"{left / 3_600:.1f} hours",
+            )
     return given
 
 
-def _valid_until(tls: Tls) -> float:
-    """The time at which the certificate expires, in seconds since 1970. A handshake in memory shows that both ends trust
-    each other. Raises `ConfigError` if they do not."""
+def _date(time: float) -> str:
+    return datetime.datetime.fromtimestamp(time, datetime.UTC).isoformat(timespec="minutes")
+
+
+def _ends(tls: Tls) -> list[tuple[str, str, float]]:
+    """The time at which each certificate expires on which connections depend, in seconds since 1970, with its file: that of
+    the folder, and those above it up to the authority. Raises `ConfigError` if no connection can be made with them."""
+    certificate, _, authority = tls.texts()
+    at, trusted = _own_certificate(tls), _authorities(authority)
+    above = [(AUTHORITY, "authority", one) for one in trusted]
+    above += [(CERTIFICATE, "authority", one) for one in _authorities(certificate)]
+    ends = [(CERTIFICATE, "certificate", _end(at))]
+    while at["subject"] != at["issuer"] and (found := [one for one in above if one[2]["subject"] == at["issuer"]]):
+        file, what, at = max(found, key=lambda one: _end(one[2]))  # a renewed one has the name of the one before
+        ends.append((file, what, _end(at)))
+        if file == AUTHORITY:
+            break
+        above.remove((file, what, at))
+    return ends
+
+
+def _authorities(text: str) -> list[Any]:
+    """The certificates of authorities in a PEM text."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=text)
+    return context.get_ca_certs()
+
+
+def _end(certificate: Any) -> float:
+    return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
+
+
+def _own_certificate(tls: Tls) -> Any:
+    """The fields of the certificate. A handshake in memory shows that both ends trust each other. Raises `ConfigError` if
+    they do not."""
     texts, to_server, to_client = tls.texts(), ssl.MemoryBIO(), ssl.MemoryBIO()
     server = _context(*texts, tls.folder, True).wrap_bio(to_server, to_client, server_side=True)
     client = _context(*texts, tls.folder, False).wrap_bio(to_client, to_server)
@@ -110,12 +143,14 @@ def _valid_until(tls: Tls) -> float:
                     waiting.remove(end)
     except ssl.SSLError as error:
         why = getattr(error, "verify_message", None) or error
+        last = max(map(_end, _authorities(texts[2])), default=inf)
+        if last < time.time():
+            why = f"{why}: the authority in {AUTHORITY} has expired at {_date(last)}"
         raise ConfigError(
             f"{SETTING}={tls.folder}: no connection can be made with this certificate: {why}. {CERTIFICATE} has to be "
             f"signed by the authority in {AUTHORITY}, for both ends of a connection, and both have to be valid now"
         ) from error
-    shown: Any = client.getpeercert()
-    return float(ssl.cert_time_to_seconds(shown["notAfter"]))
+    return client.getpeercert()
 
 
 def made() -> Tls:
