@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,11 +12,12 @@ from unittest import mock
 from search.campaigns.replacements import replacing_run
 from search.planted.patches import RANDOM, Bug, Patches, method
 from search.random_flows.description import Do, Events, Kind
-from search.random_flows.drawing import Run
+from search.random_flows.drawing import Phase, Run
 from search.random_flows.remembering import remembering
 from tailrace.state.layers import LayeredBackend
 from tailrace.task.contract import recorded_answers
 from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.timers import Keyed, Timers
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.chain import Chain
 
@@ -68,6 +70,29 @@ def _impatient() -> Patches:
     return [mock.patch.object(recorded_answers, "_EMPTY", 4)]
 
 
+def _ties_in_no_order() -> Patches:
+    """Bug: which of two timers with one time and one order of setting fires first depends on all that the heap has seen."""
+
+    def make(rebuild: Any) -> Any:
+        def unsorted(self: Timers) -> None:
+            rebuild(self)
+            self._heap = [(time, order, Keyed(key)) for (key, time), order in self.table.items()]
+            heapq.heapify(self._heap)
+
+        return unsorted
+
+    return [method(Timers, "rebuild", make), method(Keyed, "__lt__", lambda _: lambda self, other: False)]
+
+
+def _left_with_timers(run: Run) -> Run:
+    """A run whose timers, all of one time, were set at parallelism 2. They fire at parallelism 3, where workers are lost."""
+    source = Events(90, 90, splits=2, pace=300)
+    first = Phase(2, run.seed % 40, f"commit {2 + run.seed % 4} done")
+    flow = replace(run.flow, source=source, steps=(Do("ties", 1),))
+    run = replacing_run(replace(run, flow=flow, phases=(first, Phase(3)), disk=False))
+    return replace(run, flow=flow)
+
+
 def replaced(run: Run) -> Run:
     """The run, with operators and sources that remember, whose workers are lost and replaced."""
     flow = remembering(random.Random(f"tailrace planted memory {run.seed}"), run.flow)
@@ -80,6 +105,10 @@ def _found(how: str) -> Any:
 
 def _pauses(run: Run) -> Any:
     return run.world.checkpoints and any(events.pauses for events in run.flow.sources())
+
+
+def _checkpoints(run: Run) -> bool:
+    return run.world.checkpoints is not None
 
 
 def _alone(*kinds: Kind) -> Callable[[Run], Run]:
@@ -102,5 +131,13 @@ AS_IT_WAS_BUGS = (
     Bug("what is opened again asks the world", RANDOM, _opened_anew, shape=replaced, wants=_found("anew"), seed=9),
     Bug("sets come back in another order", RANDOM, _in_any_order, shape=_alone(SETS, SETS), seed=11),
     Bug("a cut that is done again cuts no state", RANDOM, _no_cut_of_state, shape=_alone(SETS, SETS), seed=24),
+    Bug(
+        "timers of one time have no order",
+        RANDOM,
+        _ties_in_no_order,
+        shape=_left_with_timers,
+        wants=_checkpoints,
+        seed=107,
+    ),
     Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=replaced, wants=_pauses, seed=7),
 )
