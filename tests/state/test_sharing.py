@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.state.sharing import Entry, Place, Sharing
+from tailrace.state.sharing import Place, Sharing, UsedEntry
 from tailrace.state.tables import MISSING
 
 
@@ -84,9 +84,9 @@ def test_there_is_an_error_exactly_where_a_restart_would_give_another_state(
     call, entry by entry."""
     sharing, watched, memory, restored = Sharing(), dict[str, Any](), dict[str, Any](), dict[str, Any]()
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[UsedEntry]:
         for name in "abc":
-            yield Entry(Place(name, 1), partial(watched.get, name, MISSING), partial(watched.__setitem__, name))
+            yield UsedEntry(Place(name, 1), partial(watched.get, name, MISSING), partial(watched.__setitem__, name))
 
     for call in calls:
         for state in (watched, memory, restored):
@@ -212,7 +212,7 @@ def test_large_values_are_looked_at_so_seldom_that_a_call_costs_the_same() -> No
             return list, (list(self),)
 
     bag, sharing = Counted([[] for _ in range(1_000)]), Sharing()  # type: ignore[misc]
-    entries = [Entry(Place("bag", 1), lambda: bag, lambda value: None)]
+    entries = [UsedEntry(Place("bag", 1), lambda: bag, lambda value: None)]
     for _ in range(620):
         sharing.check(lambda: entries)
     assert 8 <= Counted.looks <= 12
@@ -224,9 +224,9 @@ def test_a_large_entry_is_looked_at_before_it_is_blamed() -> None:
     state: dict[str, Any] = {"large": [moved, *([] for _ in range(1_000))]}
     sharing = Sharing()
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[UsedEntry]:
         for name in ("large", "small"):
-            yield Entry(Place(name, 1), partial(state.get, name, MISSING), partial(state.__setitem__, name))
+            yield UsedEntry(Place(name, 1), partial(state.get, name, MISSING), partial(state.__setitem__, name))
 
     sharing.check(entries)
     state["small"] = state["large"].pop(0)

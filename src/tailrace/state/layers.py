@@ -291,7 +291,10 @@ class LayeredBackend:
         return self._everything or group in self._whole or group not in self._known
 
     def _drain(
-        self, table: StateTable, changed: set[Any], emit: Callable[[StateTable, int, Any, Any, bytes | None], None] | None
+        self,
+        table: StateTable,
+        changed: set[Any],
+        emit: Callable[[StateTable, int, Any, Any, bytes | None], None] | None,
     ) -> Iterator[int]:
         """Moves the frozen layer of a table into its base, a portion at a time."""
         frozen, base = table.frozen, table.base

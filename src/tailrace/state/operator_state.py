@@ -17,7 +17,7 @@ from tailrace.state.codecs import Codec, codec_for, decoder, immutable
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
-from tailrace.state.sharing import Entry, Place
+from tailrace.state.sharing import Place, UsedEntry
 from tailrace.state.tables import MISSING
 
 OPERATOR = "operator"
@@ -167,10 +167,10 @@ class OperatorStates:
                     f"operator {where.name!r}: state {name!r} cannot be bound: its class allows no attributes ({error})"
                 ) from error
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[UsedEntry]:
         """The value of each state, for `Sharing`."""
         for name, state in self._states.items():
-            yield Entry(Place(name, None), partial(getattr, state, "_value"), state.update)
+            yield UsedEntry(Place(name, None), partial(getattr, state, "_value"), state.update)
 
     def snapshot(self) -> bytes | None:
         """The encoded values of all states that have one; None if there are none."""

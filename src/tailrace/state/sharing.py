@@ -39,7 +39,7 @@ class Place(NamedTuple):
         return f"state {self.state!r}" + ("" if self.key is None else f" of key {shortened(self.key, 40)}")
 
 
-class Entry(NamedTuple):
+class UsedEntry(NamedTuple):
     """An entry of state that user code may have used."""
 
     place: Place
@@ -48,9 +48,9 @@ class Entry(NamedTuple):
     write: Callable[[Any], None]
 
 
-def entry_of(name: str, table: StateTable, key: Any) -> Entry:
+def entry_of(name: str, table: StateTable, key: Any) -> UsedEntry:
     """An entry of keyed state. It is read without a move between the layers of its table."""
-    return Entry(Place(name, key), partial(_read, table, key), partial(_write, table, key))
+    return UsedEntry(Place(name, key), partial(_read, table, key), partial(_write, table, key))
 
 
 def _read(table: StateTable, key: Any) -> Any:
@@ -87,10 +87,10 @@ class Sharing:
         """Ids of the twins in each entry."""
         self._groups: dict[int, dict[int, _Twin]] = {}
         """Id of a twin -> it and its twins by id."""
-        self._pauses: dict[Place, tuple[int, Entry]] = {}
+        self._pauses: dict[Place, tuple[int, UsedEntry]] = {}
         """Number of calls for which a large entry need not be looked at."""
 
-    def check(self, entries: Callable[[], Iterable[Entry]]) -> None:
+    def check(self, entries: Callable[[], Iterable[UsedEntry]]) -> None:
         """Looks at the entries that the last call of user code may have changed. Raises `StateAccessError` for an object
         that was changed in place and that another entry was given as well."""
         due = [entry for entry in entries() if self._is_due(entry.place)]
@@ -111,7 +111,7 @@ class Sharing:
             self._pauses[place] = paused[0] - 1, paused[1]
         return False
 
-    def _look(self, entry: Entry) -> bool:
+    def _look(self, entry: UsedEntry) -> bool:
         """Looks at what an entry holds. Returns True if it holds something that it did not hold before."""
         place, value = entry.place, entry.read()
         before = self._inside.get(place, {})
@@ -171,7 +171,7 @@ class Sharing:
                 self._twins[place].remove(ident)
                 del self._groups[ident]
 
-    def _hold(self, entry: Entry) -> None:
+    def _hold(self, entry: UsedEntry) -> None:
         """Notes the objects of an entry as its own. One that holds an object of another entry gets a copy."""
         place, objects = entry.place, self._inside.get(entry.place, {})
         shared = [ident for ident in objects if self._holders.get(ident, place) != place]
@@ -181,7 +181,7 @@ class Sharing:
         for ident in self._inside.get(place, {}):
             self._holders.setdefault(ident, place)
 
-    def _give_copy(self, entry: Entry, owners: dict[int, Place]) -> bool:
+    def _give_copy(self, entry: UsedEntry, owners: dict[int, Place]) -> bool:
         """Gives an entry a copy of its value, in place of objects that others hold. Returns False if there is none."""
         value = entry.read()
         found, _ = _mutable_in(value)

@@ -22,7 +22,7 @@ from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
-from tailrace.state.sharing import Entry, Sharing, entry_of
+from tailrace.state.sharing import Sharing, UsedEntry, entry_of
 from tailrace.state.tables import StateTable
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
@@ -58,7 +58,7 @@ class FunctionTask(OperatorTask):
             check = partial(Sharing().check, self._entries)
             self.gives = SimpleNamespace(**{name: followed_by(one, check) for name, one in vars(self.gives).items()})
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[UsedEntry]:
         """The entries of state that user code may use at this time."""
         key = self.ctx.current_key
         if key is not self.ctx.no_key:
