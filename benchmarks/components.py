@@ -73,7 +73,7 @@ def _timed(spec: ComponentsSpec, spark: Any, graph: Graph, edges: Any) -> dict[s
 
 
 def _computed(spec: ComponentsSpec, spark: Any, edges: Any) -> tuple[Any, dict[str, Any], Callable[[], None]]:
-    """The labels, what is to be told, and how to let go of what they hold."""
+    """The labels, the figures to report, and a function that releases what they hold."""
     if spec.system == "graphx":
         from .peers import graphx
 

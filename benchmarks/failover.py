@@ -24,7 +24,7 @@ import tailrace as tr
 SEEN = struct.Struct("<qdd")
 """Of a record: its number, when it was due, and when it was at the sink."""
 SAMPLED = 97
-"""One record in so many is told of."""
+"""One record in so many is reported."""
 USUAL = 6.0
 """Seconds before a kill, with a checkpoint in them, over which latency is measured. It has to be as usual for so long before
 the next kill."""

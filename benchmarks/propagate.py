@@ -1,6 +1,6 @@
 """Connected components by label propagation, as dataflows of tailrace with a loop.
 
-Each vertex keeps the smallest label that it has heard of; it starts with its own number. When that falls it tells its
+Each vertex keeps the smallest label that it has received; it starts with its own number. When that falls it sends it to its
 neighbours. Nothing else is known to anybody: there is no union-find, and messages go along edges only.
 """
 
@@ -73,7 +73,7 @@ def in_rows(env: tr.Environment, edges: Any) -> Any:
 
 EDGE, MESSAGE, LAP, LABEL = range(4)
 FEW = 512
-"""So many changes are told at once, whatever is on its way."""
+"""So many changes are sent at once, whatever is on its way."""
 SCHEMA = pa.schema([("v", pa.int64()), ("x", pa.int64()), ("kind", pa.int8())])
 
 
@@ -97,7 +97,7 @@ class Vertices(tr.MapBatchesFunction):
 
     def open(self, ctx: tr.Context) -> None:
         self.labels = np.empty(0, np.int64)
-        self.told = np.empty(0, np.int64)  # the least that a vertex has heard from here, or its number
+        self.told = np.empty(0, np.int64)  # the least label that was sent to a vertex from here, or its number
         self.here = np.empty(0, bool)  # vertices of this subtask
         self.edges = Edges()
         self.changed: list[np.ndarray] = []  # vertices whose label fell, or that have new neighbours
@@ -134,7 +134,7 @@ class Vertices(tr.MapBatchesFunction):
             self.changed.append(v[less])
 
     def tell(self) -> list[pa.RecordBatch] | None:
-        """What the neighbours of all changed vertices have not heard yet, and then the LAP."""
+        """Messages with all changes that the neighbours have not received yet, and then the LAP."""
         lap = self.changed[0][:1]
         if self.loading:
             self.loading, self.lapping = False, True

@@ -80,7 +80,7 @@ class NumbersReader(tr.Reader):
 
 
 class Put(tr.KeyedProcessFunction):
-    """Keeps a value of the given size for each key; says which attempt it is."""
+    """Keeps a value of the given size for each key; emits the number of its attempt."""
 
     value = tr.ValueState(object, default=None)
 
@@ -221,7 +221,7 @@ def _kill(spec: RecoverySpec, spark: Any, job: Any, watched: Watched, listener: 
 
 
 def _listen(listener: socket.socket, attempt: int) -> float:
-    """When the first record of an attempt, or a later one, was at the sink. What was said before is passed over."""
+    """When the first record of an attempt, or a later one, was at the sink. Earlier messages are ignored."""
     while True:
         said, stamp = STAMP.unpack(listener.recv(64))
         if said >= attempt:

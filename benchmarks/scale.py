@@ -102,7 +102,7 @@ class Played:
         """Milliseconds of CPU, by what they were for, each time."""
         self.sent: list[Send] = []
         self.wishes: list[Any] = []
-        """What is wanted of others than workers, since it was last looked at."""
+        """Actions for others than workers since the last call."""
         self.deploys_made = self.deploy_bytes = self.peers_bytes = 0
         self._made = b""
         self.speech = wire.Speech()
@@ -115,7 +115,7 @@ class Played:
         self._what = what
 
     def hear(self, said: Iterable[tuple[int, bytes]]) -> None:
-        """Workers say these."""
+        """Workers send these messages."""
         for slot, data in said:
             begun = time.process_time()
             message = wire.decode(data)
@@ -150,13 +150,13 @@ class Played:
         self.wishes += [action for action in actions if not isinstance(action, Send)]
 
     def wanted(self, kind: Any) -> list[Any]:
-        """What was wanted of one kind."""
+        """Actions of one kind."""
         found = [wish for wish in self.wishes if isinstance(wish, kind)]
         self.wishes = [wish for wish in self.wishes if not isinstance(wish, kind)]
         return found
 
     def told(self, kind: Any) -> list[Any]:
-        """What workers were told of one kind."""
+        """Messages of one kind to workers."""
         found = [send.message for send in self.sent if isinstance(send.message, kind)]
         self.sent = [send for send in self.sent if not isinstance(send.message, kind)]
         return found
@@ -175,7 +175,7 @@ class Played:
         self.start()
 
     def join(self, slots: Iterable[int]) -> None:
-        """Workers that were started say hello."""
+        """Workers that were started send `Hello`."""
         launches = {wish.slot: wish.launch for wish in self.wanted(Launch)}
         hellos = [
             Hello(slot, f"10.0.{slot >> 8}.{slot & 255}", 40_000 + slot, slot, "scale", 1, launches[slot])
@@ -229,7 +229,7 @@ class Played:
         self.publish()
 
     def abort(self) -> None:
-        """One that a worker declines when half of the others have acked; the other half hear of it too late."""
+        """One that a worker declines when half of the others have acked; the other half receive the abort too late."""
         checkpoints, half = self.machine.checkpoints, self.workers // 2
         assert checkpoints is not None
         number = checkpoints.next_id

@@ -108,7 +108,7 @@ class Tally:
     total: float = 0.0
     latest: dict[Any, tuple[float, float]] = field(default_factory=dict)
     cpu: float = 0.0  # ours: CPU seconds of the workers, from the opening of the sinks on
-    notes: dict[str, Any] = field(default_factory=dict)  # what else is to be told
+    notes: dict[str, Any] = field(default_factory=dict)  # further figures to report
 
     def add(self, other: Tally) -> None:
         clash = self.latest.keys() & other.latest.keys()

@@ -11,7 +11,7 @@ from typing import Any
 
 REGION = "us-east-1"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": REGION}
-"""Who asks, as the libraries of S3 find it."""
+"""The credentials, where the libraries of S3 look for them."""
 
 
 @contextlib.contextmanager
@@ -35,5 +35,5 @@ def new_bucket(endpoint: str) -> str:
 
 
 def options(endpoint: str) -> dict[str, Any]:
-    """How it is reached, as `storage_options` of checkpoints say it."""
+    """The endpoint, in the form of `storage_options` of checkpoints."""
     return {"key": "key", "secret": "secret", "client_kwargs": {"endpoint_url": endpoint, "region_name": REGION}}

@@ -21,7 +21,7 @@ _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def quick() -> str:
-    """What to tell a JVM of Spark: a driver, an executor, a master or a worker of a cluster."""
+    """The options for a JVM of Spark: a driver, an executor, a master or a worker of a cluster."""
     return f"{_QUICK} {_SILENT} -XX:SharedArchiveFile='{ARCHIVE}'" if ARCHIVE.exists() else _QUICK
 
 

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from tailrace.log import sparing
 from tests import buckets, class_archive
 
-# How long an example takes says more of the machine than of the code. The examples are the same in each run: what one run
+# How long an example takes depends more on the machine than on the code. The examples are the same in each run: what one run
 # finds, the next one finds again. `HYPOTHESIS_PROFILE=default` draws others.
 settings.register_profile("the same each time", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "the same each time"))
@@ -63,7 +63,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3_url(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of its own; the environment says where it is and who asks."""
+    """A bucket of its own; the environment has its endpoint and credentials."""
     for name, value in {"AWS_ENDPOINT_URL": s3_endpoint, **buckets.ENVIRONMENT}.items():
         monkeypatch.setenv(name, value)
     return f"s3a://{buckets.new_bucket(s3_endpoint)}"
@@ -92,7 +92,7 @@ RARE = {
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of a run that asks for a rare mark: files that do not name it, nor does the `conftest.py` beside them."""
+    """For a run that selects a rare mark: files that do not name it, nor does the `conftest.py` beside them."""
     mark = RARE.get(config.option.markexpr)
     if mark is None or collection_path.suffix != ".py":
         return None

@@ -1,4 +1,4 @@
-"""An empty environment with a wheel in it, as `pip install` makes one, in seconds: what the wheel asks for is linked from
+"""An empty environment with a wheel in it, as `pip install` makes one, in seconds: what the wheel requires is linked from
 the environment of the tests, and nothing else is there."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OF_PYSPARK = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil"
 
 
 def environment(folder: Path, wheel: Path, extras: Iterable[str] = ()) -> Path:
-    """Makes a virtual environment with this wheel, these extras of it, and what they ask for. Returns its Python."""
+    """Makes a virtual environment with this wheel, these extras of it, and what they require. Returns its Python."""
     python, site = _made(folder)
     pip_install(python, "--no-index", "--no-deps", "--no-compile", str(wheel))
     (own,) = importlib.metadata.distributions(name="tailrace", path=[str(site)])

@@ -1,6 +1,6 @@
-"""The rules of the house, also those that import-linter cannot say: bans on modules of the standard library, on pyspark,
+"""The rules of the house, also those that import-linter cannot check: bans on modules of the standard library, on pyspark,
 and on rooms that do not exist yet; no circles of imports, and none of types; no file that is too long for one subject. Each
-breach is told with its file, and its line where it has one, and what to do instead."""
+breach is reported with its file, and its line where it has one, and what to do instead."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def breaches(code: str, modules: dict[str, str], calls: dict[str, str]) -> list[
 
 
 _parsed = functools.cache(ast.parse)
-"""The same files are asked several things."""
+"""Each file is parsed once, for all rules."""
 
 
 @functools.cache

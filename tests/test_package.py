@@ -140,7 +140,7 @@ def test_the_sdist_has_what_it_takes_to_work_on_it(sdist: Path) -> None:
     assert not [name for name in found if name.endswith(".pyc") or name.startswith((".venv", ".matrix", "dist"))]
 
 
-# In an environment that has no more than the wheel asks for.
+# In an environment that has no more than the wheel requires.
 
 
 def run(python: Path, folder: Path, *command: str) -> str:

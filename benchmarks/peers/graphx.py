@@ -30,7 +30,7 @@ def components(spark: Any, edges: Any) -> tuple[Any, dict[str, Any], Callable[[]
 
 
 def _object(jvm: Any, name: str) -> Any:
-    """A Scala object. A trait's companion has no static methods, so its one instance is asked for."""
+    """A Scala object. A trait's companion has no static methods, so its one instance is used."""
     at = jvm
     *package, last = name.split(".")
     for part in package:

@@ -19,7 +19,7 @@ GROWTH = 24
 
 
 class Newest(tr.KeyedProcessFunction):
-    """Keeps the newest record of a key; tells what it was, with that of the one before."""
+    """Keeps the newest record of a key; emits it with the one before."""
 
     record = tr.ValueState(object, default=None)
 

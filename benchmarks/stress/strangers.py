@@ -149,7 +149,7 @@ def strangers_at_the_folder(setting: Setting) -> dict[str, Any]:
             env = tr.Environment(spark, parallelism=2, progress=False)
             try:
                 found = sorted(env.from_dataframe(frame).map(_id).collect())
-            except Exception as error:  # told as what is wrong
+            except Exception as error:  # reported as wrong
                 wrong.append(f"{type(error).__name__}: {error}")
                 return
             turns += 1

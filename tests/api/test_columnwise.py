@@ -144,7 +144,7 @@ TWICE = [
 
 @pytest.mark.parametrize(("schema", "why"), TWICE, ids=str)
 def test_a_declared_schema_has_each_name_once(schema: pa.Schema, why: str) -> None:
-    """A row could not say which it means, and Spark refused the result behind the whole job."""
+    """A row could not show which of the two columns it means, and Spark refused the result behind the whole job."""
     stream = tr.Environment(parallelism=1).from_collection([(1, 2)])
     with pytest.raises(tr.GraphError, match=why):
         stream.to_columns(schema)

@@ -554,7 +554,7 @@ def test_a_refused_verb_leaves_no_operator_behind() -> None:
     assert len(env._graph.nodes) == 1
 
 
-# What cannot be pickled is told before anything starts.
+# Objects that cannot be pickled are refused before anything starts.
 
 
 def test_a_function_that_cannot_be_pickled_is_named() -> None:
@@ -843,7 +843,7 @@ def test_a_collect_that_could_not_start_leaves_nothing_to_run(monkeypatch: pytes
 
 
 def test_what_is_said_to_be_there_instead_is_there() -> None:
-    """Whoever writes a verb of Flink or Spark is told one of ours."""
+    """The error for a verb of Flink or Spark names one of ours."""
     env = tr.Environment()
     stream = env.from_collection([1])
     for name, instead in INSTEAD.items():

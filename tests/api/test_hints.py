@@ -1,4 +1,4 @@
-"""What is told to those who write a name or an option that is not there."""
+"""Errors for a name or an option that does not exist."""
 
 from __future__ import annotations
 

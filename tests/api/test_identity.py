@@ -35,7 +35,7 @@ class Lines(tr.sinks.TextFiles):
 
 
 def written(folder: Path, uids: bool = True, **change: Any) -> tr.Environment:
-    """A dataflow; `change` says what differs from the first one."""
+    """A dataflow; `change` has the differences from the first one."""
     env = tr.Environment(
         parallelism=change.get("parallelism", 1), checkpoint=tr.CheckpointConfig(folder / "checkpoints")
     )

@@ -1,4 +1,4 @@
-"""How loops are said: shapes, scopes, and every sentence about a loop that cannot be."""
+"""How loops are written: shapes, scopes, and every error for a loop that cannot be."""
 
 import re
 from collections.abc import Callable

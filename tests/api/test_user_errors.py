@@ -241,7 +241,7 @@ def test_an_error_says_where_it_happened_and_with_what(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_exception_that_cannot_be_printed_is_told_by_its_class(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was said to be of Tailrace's own making."""
+    """It was reported as an error of Tailrace's own."""
     monkeypatch.setattr(sys.modules[__name__], "untold", True)
     error = failure(CASES[case][0])
     assert (error.operator, error.subtask) == ("guilty", 0)
@@ -670,7 +670,7 @@ class Named(NamedTuple):
 
 
 class Odd(tr.Source):
-    """Gives what it was told to."""
+    """Gives what the test sets."""
 
     def __init__(self, given: Any, form: Any = "rows", next_at: Any = 1.0) -> None:
         self.given, self.form, self.then = given, form, next_at
@@ -739,7 +739,7 @@ def test_a_reader_that_gives_what_it_must_not_is_told(source: Any, why: str) -> 
 
 
 class OddParts(tr.Source):
-    """Makes what it was told to."""
+    """Makes what the test sets."""
 
     def __init__(self, **made: Any) -> None:
         self.made = made

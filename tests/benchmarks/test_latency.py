@@ -1,4 +1,4 @@
-"""What the latency benchmark says is right: each record is due once, and counted once."""
+"""The figures of the latency benchmark are right: each record is due once, and counted once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPEC = LatencySpec(rate=100_000, seconds=0.2, warm=0.1)
 
 
 def counted(late: float) -> list[dict[str, Any]]:
-    """What two sinks would have seen of readers that are asked every 7 ms, each record `late` seconds after it was due."""
+    """Records at two sinks, of readers that are called every 7 ms, each record `late` seconds after it was due."""
     seen = []
     for index in range(2):
         schedule, counts, numbers, now = Schedule(SPEC, index), [0] * KEYS, list[int](), 1000.0

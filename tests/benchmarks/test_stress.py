@@ -1,4 +1,4 @@
-"""What the stress scenarios say is right: they see output that is not, and are written down."""
+"""The reports of the stress scenarios are right: they notice wrong output, and are written down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line says to those who mistake it."""
+"""Errors of the command line for wrong usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tailrace inspect`: what it tells of checkpoints and files, and of those that cannot be read."""
+"""`tailrace inspect`: its output for checkpoints and files, also for those that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tailrace prune`: what it removes, and what it says."""
+"""`tailrace prune`: what it removes, and what it prints."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_a_script_that_leaves_with_a_failure_takes_its_jobs_with_it(
     except SystemExit as leaving:
         found = leaving.code
     assert (found, job.did) == (code, did)
-    assert stays.did == (["awaited"] if script == "1 / 0" else did)  # an exception is what it was told to outlive
+    assert stays.did == (["awaited"] if script == "1 / 0" else did)  # the test requires that it outlives an exception
 
 
 def test_a_dry_run_says_what_fits_and_exits_by_it(folder: Path) -> None:

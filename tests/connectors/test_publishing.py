@@ -91,7 +91,7 @@ class Stopped(Exception):
 
 
 def runs(choices: int) -> Iterator[tuple[list[int], Callable[[], int]]]:
-    """Every sequence of choices below `choices` that a run asks for, each once: (what was chosen, what chooses)."""
+    """Every sequence of choices below `choices` that a run makes, each once: (what was chosen, what chooses)."""
     prefix: list[int] = []
     while True:
         made: list[int] = []
@@ -187,7 +187,7 @@ def both(disk: Disk) -> Iterator[str]:
 @pytest.mark.parametrize("make", [OneFile, OneCopied])
 def test_a_file_that_vanished_and_was_never_visible_is_lost_for_every_publisher(make: type[OneFile]) -> None:
     """Somebody removes what is under cover before it was ever published. No publisher leaves a trace of what it has not
-    seen, so no later one takes it for published: each of them says that it is lost."""
+    seen, so no later one takes it for published: each of them reports it as lost."""
     for _, choose in runs(2):
         disk = Disk()
         disk.covered = False
@@ -248,7 +248,7 @@ def test_what_a_reader_took_counts_as_published_until_nobody_asks_again(tmp_path
 
 
 def test_the_text_of_an_error_says_how_to_go_on(tmp_path: Path) -> None:
-    """A file that an earlier version published, and somebody has moved, left no trace. The user can say that it was."""
+    """A file that an earlier version published, and somebody has moved, left no trace. The user can confirm that it was."""
     sink, prepared = prepared_file(tmp_path)
     [hidden] = tmp_path.iterdir()
     hidden.unlink()
@@ -261,7 +261,7 @@ def test_the_text_of_an_error_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_sweep_leaves_the_traces_of_what_may_be_asked_for_again(tmp_path: Path) -> None:
     """After a restart the publisher publishes what the checkpoint has and then sweeps. Until that checkpoint is marked,
-    another restart asks again."""
+    another restart requests it again."""
     sink, prepared = prepared_file(tmp_path)
     prepared_file(tmp_path, subtask=1)
     sink.publish([prepared])

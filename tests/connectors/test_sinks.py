@@ -242,7 +242,7 @@ def test_who_takes_a_lost_workers_place_sweeps_what_that_one_left_and_nothing_el
 
 
 def test_traces_of_what_a_lost_worker_has_published_stay(tmp_path: Path) -> None:
-    """Whoever starts from an older checkpoint may ask for it once more."""
+    """A start from an older checkpoint may request it once more."""
     sink = tr.sinks.TextFiles(str(tmp_path))
     writer = sink.writer(Place())
     writer.write([1])
@@ -273,7 +273,7 @@ def test_at_the_end_of_a_run_what_a_kept_checkpoint_has_prepared_stays(tmp_path:
 
 
 class Noted(tr.Sink):
-    """Says what is asked of its writer."""
+    """Notes the calls of its writer."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -434,7 +434,7 @@ def test_with_follow_files_that_come_later_are_found(tmp_path: Path) -> None:
     position = finding.position
     assert found(finding, 2.0) == ["c"]
     (tmp_path / "b").write_text("3\n")
-    again = source.enumerator(1, position)  # it was lost before it said what it had found
+    again = source.enumerator(1, position)  # it was lost before it reported what it had found
     assert again is not None
     assert found(again, 3.0) == ["b", "c"]
     (tmp_path / "empty").write_text("not any more\n")

@@ -24,13 +24,13 @@ LIMITS = Limits(
     slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, calm=5 * SECOND, gone=9 * SECOND
 )
 PAUSE = 5
-"""Seconds before a restart, where a test does not say otherwise."""
+"""Seconds before a restart, by default."""
 _POINTER = "1/0.manifest"
 """In front of the first manifest of the incarnation. That it goes is told in test_checkpoints."""
 
 
 class Job:
-    """A coordinator, and everybody it speaks with. Where a test does not say otherwise there are two slots, checkpoints on
+    """A coordinator with its workers, Spark and storage. By default there are two slots, checkpoints on
     request, and three restarts."""
 
     def __init__(
@@ -77,19 +77,19 @@ class Job:
     def status(self) -> JobStatus:
         return self.machine.status
 
-    # What it wants.
+    # Its actions.
 
     def actions(self, kind: Any = object) -> list[Any]:
-        """What is to be done since this was asked last, of one kind."""
+        """Actions of one kind since the last call."""
         actions, self.machine.actions = self.machine.actions, []
         return [action for action in actions if isinstance(action, kind)]
 
     def sent(self, kind: Any = object) -> list[tuple[int, Any]]:
-        """What was said to workers since this was asked last: (slot, message)."""
+        """Messages of one kind to workers since the last call: (slot, message)."""
         return [(a.slot, a.message) for a in self.actions(Send) if isinstance(a.message, kind)]
 
     def said(self, kind: Any = object) -> list[Any]:
-        """The same, whoever it was said to."""
+        """Messages of one kind to workers since the last call, without the slots."""
         return [message for _, message in self.sent(kind)]
 
     # Workers.
@@ -153,10 +153,10 @@ class Job:
         self.now += int(seconds * SECOND)
         self.machine.tick(self.now)
 
-    # Checkpoints, and what the storage says.
+    # Checkpoints, and answers of the storage.
 
     def trigger(self) -> int:
-        """Somebody wants a checkpoint, and it begins."""
+        """A user requests a checkpoint, and it begins."""
         self.machine.checkpoint("somebody", self.now)
         [(_, first), (_, second)] = self.sent(Trigger)
         assert first == second

@@ -1,4 +1,4 @@
-"""Loop nests for tests: what a coordinator says of one, and small ones that are played in every order."""
+"""Loop nests for tests: the commands of a coordinator for one, and small ones that are played in every order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replaced(facts: WaveFacts, **changes: Any) -> WaveFacts:
 
 
 class Desk:
-    """A coordinator's book of one nest of two slots, and what it has said."""
+    """A coordinator's book of one nest of two slots, and the commands that it has sent."""
 
     def __init__(self, spec: NestSpec | None = None) -> None:
         self.nests = Nests([spec if spec is not None else NestSpec(2)])
@@ -61,7 +61,7 @@ class Desk:
         self.sent += self.nests.tick(self.now)
 
     def said(self) -> list[Any]:
-        """What was said since this was asked last; each message once, and to both slots."""
+        """Messages since the last call; each message once, and to both slots."""
         sent, self.sent = self.sent, []
         assert [slot for slot, _ in sent] == [0, 1] * (len(sent) // 2)
         assert [one for _, one in sent[::2]] == [one for _, one in sent[1::2]]
@@ -69,7 +69,7 @@ class Desk:
 
 
 # A nest in a nutshell: tasks with the real `Wave` and `Gathering`, channels that deliver in order and whenever they like,
-# workers that say what the protocol has them say, and the real `Nests`.
+# workers that report by the protocol, and the real `Nests`.
 
 FEEDBACK = "feedback"
 RECORD, ATTEMPT, WATERMARK, RESTED = "record", "attempt", "watermark", "rest"
@@ -103,7 +103,7 @@ class Kind:
     inner: bool = False
     """Whether it is in the loop inside."""
     leave: bool = False
-    """Whether it is a leave of the loop inside: it lets event time go as far as the coordinator says."""
+    """Whether it is a leave of the loop inside: it lets event time go as far as the coordinator allows."""
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,13 @@ class Doing:
 
 
 class Worker:
-    """What a worker has counted and said."""
+    """The counts and the last report of a worker."""
 
     def __init__(self, slots: int) -> None:
         self.sent = [0] * slots
         self.received = self.actions = self.wave = 0
         self.news = True
-        """Whether it has done anything since it said `Quiet` last."""
+        """Whether it has done anything since it sent `Quiet` last."""
         self.said: Quiet | None = None
 
     def copy(self) -> Worker:
@@ -193,7 +193,7 @@ class Worker:
 
 class Play:
     """A nest in the middle of a run. `hurry`: how often event time may move, which begins a wave at any moment. `terse`:
-    workers do not say again what they have said, even if they were at work meanwhile."""
+    workers do not repeat a report, even if they were at work meanwhile."""
 
     def __init__(
         self,
@@ -214,13 +214,13 @@ class Play:
             if shape.tasks[source].slot != shape.tasks[to].slot:
                 self.workers[shape.tasks[source].slot].sent[shape.tasks[to].slot] += len(self.channels[i])
         self.down: list[tuple[Any, ...]] = [()] * shape.slots
-        """What was said to each worker and has not come yet."""
+        """Messages to each worker that have not arrived yet."""
         self.nests = Nests([NestSpec(shape.slots)])
         self.hurry = hurry
         self.now = 0
         self.ended = [False] * shape.slots
         self.advanced = False
-        """Whether event time was told to come to its end, in this attempt."""
+        """Whether `Advance` was sent in this attempt."""
         self.ends = 0
         self._own: set[int] = set()
         """Tasks, and (inverted) workers, that are not shared with other moments."""
@@ -393,7 +393,7 @@ class Play:
         self._report(slot)
 
     def quiet(self, slot: int) -> bool:
-        """Whether a worker has nothing to do that it knows of, and has not said so."""
+        """Whether a worker has nothing to do that it knows of, and has not reported that."""
         worker = self.workers[slot]
         if not worker.news or self.ended[slot]:
             return False
@@ -535,7 +535,7 @@ class Play:
             if isinstance(said, Release):
                 said = Release(said.nest, said.wave, tuple(said.times))  # type: ignore[arg-type]  # hashable
             self.down[to] += (said,)
-            if isinstance(said, Advance) and not self.advanced:  # said again it changes nothing, and may be under way
+            if isinstance(said, Advance) and not self.advanced:  # a repeated command changes nothing, and may be under way
                 assert to or not self.moving(), "event time came to its end while some was on its way"
                 self.advanced = to == self.shape.slots - 1
             if isinstance(said, EndLoop):

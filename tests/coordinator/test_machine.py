@@ -62,7 +62,7 @@ def at(status: JobStatus, slots: int = 2) -> Job:
 
 
 def leaves(job: Job) -> list[int]:
-    """The slots that are told to leave."""
+    """The slots that are sent `Leave`."""
     return [a.slot for a in job.actions() if isinstance(a, Send) and isinstance(a.message, Leave)]
 
 
@@ -138,11 +138,11 @@ def test_the_newest_hello_of_a_slot_holds_it() -> None:
     job.actions()
     assert job.hello(0, pid=99) == 2
     assert job.actions() == [CloseLink(0, 1), Send(0, 2, Welcome(2))]
-    # The older one is not heard any more, whatever it says and however it goes.
+    # Messages of the older one are ignored, and so is its end.
     job.says(0, Failed(FailureKind.USER, "from the dead"), epoch=1)
     job.machine.link_lost(0, 1, "reset", job.now)
     assert job.status is S.STARTING and job.actions() == []
-    # The peers are told where the newer one is.
+    # The peers get the address of the newer one.
     job.hello(1)
     deploys = [a for a in job.actions() if isinstance(a, Send) and isinstance(a.message, Deploy)]
     assert [a.epoch for a in deploys] == [2, 1]
@@ -296,7 +296,7 @@ def test_a_worker_without_a_sign_of_life_is_lost_after_its_lease() -> None:
     for _ in range(5):
         job.silence(6)
         job.machine.heartbeat(0, 10, job.now)  # one by its heartbeat
-        job.says(1, Progress([], 0))  # the other by what it says
+        job.says(1, Progress([], 0))  # the other by its message
     job.silence(6)
     job.machine.heartbeat(0, 10, job.now)
     assert job.status is S.RUNNING

@@ -91,7 +91,7 @@ def test_workers_hear_with_a_checkpoint_up_to_which_one_all_output_is_visible() 
 
 
 def test_a_checkpoint_that_is_not_kept_any_more_goes_when_its_output_is_marked() -> None:
-    """Until then a start from it would ask for that output. The next commit may be long in coming."""
+    """Until then a start from it would request that output. The next commit may take long."""
     job = Job(keep=1).run()
     for number in (1, 2):
         job.trigger()
@@ -140,7 +140,7 @@ def test_what_an_aborted_checkpoint_had_is_published_with_the_next_one() -> None
 
 def test_a_manifest_whose_output_is_visible_is_marked_whichever_checkpoint_it_was_published_with() -> None:
     """The second checkpoint has nothing new for its sinks, and in its manifest what the first one prepared, which was not
-    visible when the manifest was made. Once it is, both are marked: a restart from the second would ask for it again."""
+    visible when the manifest was made. Once it is, both are marked: a restart from the second would request it again."""
     job = Job(keep=2).run()
     job.complete(b"a")
     job.complete()
@@ -172,7 +172,7 @@ def test_sinks_forget_what_they_published_once_every_manifest_that_has_it_is_mar
 def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is_marked() -> None:
     """The second manifest has what the first one prepared, which was not visible yet. The first is marked, and the second is
     not when later checkpoints are complete: its own output is still on its way, or its mark could not be made. Who starts
-    from it asks for both, and a reader may have taken what is visible."""
+    from it requests both, and a reader may have taken what is visible."""
     for slow in (True, False):
         job = Job(keep=4).run()
         job.complete(b"a")
@@ -199,7 +199,7 @@ def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is
 
 def test_what_was_restored_is_not_forgotten_while_an_older_manifest_has_it_and_is_not_marked() -> None:
     """Two manifests have the same output when the job is restarted. It is published again from the newer one, and only that
-    one can be marked. The older one is kept, and who starts from it asks for the same."""
+    one can be marked. The older one is kept, and a start from it requests the same output."""
     job = Job(keep=4).run()
     job.complete(b"a")
     job.complete()
@@ -229,7 +229,7 @@ def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked()
 
 def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> None:
     """It is forgotten then, but not by a start in a copy of the folder: who goes on in the original knows nothing of marks
-    in the copy, and asks for all of it again."""
+    in the copy, and requests all of it again."""
     for folder, path, root in (
         ("here", "7/4.manifest", "here"),
         ("there", "", "there"),
@@ -959,7 +959,7 @@ def test_a_manifest_is_made_only_where_every_file_is_that_it_names() -> None:
 
 
 def test_what_runs_have_left_that_were_killed_is_removed_once() -> None:
-    """They had no checkpoint: only their claims tell of them, and what their sinks had under cover stayed for ever."""
+    """They had no checkpoint: only their claims name them, and what their sinks had under cover stayed for ever."""
     job = Job(abandoned=["one", "two"])
     job.machine.start(job.now)
     assert job.actions(Sweep) == [Sweep(1, [])]
@@ -1232,7 +1232,7 @@ def test_at_a_restart_slots_are_awaited_until_spark_can_have_noticed_that_an_exe
 
 
 def test_an_executor_that_lacks_what_a_worker_needs_ends_a_job_that_has_not_run() -> None:
-    """All executors of a cluster are alike, mostly. The second one says the same, and the job has one cause."""
+    """All executors of a cluster are alike, mostly. The second one reports the same, and the job has one cause."""
     job = Job().start()
     job.machine.slot_ended(0, "the executor on a has no module 'x'", job.now, launch=1, unfit=True)
     job.machine.slot_ended(1, "the executor on b has no module 'x'", job.now, launch=1, unfit=True)

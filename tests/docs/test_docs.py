@@ -39,7 +39,7 @@ class Block:
     line: int
     spark: bool
     file: str = ""
-    """What the page says that a file is called which holds the block."""
+    """The name of the file that holds the block, by the page."""
 
 
 def blocks_of(text: str) -> list[Block]:

@@ -1,4 +1,4 @@
-"""A digest tells apart what two executions of a channel made, and nothing that may differ between two of the same."""
+"""A digest distinguishes two executions of a channel, and ignores what may differ between two equal ones."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Opaque:
     ids=["numbers", "tuples", "dicts", "of classes", "rows"],
 )
 def test_records_without_keys_are_compared_in_their_order_wherever_frames_end(values: list[Any]) -> None:
-    """They go where their place in the stream says: to whoever has its turn."""
+    """They go by their place in the stream: to the subtask that has its turn."""
     whole = Rows(values)
     made = digest(whole)
     assert digest(whole.slice(0, 1), whole.slice(1, 4)) == digest(whole.slice(0, 3), whole.slice(3, 4)) == made

@@ -1,4 +1,4 @@
-"""Durations as users say them."""
+"""Durations as users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames are a wire format: their bytes are frozen, and what is no frame is told so and nothing else."""
+"""Frames are a wire format: their bytes are frozen, and bytes that are no frame are refused as such."""
 
 import pickle
 import random
@@ -275,7 +275,7 @@ def test_what_the_class_of_a_record_raises_passes_through(record: Any, raised: t
 
 @pytest.mark.parametrize("batch", ["rows", "named", "columns"])
 def test_a_damaged_body_is_refused(batch: str) -> None:
-    """What pickle or Arrow say of bytes that are not theirs was taken for the fault of a user's class."""
+    """An error of pickle or Arrow for foreign bytes was taken for the fault of a user's class."""
     row = row_type(("n", "s"))
     made: dict[str, Batch] = {
         "rows": Rows([1, "two", (3.0, None)]),

@@ -255,7 +255,7 @@ def flight(hour: float, delay: int, number: int = 1, destination: str = "LAX") -
 
 
 def longest(example: Any, flights: list[Any]) -> list[tuple[Any, ...]]:
-    """What the function says at the end about the flights of one aircraft, which arrive in this order."""
+    """The output of the function at the end, for the flights of one aircraft, which arrive in this order."""
     driven = tr.testing.harness(example.LongestRun(), key="tailnum")
     for one in flights:
         driven.push(one, one.departs)

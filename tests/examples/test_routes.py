@@ -81,7 +81,7 @@ class Network:
         return True
 
     def told(self) -> dict[str, Any]:
-        """What the airports told the world last."""
+        """The newest output of each airport."""
         return dict(self.airports.side("shortest"))
 
 

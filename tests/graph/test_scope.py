@@ -1,4 +1,4 @@
-"""A scope says which loops something is in."""
+"""A scope names the loops around an operator."""
 
 import copy
 import pickle

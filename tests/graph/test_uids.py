@@ -87,7 +87,7 @@ def test_the_uids_of_what_is_still_to_run_are_taken() -> None:
     with pytest.raises(tr.UidError, match="the uid 'numbers' is taken"):
         cell(env, 4, uid="numbers")
     tr.testing.run(env)
-    # A stream of the job that has ended is wanted once more: its source is to run again.
+    # A stream of the job that has ended is used once more: its source is to run again.
     again = env.from_collection([1], uid="again")
     again.map(abs).sink_to(tr.sinks.Collect())
     tr.testing.run(env)

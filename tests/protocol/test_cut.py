@@ -164,9 +164,9 @@ def test_a_broken_invariant_is_told(broken: dict[str, object], said: str) -> Non
     assert (a.check() or "").startswith(said)
 
 
-# In every order. A channel is a list of what its sender says, in order; the coordinator triggers in order, and may abort
+# In every order. A channel is a list of what its sender sends, in order; the coordinator triggers in order, and may abort
 # whatever it has triggered. A sender leaves out a marker only where it knows of an abort, or has given the cut up: what
-# the coordinator hears of, and aborts.
+# the coordinator receives, and aborts.
 
 CUTS = (1, 2, 3)
 END = 0
@@ -249,7 +249,7 @@ def said_by_a_sender(skips: frozenset[int]) -> Iterator[tuple[int, ...]]:
 
 @lru_cache(None)
 def everything(channels: tuple[tuple[int, ...], ...], aborts: frozenset[int]) -> int:
-    """Plays every order there is; says how many different states were seen."""
+    """Plays every order there is. Returns how many different states were seen."""
     seen: set[tuple[object, ...]] = set()
     open_: list[list[tuple[str, int]]] = [[]]
     while open_:

@@ -1,4 +1,4 @@
-"""The words between a worker and the coordinator, and which may be said when."""
+"""The messages between a worker and the coordinator, and which are legal in which phase."""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ def test_nothing_ever_waits_for_a_grant_that_nobody_will_say(frames: list[int], 
     channel = Channel(window)
     for size in frames:
         while not channel.send(size):
-            # The producer waits. Everything that is on its way arrives, is read, and what is worth saying is said:
+            # The producer waits. Everything that is on its way arrives, is read, and each grant that is due is sent:
             # then the frame must go.
             assert channel.frames or channel.unread or channel.grants, f"{size} waits for nothing"
             if channel.frames:

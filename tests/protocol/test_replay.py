@@ -1,4 +1,4 @@
-"""Copies of a worker's history: what is told of it, in whatever pieces, comes together again."""
+"""Copies of a worker's history: its reports, in whatever pieces, make one history again."""
 
 from __future__ import annotations
 

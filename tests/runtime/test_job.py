@@ -422,7 +422,7 @@ def test_hearts_that_beat_twice_before_they_are_looked_at(started: Any, tmp_path
         with pytest.raises(TimeoutError):
             sock.recv(1)  # it is not hung up on
     running.job.cancel()
-    running.provider.threads[0].start()  # comes too late, is not wanted, and leaves
+    running.provider.threads[0].start()  # comes too late, is not needed, and leaves
     assert running.job.await_termination(20)
 
 
@@ -569,7 +569,7 @@ def test_worker_closes_every_connection_when_it_leaves(started: Any, tmp_path: P
     token = running.provider.configs[0].token
     held = []
     for slot in running.runner.machine.roster.slots:
-        silent = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()  # knows the token, says nothing
+        silent = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()  # knows the token, sends nothing
         early = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()
         body = wire.encode(PeerHello(0, 99, 1, "job"))
         early.sendall(struct.pack("<IB", len(body), CONTROL) + body)
@@ -628,7 +628,7 @@ def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, mon
 
 
 def test_a_replaced_worker_is_closed_out(started: Any, tmp_path: Path) -> None:
-    # Before the job runs the newest hello of a slot wins; whoever held it hears no more.
+    # Before the job runs the newest hello of a slot wins; the worker before gets no more messages.
     running = started(endless(tmp_path), limits=Limits(slots=4_000_000, leave=500_000, gone=1_000_000))
     running.provider.launching = False
     running.start(running=False)

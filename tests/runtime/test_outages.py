@@ -97,7 +97,7 @@ class Running:
         assert self.job.is_active, self.job.exception()
 
     def waits(self, place: str, tries: int = 6, meanwhile: Callable[[], None] = lambda: None) -> str:
-        """It has been told so many times that a place is out of reach: how it says so."""
+        """It was informed so many times that a place is out of reach: its warnings."""
 
         def told() -> Any:
             meanwhile()

@@ -89,7 +89,7 @@ def test_the_loss_of_a_worker_makes_no_records_new_or_undone() -> None:
     maker = ProgressMaker("id", "run", "name", plan, 0)
 
     def told(*slots: tuple[int, int], restarts: int = 0) -> tuple[int, ...]:
-        """What is said where each slot has handled so many records, and worked for so many milliseconds."""
+        """The report where each slot has handled so many records, and worked for so many milliseconds."""
         reports = [
             SubtaskReport(vertex=0, subtask=at, records_in=n, records_sunk=n, source=True, busy_micros=1000 * busy)
             for at, (n, busy) in enumerate(slots)

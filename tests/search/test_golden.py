@@ -190,7 +190,7 @@ class Seat:
 
 
 class Met(tr.CoProcessFunction):
-    """Sums what came from both sides, and tells the sum when event time has passed the last of it."""
+    """Sums what came from both sides, and emits the sum when event time has passed the last of it."""
 
     total = tr.ValueState(int, default=0)
 

@@ -1,5 +1,5 @@
-"""Once the last fault of a simulated job is over, it must end within so many turns; else it is told what everybody waits
-for. Those who look on hear of everything, and change nothing."""
+"""Once the last fault of a simulated job is over, it must end within so many turns. Otherwise the
+error lists what each task waits for. Observers are called for everything, and change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random flows: a description is data, the interpreter says what it comes to, and a failing one is cut down."""
+"""Random flows: a description is data, the interpreter computes its result, and a failing one is cut down."""
 
 from __future__ import annotations
 

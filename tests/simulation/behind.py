@@ -69,7 +69,7 @@ class Mine(tr.ProcessFunction):
 
 
 class Landed(tr.ProcessFunction):
-    """Behind a function that says where records go: says what is elsewhere."""
+    """Behind a function that decides where records go: reports records that are elsewhere."""
 
     def __init__(self, where: Callable[[int], int]) -> None:
         self.where = where
@@ -308,7 +308,7 @@ def _by_way(stream: tr.DataStream, which: int) -> tr.DataStream:
 
 
 def in_place(n: int) -> Counter[Any]:
-    """What `Places` say of the numbers below n."""
+    """The output of `Places` for the numbers below n."""
     return Counter((v % KEYS, v // KEYS + 1, v) for v in range(n))
 
 

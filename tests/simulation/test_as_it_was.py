@@ -80,7 +80,7 @@ class Five(tr.Reader):
 
 
 class Finding(tr.Enumerator):
-    """Finds a split at each look, and forgets what has ended when it is told of that."""
+    """Finds a split at each look, and forgets what has ended when `ended` is called."""
 
     def __init__(self, found: int, ended: list[int]) -> None:
         self.found, self.over = found, ended

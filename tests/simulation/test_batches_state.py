@@ -15,7 +15,7 @@ SCHEMA = pa.schema([("key", pa.int64()), ("count", pa.int64())])
 
 
 class Tally(tr.MapBatchesFunction):
-    """Counts its keys, and tells the counts at the end. In a loop: of what came in each lap."""
+    """Counts its keys, and emits the counts at the end. In a loop: of what came in each lap."""
 
     counts = tr.OperatorState(dict, default={})
 

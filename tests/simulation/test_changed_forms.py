@@ -124,7 +124,7 @@ def test_rows_that_come_back_to_columns_of_no_declared_schema_are_refused(story:
 
 
 def looped(form: str, declared: bool = True) -> Program:
-    """Each number goes around as often as its key says."""
+    """Each number goes around as often as its key is."""
 
     def body(stream: tr.DataStream) -> Any:
         if form == "rows":

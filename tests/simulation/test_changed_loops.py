@@ -55,7 +55,7 @@ def test_a_stream_may_enter_a_loop_that_had_ended(story: Story, kind: str, paral
 
 
 class Place(tr.ProcessFunction):
-    """Fails where a record that came back is not where the function says."""
+    """Fails where a record that came back is not where the function sends it."""
 
     def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
         assert hop[2] or hop[0] % ctx.parallelism == ctx.subtask, (hop, ctx.subtask)

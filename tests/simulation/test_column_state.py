@@ -31,7 +31,7 @@ class Result(NamedTuple):
 
 
 class Steps(tr.KeyedProcessFunction):
-    """Numbers the records of each key from what the aggregate says, and looks at the rest of what it says."""
+    """Numbers the records of each key by the output of the aggregate, and checks the rest of that output."""
 
     told = tr.ValueState(int, default=0)
 

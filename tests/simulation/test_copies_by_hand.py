@@ -1,5 +1,5 @@
 """A checkpoint that was copied by hand is worth what it was: a job is left alone at some moment, another one goes on from a
-copy of its newest checkpoint, and together they say what is right, once."""
+copy of its newest checkpoint, and together they emit the right output, once."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tailrace.testing.faults import Fault
 pytestmark = pytest.mark.search
 N = 400
 ASKED = itertools.count()
-"""Stands for `random`, `time` or `uuid`: it never says the same twice."""
+"""Stands for `random`, `time` or `uuid`: it never returns the same value twice."""
 
 
 def keyed_by_chance(value: int) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def test_what_is_made_otherwise_is_noticed_and_all_start_again(build: Any) -> No
 
 
 class Remembers(tr.KeyedProcessFunction):
-    """What it has asked for it keeps in memory, where it belongs into state."""
+    """It keeps answers in memory that belong into state."""
 
     def __init__(self) -> None:
         self.known: dict[int, bool] = {}

@@ -20,7 +20,7 @@ CALM = tr.testing.Conditions.calm()
 
 
 class Returning(tr.KeyedProcessFunction):
-    """Sends each record back by a timer that is due at its own time, and tells by a last timer what has come back."""
+    """Sends each record back by a timer that is due at its own time, and emits by a last timer what has come back."""
 
     pending = tr.MapState(float, list)
     seen = tr.ValueState(int, default=0)
@@ -229,7 +229,7 @@ def test_the_end_of_event_time_is_said_again_to_those_that_had_not_heard_of_it(s
 
 
 class Alarm(tr.KeyedProcessFunction):
-    """Sets a timer, and tells when it fired."""
+    """Sets a timer, and emits when it fired."""
 
     def process(self, record: Any, ctx: tr.Context) -> None:
         ctx.set_timer(event_time=50.0)

@@ -212,7 +212,7 @@ def test_an_hour_of_nothing_takes_a_handful_of_waves(idle_after: float | None, s
 
 
 class Clocked(tr.KeyedProcessFunction):
-    """Sends each record round again by a timer of the clock, and tells of what it was asked when."""
+    """Sends each record round again by a timer of the clock, and emits each call with its time."""
 
     left = tr.ValueState(int, default=0)
 

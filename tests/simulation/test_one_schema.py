@@ -204,7 +204,7 @@ def test_at_the_parallelism_that_it_had_each_subtask_keeps_its_own(story: Story)
 
 
 def test_what_is_declared_behind_it_need_not_be_found_out(story: Story) -> None:
-    """The advice of the error: with `to_columns` behind the function nobody asks which types it had."""
+    """The advice of the error: with `to_columns` behind the function its types do not matter."""
 
     def declared(*kinds: pa.DataType, plus: float = 0) -> Program:
         def program(env: tr.Environment) -> tr.DataStream:

@@ -81,7 +81,7 @@ def _close(seed: int) -> Run:
 
 
 def test_a_life_without_the_endless_source_comes_to_its_end() -> None:
-    """Seed 12568: what has no end comes in later lives only. The first one was told to have ended when it should not."""
+    """Seed 12568: what has no end comes in later lives only. The first one was reported as ended when it should not."""
     assert carry_out(rescaled_run(drawn(12568))).wrong == []
 
 

@@ -1,4 +1,4 @@
-"""Whatever befalls a random dataflow, it comes to what a plain interpreter says: some seeds of the search through them.
+"""Under every fault a random dataflow has the result of a plain interpreter: some seeds of the search through them.
 `python -m search --random` goes further, and prints the command that repeats what it finds."""
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_to_rescale(stopped: Any, parallelism: int) -> None:
 
 
 def test_to_change_the_graph_of_the_job(stopped: Any) -> None:
-    """A dry run says what is new, and what has no place any more; that must be given up by name."""
+    """A dry run lists what is new, and what has no place any more; that must be given up by name."""
     folder, before = stopped
     stored = StoredCheckpoint(Store("moved", "first", folder=folder), SAVEPOINT)
     env = environment(2)

@@ -171,7 +171,7 @@ def states_of(world: Simulation, aim: Aim, crash_in: int | None = None) -> list[
 @pytest.mark.parametrize("program", ["toggled", "visited"])
 @pytest.mark.parametrize("aim", [Aim(), Aim(drain=True), Aim(savepoint="memory:backup")], ids=str)
 def test_a_driver_may_be_killed_in_every_state_of_a_stop(book: Book, program: str, aim: Aim) -> None:
-    """Nobody tells the next start what there was: it finds a stop's checkpoint, or an earlier one, and publishes what that
+    """The next start does not know what there was: it finds a stop's checkpoint, or an earlier one, and publishes what that
     has. A savepoint is there whole, or there is none."""
     what = what_for(program, 8)
     states = states_of(world_of(what, WatchedFiles([book])), aim)

@@ -161,7 +161,7 @@ def test_what_an_attempt_found_does_not_count_in_the_next_one(story: Story, mome
 
 @pytest.mark.parametrize("program", ["visited", "in_sequence", "hoarded", "called_last", "entered", "separate"])
 def test_once_a_loop_has_ended_no_checkpoint_holds_feedback_of_it(story: Story, program: str) -> None:
-    """One is asked for at that very moment. (The files know when a loop has ended, and complain.)"""
+    """One is requested at that very moment. (The files know when a loop has ended, and complain.)"""
     golden = PROGRAMS[program]
     for seed in range(3):
         story = Story.begin(story.ledger.name)

@@ -90,5 +90,5 @@ class Cluster(Standalone):
 
 
 def said(done: subprocess.CompletedProcess[Any]) -> str:
-    """What a program has said, for the message of a test."""
+    """The output of a program, for the message of a test."""
     return f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -93,7 +93,7 @@ class Jobs:
         return list(self.spark.sparkContext.statusTracker().getActiveJobsIds())
 
     def spark_is_idle(self) -> bool:
-        """Whether Spark runs nothing. What it tells lags behind what it does: events go through a queue."""
+        """Whether Spark runs nothing. Its reports lag behind what it does: events go through a queue."""
         return waited(lambda: not self.running_in_spark(), 30.0)
 
     def assert_nothing_left(self, before: Traces) -> None:

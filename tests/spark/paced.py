@@ -142,7 +142,7 @@ def wrong(folder: Path, records: int) -> str:
 
 
 def start(spark: Any, said: str) -> tuple[Path, Any]:
-    """A job as the command line says it."""
+    """A job by the arguments of the command line."""
     place, records, rate, interval, hold = said.rsplit(":", 4)
     folder = Path(place)
     settings = tr.CheckpointConfig(str(folder / "checkpoints"), interval=float(interval))

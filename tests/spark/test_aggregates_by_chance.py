@@ -1,6 +1,6 @@
-"""Aggregates and windows, in rows and in columns, are what Spark SQL says of the same random DataFrame.
+"""Aggregates and windows, in rows and in columns, equal those of Spark SQL for the same random DataFrame.
 
-Many: `TAILRACE_TYPE_SEEDS=200 pytest tests/spark/test_aggregates_by_chance.py`. A plain model says the same without Spark:
+Many: `TAILRACE_TYPE_SEEDS=200 pytest tests/spark/test_aggregates_by_chance.py`. A plain model checks the same without Spark:
 `python -m search.values --only aggregates`.
 """
 
@@ -55,7 +55,7 @@ ENDS: dict[str, list[Any]] = {
 
 @dataclass
 class Case:
-    """What is asked of a random DataFrame: its key, the window, and the aggregates by name, in Spark's words."""
+    """A query of a random DataFrame: its key, the window, and the aggregates by name, in Spark's terms."""
 
     keys: list[str]
     size: int

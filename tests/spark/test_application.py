@@ -1,4 +1,4 @@
-"""What is asked of Spark Connect, and what follows from the answers; without a server."""
+"""Requests to Spark Connect, and what follows from the answers; without a server."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_connection_of_the_users_own_making_needs_an_address() -> None:
 
 
 def test_a_server_that_is_gone_is_noticed_and_not_asked_any_more() -> None:
-    """The client of Spark Connect asks it again and again, for ten minutes."""
+    """The client of Spark Connect tries to reach it for ten minutes."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         host, port = door.getsockname()
@@ -114,7 +114,7 @@ def test_a_server_that_is_gone_is_noticed_and_not_asked_any_more() -> None:
 
 
 def test_a_worker_that_cannot_dial_the_driver_answers_so() -> None:
-    """What it raised, Spark tried again three times, and told a traceback."""
+    """When it raised, Spark tried again three times, and printed a traceback."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         config = WorkerConfig(0, "job", 1, door.getsockname(), b"a token of the job")

@@ -1,4 +1,4 @@
-"""What is told before Spark is asked for anything, and before anything is taken."""
+"""Errors that come before any request to Spark, and before anything is taken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.spark.start import launcher
 def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_slots_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk of the folder is not mounted. The start held its slots, at a whole core, and told nobody."""
+    """The disk of the folder is not mounted. The start held its slots, at a whole core, without a word."""
     (tmp_path / "disk").symlink_to(tmp_path / "not-mounted")
 
     def no_session(*args: object) -> None:

@@ -70,7 +70,7 @@ def test_spark_notices_after_some_time_that_an_executor_hangs(
 
 
 class Session(Classic):
-    """A Spark with so many slots, one number for each time that it is asked; and how long ago it was started."""
+    """A Spark with so many slots, one number for each query; and how long ago it was started."""
 
     def __init__(self, master: str, settings: dict[str, str], *there: int, age: float = 100.0) -> None:
         started = (time.time() - age) * 1000

@@ -1,4 +1,4 @@
-"""Checkpoints as users see them, on real Spark: asked for, kept or removed, started from."""
+"""Checkpoints as users see them, on real Spark: requested, kept or removed, started from."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_many_at_once_and_of_many_threads(jobs: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: job.checkpoint(20), range(24)))
     assert {one.id for one in taken} <= {one.id for one in job.checkpoints}
-    assert len({one.id for one in taken}) < 24  # who asks while one is waited for gets that one
+    assert len({one.id for one in taken}) < 24  # a second request meanwhile gets the same checkpoint
     job.cancel()
 
 

@@ -35,7 +35,7 @@ def rows() -> list[tuple[Any, ...]]:
 
 
 def same(spark: Any, left: Any, right: Any) -> bool:
-    """Whether two DataFrames hold the same rows, told by Spark itself."""
+    """Whether two DataFrames hold the same rows, by Spark itself."""
 
     def told(df: Any) -> Counter[str]:
         from pyspark.sql import functions as F

@@ -354,7 +354,7 @@ for python in other:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What jobs say on a cluster, with one Python after the other."""
+    """The errors of jobs on a cluster, with one Python after the other."""
     folder = tmp_path_factory.mktemp("cluster")
     source = Path(tr.__file__).parents[1]
     (folder / "program.py").write_text(PROGRAM)

@@ -1,4 +1,4 @@
-"""What a person wants to read of a Spark failure."""
+"""The text of a Spark failure, for people."""
 
 from __future__ import annotations
 

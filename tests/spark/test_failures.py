@@ -48,7 +48,7 @@ def boom(x: Any) -> Any:
 
 
 class Fails(tr.KeyedProcessFunction):
-    """Fails where it is told to."""
+    """Fails where the test sets it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -69,7 +69,7 @@ class Fails(tr.KeyedProcessFunction):
 
 
 class BadSink(tr.sinks.TextFiles):
-    """Fails where it is told to."""
+    """Fails where the test sets it."""
 
     where = "write"
 
@@ -412,7 +412,7 @@ def test_something_else_than_a_session(jobs: Any) -> None:
 
 
 def test_slots_that_never_come(jobs: Any, tmp_path: Path) -> None:
-    # Other queries of the session hold all slots: the job says so after its patience, and its Spark jobs are withdrawn.
+    # Other queries of the session hold all slots: the job reports that after its patience, and its Spark jobs are withdrawn.
     stop = tmp_path / "stop"
 
     def hold(batches: Any) -> Any:

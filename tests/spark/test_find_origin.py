@@ -74,7 +74,7 @@ def test_a_folder_of_checkpoints_is_the_same_however_its_path_is_written(
 
 
 def test_options_of_the_command_that_do_nothing_are_told(tmp_path: Path) -> None:
-    """Who says where checkpoints go is to know that they go elsewhere."""
+    """A user who sets where checkpoints go must learn that they go elsewhere."""
     env, _ = dataflow(tmp_path, "lines")
     assert Defaults().overruled(env) == []
     mine = str(tmp_path / "checkpoints")

@@ -18,7 +18,7 @@ KEYS = 10_000
 
 
 class LastPerKey(tr.KeyedProcessFunction):
-    """Count and sum of a key; says them once, when the input has ended."""
+    """Count and sum of a key, emitted once, when the input has ended."""
 
     count = tr.ValueState(int, default=0)
     total = tr.ValueState(int, default=0)

@@ -90,7 +90,7 @@ def edges(communities: int, size: int, many: int, seed: int = 7) -> list[Edge]:
 
 
 class Label(tr.KeyedProcessFunction):
-    """Keeps the least label that a vertex has heard of, and tells its neighbours of every better one. A vertex numbers its
+    """Keeps the least label that a vertex has received, and sends every better one to its neighbours. A vertex numbers its
     edges, and says what it knows when all is over: its label, and how many messages more it has sent than got. Over all
     vertices that is nothing, unless a message was lost or came twice."""
 
@@ -206,7 +206,7 @@ def test_components_while_a_worker_is_stopped_for_longer_than_its_lease(jobs: An
 
 
 class Tally(tr.KeyedProcessFunction):
-    """Counts who comes by in a round, and tells it at the round's end; slowly enough to be hit."""
+    """Counts the records of a round, and emits the count at the round's end; slowly enough to be hit."""
 
     came = tr.ValueState(int, default=0)
 

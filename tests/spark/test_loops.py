@@ -1,4 +1,4 @@
-"""Loops on real Spark: all kinds against the plain answer, what is told when they fail, and that nothing of them is left."""
+"""Loops on real Spark: all kinds against the plain answer, their errors, and that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def road_map(places: int = 150, roads: int = 400, seed: int = 1) -> nx.DiGraph:
 
 
 class Nearest(tr.KeyedProcessFunction):
-    """Keeps the least distance of its place, and tells its neighbours of every better one."""
+    """Keeps the least distance of its place, and sends every better one to its neighbours."""
 
     least = tr.ValueState(int)
 
@@ -152,11 +152,11 @@ def test_four_levels_in_bulk(jobs: Any) -> None:
     assert Counter(found) == Counter((i, laps(i)) for i in range(2000))
 
 
-# What is told when user code fails.
+# Errors of user code.
 
 
 class Fails(tr.KeyedProcessFunction):
-    """Fails where it is told to."""
+    """Fails where the test sets it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -328,7 +328,7 @@ def spill_files(pids: Any, folder: Path) -> list[str]:
 
 
 class Waits(tr.ProcessFunction):
-    """Lets records go round for ever; once a file says so, they leave, or it fails."""
+    """Lets records go round for ever; once a file is there, they leave, or it fails."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

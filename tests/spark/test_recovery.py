@@ -252,7 +252,7 @@ def test_a_process_whose_user_code_does_not_come_back_is_replaced(jobs: Any, tmp
 
 @dataclass
 class Seen:
-    """What a job of the other process was last heard to be."""
+    """The last known status of a job of the other process."""
 
     status: str = ""
     checkpoints: int = 0

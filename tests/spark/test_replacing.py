@@ -115,7 +115,7 @@ def test_texts_hash_in_one_way_in_all_workers(jobs: Any) -> None:
 
 
 def shown(job: Any, workers: Any) -> None:
-    """What `job.slices` says after worker 1 was replaced."""
+    """`job.slices` after worker 1 was replaced."""
     survivor, other = job.slices
     assert [survivor.pid, other.pid] == [workers[0], workers[1]]
     assert (survivor.attempt, survivor.replaced, survivor.last_failover) == (0, 0, None)

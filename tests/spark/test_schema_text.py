@@ -1,4 +1,4 @@
-"""Schemas written as text: a plain list of columns needs no Spark, and means what Spark says it means."""
+"""Schemas written as text: a plain list of columns needs no Spark, and means what it means to Spark."""
 
 from __future__ import annotations
 

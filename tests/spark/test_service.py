@@ -68,7 +68,7 @@ def tailrace(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    """What a command says that ends well."""
+    """The output of a command that succeeds."""
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     return out

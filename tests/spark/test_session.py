@@ -1,4 +1,4 @@
-"""A local session in a process of its own: what it says at its start, and what it leaves alone."""
+"""A local session in a process of its own: what it prints at its start, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_local_session_works_and_is_quiet() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=plain_environ(), timeout=200
     )
     assert done.returncode == 0, done.stderr
-    # The JVM itself says this one, and no setting stops it.
+    # The JVM itself prints this one, and no setting stops it.
     noise = [line for line in done.stderr.splitlines() if "Using incubator modules" not in line]
     assert noise == [], done.stderr
     assert done.stdout == ""
@@ -100,7 +100,7 @@ job.await_termination()
 
 @pytest.mark.spark
 def test_a_lost_worker_prints_no_page_of_java(tmp_path: Path) -> None:
-    """Thirty lines of Java for each, of which none says what the user has to know."""
+    """Thirty lines of Java for each, none of which helps the user."""
     command = [sys.executable, "-c", LOST, str(tmp_path)]
     done = subprocess.run(command, env=plain_environ(), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def counts(folder: Path) -> list[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What a command says that ends with exit code 0."""
+    """The output of a command that ends with exit code 0."""
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return out + err

@@ -85,7 +85,7 @@ EVERYWHERE = pytest.mark.parametrize("where", ["coordinator", "worker 0", "worke
 
 
 def closed_by_peer(sock: socket.socket) -> bool:
-    """Whether the other side hangs up, whatever it says before."""
+    """Whether the other side closes the connection, whatever it sends before."""
     sock.settimeout(10)
     try:
         while sock.recv(4096):
@@ -112,7 +112,7 @@ def test_a_wrong_token(target: Target, where: str) -> None:
     before = target.refused()
     with pytest.raises(DialFailed, match="token"):
         dial(target.addresses[where], bytes(32), 5.0)
-    # Nor may somebody who only repeats what a genuine worker says.
+    # Nor may a stranger that only repeats what a genuine worker sends.
     with socket.create_connection(target.addresses[where], 5) as sock:
         sock.sendall(HELLO)
         answer = sock.recv(1000)
@@ -221,7 +221,7 @@ def test_after_all_that_the_job_is_well(target: Target) -> None:
     target.assert_goes_on()
     counts = target.job.metrics()["refused_connections"]
     assert all(isinstance(reason, str) and count > 0 for reason, count in counts.items())
-    assert len(counts) >= 5  # told apart by reason
+    assert len(counts) >= 5  # distinguished by reason
     target.job.cancel()
     assert target.job.await_termination(10)
     assert str(target.job.status) == "CANCELLED"

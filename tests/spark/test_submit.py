@@ -54,7 +54,7 @@ def test_a_program_runs_under_spark_submit(folder: Path) -> None:
 
 
 def test_a_standalone_cluster_has_no_cluster_mode_for_python(folder: Path) -> None:
-    """Spark says so itself, before it looks for the master. The guide says which masters have it."""
+    """Spark refuses it itself, before it looks for the master. The guide lists which masters have it."""
     done = submit(folder, "--master", "spark://127.0.0.1:9", "--deploy-mode", "cluster", "flow.py")
     assert done.returncode != 0
     assert (

@@ -1,4 +1,4 @@
-"""Aggregates in columns and in rows are what Spark SQL says of the same DataFrame."""
+"""Aggregates in columns and in rows equal those of Spark SQL for the same DataFrame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for what will come. How long it may take says more of the machine than of the code: there is no hurry."""
+"""Waiting for what will come. How long it may take depends more on the machine than on the code: there is no hurry."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ def test_a_read_does_not_count_as_a_change(make: Make, small: None) -> None:
 
 
 def test_an_error_behind_the_cut_is_not_the_readers(make: Make) -> None:
-    """A value that cannot be saved is handed out before its turn: whoever reads it is not told, the checkpoint is."""
+    """A value that cannot be saved is handed out before its turn: the reader gets no error, the checkpoint does."""
     backend = make()
     table = backend.table("t")
     table["k"] = [lambda: None]

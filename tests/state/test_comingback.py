@@ -229,7 +229,7 @@ def test_a_set_that_goes_to_disk_behind_no_cut_is_told_of(scratch: Path) -> None
 
 
 def test_what_comes_back_is_handed_out_as_it_is() -> None:
-    """No value is copied where none could tell."""
+    """No value is copied where no copy could be noticed."""
     backend = MemoryBackend()
     backend.on_inexact = lambda: None
     table = backend.table("lists")

@@ -1,4 +1,4 @@
-"""A checkpoint and a dataflow are compared before anything starts, and everything that does not fit is told at once."""
+"""A checkpoint and a dataflow are compared before anything starts, and one error lists everything that does not fit."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ OUTPUT = [Prepared("lines", b"1"), Prepared("lines", b"2")]
 
 def test_output_that_waits_to_be_published_needs_its_sink() -> None:
     """A crash came between a commit and its publication, and the sink has another uid since: what it had prepared would
-    never be visible, though its state fits, for it has none. It is told like state that would be lost."""
+    never be visible, though its state fits, for it has none. It is reported like state that would be lost."""
     old = [OperatorRecord("lines", "text files", 2, [False, False])]
     check(old, dataflow(sinks.TextFiles("out"), "lines"), prepared=OUTPUT)
     check(old, dataflow(sinks.TextFiles("out"), "rows"))
@@ -270,7 +270,7 @@ def test_accumulators_of_another_aggregate_are_refused_before_anything_runs() ->
             else:
                 with pytest.raises(IncompatibleState, match=f"holds accumulators of {was}, and is of {name} now"):
                     check([known("u", "process", state(was))], now)
-        check([known("u", "process", state(""))], now)  # an older checkpoint does not say it
+        check([known("u", "process", state(""))], now)  # an older checkpoint does not hold it
 
 
 def test_columns_of_a_key_that_change_places_are_refused_before_anything_runs() -> None:

@@ -1,4 +1,4 @@
-"""Where the files of checkpoints lie: each name says to its parser what it was built from, and nothing to any other."""
+"""Where the files of checkpoints lie: each name gives its parser what it was built from, and fits no other parser."""
 
 from itertools import product
 
@@ -32,7 +32,7 @@ KINDS = ("fence", "manifest", "mark", "state", "input")
 
 
 def kinds(name: str) -> list[str]:
-    """Every kind of file that this name says it is."""
+    """Every kind of file that has this name."""
     said = (is_fence(name), manifest_place(name), marked_manifest(name), is_of_checkpoint(name), is_input(name))
     return [kind for kind, yes in zip(KINDS, said, strict=True) if yes not in (None, False)]
 

@@ -34,7 +34,7 @@ SECOND = 1_000_000
 
 
 class Sessions(tr.KeyedProcessFunction):
-    """Counts per key, and tells the count three seconds after the last record."""
+    """Counts per key, and emits the count three seconds after the last record."""
 
     count = tr.ValueState(int, default=0)
     until = tr.ValueState(float)

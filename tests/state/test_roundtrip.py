@@ -1,4 +1,4 @@
-"""What msgspec would bring back as something else is told when it is written, with the place, and not after a restore."""
+"""A value that msgspec would bring back as another one is refused when it is written, with the place, not at a restore."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ _values = st.recursive(
 
 
 def exact(value: Any) -> Any:
-    """A text from which types and values can be told."""
+    """A text that shows types and values."""
     if isinstance(value, list | tuple):
         return type(value).__name__, [exact(one) for one in value]
     if isinstance(value, dict):

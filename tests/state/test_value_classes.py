@@ -189,7 +189,7 @@ def test_classes_are_found_wherever_a_declared_type_has_them() -> None:
 
 
 def test_a_class_that_msgspec_encodes_may_have_another_name() -> None:
-    """Its fields are known, and the declared type says which class is in its place."""
+    """Its fields are known, and the declared type names the class in its place."""
     before, after = msgspec.defstruct("Item", ["a", "b"]), msgspec.defstruct("Thing", ["a", "b"])
     assert restored(before, after, before(1, 2)) == after(1, 2)
     arrays = [msgspec.defstruct(*one, array_like=True) for one in (("Item", ["a", "b"]), ("Thing", ["b", "a"]))]

@@ -1,4 +1,4 @@
-"""A dry run says what of a checkpoint would fit a changed dataflow, and starts nothing."""
+"""A dry run compares a checkpoint with a changed dataflow, and starts nothing."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ ASKED: list[tuple[str, Callable[[Folder], Any]]] = [
 
 
 def test_no_request_waits_for_ever_and_when_the_store_is_back_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time-out of the clients of S3 covers a write whose body the store has not asked for yet."""
+    """No time-out of the clients of S3 covers a write whose body the store has not requested yet."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     with serving() as endpoint:

@@ -33,7 +33,7 @@ class Turns:
     def __init__(self, drivers: int) -> None:
         self._drivers = drivers
         self._told: SimpleQueue[int] = SimpleQueue()
-        """A driver that asks for its turn; one that is over says so by a number below zero."""
+        """A driver that requests its turn; one that is over sends a number below zero."""
         self._go: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(drivers)]
         self.used: list[int] = []
 
@@ -45,7 +45,7 @@ class Turns:
         self._told.put(-1)
 
     def run(self, schedule: Sequence[int]) -> None:
-        """Every driver that is not over is asking before the next one is let go: nothing depends on the machine."""
+        """Every driver that is not over waits for its turn before the next one goes: nothing depends on the machine."""
         pending = iter(schedule)
         asking = {self._told.get(timeout=30) for _ in range(self._drivers)} - {-1}
         while asking:
@@ -69,7 +69,7 @@ def interleave(
 
         try:
             drivers[i](MemoryStore("job", files, fail=mine))
-        except BaseException as error:  # told in the test's thread
+        except BaseException as error:  # reported in the test's thread
             errors.append(error)
         finally:
             turns.end(i)
@@ -391,7 +391,7 @@ def test_a_folder_whose_slots_were_counted_is_sealed_and_read(manifest: Making) 
 
 def test_a_manifest_has_the_number_of_its_checkpoint_whatever_went_before(manifest: Making) -> None:
     """A user met checkpoint 45 as `3/41.manifest`. Where others were aborted before it, or it is the first one of its
-    incarnation, a pointer says where the slots go on."""
+    incarnation, a pointer names where the slots go on."""
     files = MemoryFiles()
     store = MemoryStore("job", files)
     store.claim("run")

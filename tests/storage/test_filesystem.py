@@ -275,7 +275,7 @@ def test_a_job_that_starts_makes_sure_of_folders_that_somebody_else_has_made(
 
 
 def _obstacles(base: Path) -> dict[str, tuple[Path, str]]:
-    """What may be in the way of a folder: what is to be made, and what is said of it."""
+    """Obstacles of a folder: what is to be made, and the error."""
     os.symlink(base / "not-mounted", base / "dangling")
     os.symlink(base / "circle", base / "circle")
     os.mkfifo(base / "fifo")

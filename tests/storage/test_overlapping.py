@@ -44,7 +44,7 @@ class Worker:
         self.model: Entries = {}
         self.cuts: dict[int, Entries] = {}
         self.heard: deque[Abort | Complete] = deque()
-        """Said by the coordinator, and not heard yet."""
+        """Messages of the coordinator that have not arrived yet."""
         self.begin(None)
 
     def begin(self, manifest: Manifest | None) -> None:
@@ -92,7 +92,7 @@ class Worker:
         self.backend.relieve()
 
     def cut(self) -> None:
-        """The barrier of the next checkpoint is there, whatever the coordinator has said meanwhile."""
+        """The barrier of the next checkpoint is there, whatever the coordinator has sent meanwhile."""
         due = [n for n in range(self.newest + 1, self.job.books.next_id) if n not in self.dropped]
         if self.going is not None or not due:
             return

@@ -89,7 +89,7 @@ def test_of_machines_that_share_a_folder_each_removes_its_own(tmp_path: Path, mo
     elsewhere = _left(tmp_path, f"tailrace-scratch-{other}-{other}-{own}")
     assert set(remove_abandoned(str(tmp_path))) == {str(before_a_boot), str(of_a_container)}
     assert elsewhere.is_dir()
-    monkeypatch.setattr(scratch, "boot", lambda: "")  # machines that say nothing of their start are not one for that
+    monkeypatch.setattr(scratch, "boot", lambda: "")  # machines without a known start do not count as one
     unknown = _left(tmp_path, f"tailrace-scratch-{other}-{scratch._machine()[1]}-{own}")
     assert remove_abandoned(str(tmp_path)) == [] and unknown.is_dir()
 

@@ -461,7 +461,7 @@ def test_who_dies_before_everything_is_removed_leaves_it_to_the_next_one() -> No
         put(store, f"{store.claim(run)}/chk-1/w0.state")
     third = MemoryStore("job", files)
     third.claim("third")
-    third.mark_swept()  # it has not swept, and says nothing
+    third.mark_swept()  # it has not swept, and reports nothing
     last = MemoryStore("job", files)
     last.claim("last")
     assert last.abandoned() == ["first", "second", "third"]

@@ -54,7 +54,7 @@ def spill_in(store: LocalFolder, part_bytes: int = 1_000, tries: int = 3) -> Sto
 
 
 def settled(spill: StoredSpill) -> StoredSpill:
-    """Everything that was asked of the storage so far is done."""
+    """All requests to the storage so far are done."""
     done = threading.Event()
     spill._do(done.set)
     assert done.wait(20)

@@ -41,7 +41,7 @@ class Visits(tr.KeyedProcessFunction):
 
 
 def program(env: tr.Environment) -> tr.DataStream:
-    """Each number goes around 25 times, or one or two more, and tells how often it has."""
+    """Each number goes around 25 times, or one or two more, and is emitted with their number."""
 
     def body(stream: tr.DataStream) -> Any:
         visited = stream.key_by(lambda r: r[0]).process(Visits(), uid="visits", name="visits")

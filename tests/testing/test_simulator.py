@@ -1,4 +1,4 @@
-"""The simulator: one seed is one history, told the same in every process."""
+"""The simulator: one seed is one history, the same in every process."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ PROGRAM = textwrap.dedent(
 
 
 def told(hash_seed: str, folder: Path) -> str:
-    """What a fresh Python says about the program."""
+    """The output of a fresh Python for the program."""
     script = folder / "program.py"
     script.write_text(PROGRAM)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -20,7 +20,7 @@ _POINTER = "1/0.manifest"
 
 
 class Books:
-    """The books of a job with some slots, and what its workers and its storage would say."""
+    """The books of a job with some slots, and the messages of its workers and its storage."""
 
     def __init__(self, slots: int = 2, **settings: Any) -> None:
         self.books = Checkpoints(CheckpointSettings(**settings), "job", "run", slots, 128)
@@ -424,7 +424,7 @@ def test_a_later_checkpoint_may_refer_to_what_an_aborted_one_has_written() -> No
 
 
 def test_a_file_that_is_acked_for_an_aborted_checkpoint_goes() -> None:
-    """The worker has said so before it heard that the checkpoint is aborted, and leaves the file to the coordinator."""
+    """The worker has acked before it received the abort, and leaves the file to the coordinator."""
     b = Books(keep=1, max_concurrent=2)
     b.trigger(), b.trigger()
     b.books.abort(1, "why", 0)
@@ -497,7 +497,7 @@ def test_a_checkpoint_found_after_a_restart_is_kept_like_any_other() -> None:
     number = b.trigger()
     b.ack(number)
     manifest = b.manifest()
-    b.books.abort(number, "why", 0)  # nobody heard that it was written
+    b.books.abort(number, "why", 0)  # no ack reported that it was written
     b.books.adopt(manifest, path(number))
     assert b.surplus() == files(1) and b.books.needed == files(2)
     b.books.adopt(manifest, path(number))

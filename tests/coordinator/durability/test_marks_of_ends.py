@@ -1,4 +1,4 @@
-"""The mark that a job leaves of its end: which jobs leave one, and what it says."""
+"""The mark that a job leaves of its end: which jobs leave one, and what it holds."""
 
 from __future__ import annotations
 

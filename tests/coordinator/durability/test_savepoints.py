@@ -14,7 +14,7 @@ from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 
 
 def wanted(job: Job, target: str = "here") -> int:
-    """Somebody wants a savepoint, and its cut begins: the number."""
+    """Requests a savepoint, whose cut begins. Returns the number."""
     job.machine.savepoint("somebody", target, job.now)
     [(_, first), (_, _)] = job.sent(Trigger)
     assert first.cut.kind is CutKind.SAVEPOINT and not first.cut.may_overtake

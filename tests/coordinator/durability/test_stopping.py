@@ -30,13 +30,13 @@ SUSPEND, DRAIN = Aim(), Aim(drain=True)
 
 
 def stopped(job: Job, aim: Aim = SUSPEND, who: str = "somebody") -> list[Any]:
-    """Somebody wants the job to stop: what follows at once."""
+    """Requests a stop of the job. Returns the actions that follow at once."""
     job.machine.stop(who, aim, job.now)
     return job.actions()
 
 
 def cut_of(said: list[Any]) -> Any:
-    """The cut that workers are asked for among these actions."""
+    """The cut that is requested of workers among these actions."""
     [cut, _] = [one.message.cut for one in said if isinstance(getattr(one, "message", None), Trigger)]
     return cut
 
@@ -257,7 +257,7 @@ def test_before_the_job_runs_it_waits_until_it_does(aim: Aim) -> None:
     assert job.status is S.STOPPING
 
 
-# Who else asks.
+# Other callers.
 
 
 def test_who_asks_for_the_same_gets_the_same_and_for_something_else_a_sentence() -> None:
@@ -439,7 +439,7 @@ def test_cancel_is_legal_at_every_stage(stage: str) -> None:
 
 
 def test_another_coordinator_of_the_run_finds_from_the_files_that_it_was_stopped() -> None:
-    """Its process was lost behind the checkpoint of the stop. Nobody has told the other one."""
+    """Its process was lost behind the checkpoint of the stop. The other process knows nothing of it."""
     job = Job().run()
     cut = cut_of(stopped(job))
     job.commit(acked(job, cut.number, b"output"))

@@ -1,4 +1,4 @@
-"""What follows from a failure, and what the caller is told of it."""
+"""What follows from a failure, and the error that the caller gets."""
 
 from __future__ import annotations
 

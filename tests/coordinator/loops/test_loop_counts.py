@@ -38,7 +38,7 @@ SCRIPTS: list[tuple[Script, list[tuple[int, str]]]] = [
 """(slot, frame) -> the frames that working it off sends; and what each slot has to begin with."""
 
 Said = tuple[tuple[int, ...], int]
-"""(sent by slot, received), as a worker says it when it comes to rest."""
+"""(sent by slot, received), as a worker reports it when it comes to rest."""
 
 
 def views(script: Script, begin: list[tuple[int, str]]) -> Iterator[tuple[bool, list[Said]]]:

@@ -121,7 +121,7 @@ TIMED = (
 @pytest.mark.parametrize("tasks", TIMED, ids=range(3))
 def test_event_time_comes_to_its_end_when_all_tasks_have_what_was_on_its_way(tasks: tuple[Kind, ...]) -> None:
     """Timers that are due by the time that the entries have reached fire, and what they emit goes around, before any that
-    is due at the end only; whatever the order (asserted where `Advance` is said)."""
+    is due at the end only; whatever the order (asserted where `Advance` is sent)."""
     explore(Play(Shape(tasks, ONE_HEAD), hurry=int(tasks is TIMED[0])))
 
 

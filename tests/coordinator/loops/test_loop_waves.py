@@ -1,4 +1,4 @@
-"""When a wave begins, what follows from what it finds, and how the coordinator says it."""
+"""When a wave begins, what follows from what it finds, and the commands that the coordinator sends."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_event_time_does_not_come_to_its_end_while_any_is_on_its_way() -> None:
 def test_nor_while_a_leave_inside_holds_any_back(
     reached: int, content: int, released: int | None, idle: bool, held: bool
 ) -> None:
-    """What was in the channels counts, and so does that a loop with nothing to say is to be idle."""
+    """Records in the channels count, and so does that a loop without event time is to be idle."""
     here = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts("0.0", reached, content, released, idle)])
     there = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts("0", 5), ScopeFacts("0.0", MAX_TIME)])
     assert decide([here, there]) == Decision(WaveResult.NOT_YET if held else WaveResult.ADVANCE)
@@ -99,7 +99,7 @@ def test_event_time_goes_on_as_far_as_nothing_is_left_behind() -> None:
     assert left_behind([one, two]) == {"0": 29, "0.0": 45, "0.10": 29}
 
 
-# What the coordinator says, told one by one.
+# The commands of the coordinator, one by one.
 
 
 def test_from_rest_to_the_end() -> None:
@@ -222,7 +222,7 @@ def test_waves_go_on_as_long_as_event_time_is_held_back() -> None:
 
 
 def test_an_input_that_has_ended_goes_with_the_others() -> None:
-    """A wave tells how far event time has come where the input goes on."""
+    """A wave reports how far event time has come where the input goes on."""
     desk = Desk()
     desk.say(0, EventTimeMoved(0, 5, None))
     desk.say(1, EventTimeMoved(0, 50, 60))

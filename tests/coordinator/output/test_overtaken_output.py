@@ -58,7 +58,7 @@ def test_a_job_that_ends_while_the_output_of_its_checkpoint_is_published_does_no
 
 
 def test_without_checkpoints_a_loss_while_output_is_published_does_not_write_it_twice() -> None:
-    """All slices have ended and worker 0 publishes what the sinks have prepared; it is lost before it says that it has. A
+    """All slices have ended and worker 0 publishes what the sinks have prepared; it is lost before it reports that. A
     restart would begin from nothing and publish all output once more, under other names."""
     job = opened(checkpoints=False).deployed()
     job.all_say(SubtasksFinished([("sink", b"file")]))

@@ -1,4 +1,4 @@
-"""What is told to be published goes out in parts that fit into messages, whatever sinks have prepared."""
+"""Publications go out in parts that fit into messages, whatever sinks have prepared."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_worker_is_told_once_what_is_settled() -> None:
 
 
 class Store:
-    """The books of a job with one worker, and a storage that does what it is asked for."""
+    """The books of a job with one worker, and a storage that carries out every request."""
 
     def __init__(self) -> None:
         checkpoints = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)

@@ -1,4 +1,4 @@
-"""Standbys: when they are started, what they are told, and how one takes the slot of a worker that is lost."""
+"""Standbys: when they are started, the messages to them, and how one takes the slot of a worker that is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Standing(Job):
     def comes(
         self, place: int, launch: int = 1, slot: int | None = None, pid: int | None = None, host: str = ""
     ) -> int | None:
-        """The process of a place says hello, for a slot that it is to take or for itself."""
+        """The process of a place sends `Hello`, for a slot that it is to take or for itself."""
         index = place if slot is None else slot
         pid = 10 + place if pid is None else pid
         other = None if slot is None else place
@@ -187,7 +187,7 @@ def test_a_silent_standby_is_replaced() -> None:
 
 
 def held(job: Standing) -> dict[int, list[int]]:
-    """What standbys were told to hold since this was asked last."""
+    """The slices in `Hold` messages to standbys since the last call."""
     return {place: said.slots for place, said in job.sent(Hold)}
 
 

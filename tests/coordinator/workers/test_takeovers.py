@@ -1,4 +1,4 @@
-"""A lost worker is replaced while the others go on: what the coordinator asks, tells and holds back."""
+"""A lost worker is replaced while the others go on: the messages that the coordinator sends and holds back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def running(**options: Any) -> Job:
 
 
 def resumed(job: Job, slot: int) -> Resume:
-    """The worker of a slot is lost, the others say what they know, and another one joins: what it is told."""
+    """The worker of a slot is lost, the others report what they know, and another one joins. Returns its `Resume`."""
     job.lose(slot)
     job.actions()
     turn = job.machine.takeovers.turn
@@ -283,7 +283,7 @@ def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
 
 
 def test_what_a_worker_has_told_of_others_before_it_was_lost_does_not_count_without_the_rest() -> None:
-    """In what it has told the other one reads what it had sent to that one: nobody else knows how that was made."""
+    """By its report the other one reads what it had sent to that one: no other worker knows how that was made."""
     job = running(depth=2)
     job.says(0, Gained(0, [b"a", b"reads what 0 has made"], [], 1))
     job.lose(0)
@@ -366,7 +366,7 @@ def test_a_link_between_others_that_closes_meanwhile_is_a_restart() -> None:
 
 
 def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:
-    """Its machine loses the network: it says so of its links, and then its link to the coordinator closes, too."""
+    """Its machine loses the network: it reports its links as closed, and then its link to the coordinator closes, too."""
     job = running()
     for peer in (0, 2):
         job.says(1, Severed(peer, "reset", job.epochs[peer]))
@@ -471,7 +471,7 @@ def test_who_takes_the_place_of_the_publisher_is_told_what_is_to_be_published() 
 
 
 def test_records_in_flight_at_the_newest_checkpoint_are_no_reason_to_start_again() -> None:
-    """Whoever takes the place is told which operators had some when all began: their functions are fused accordingly."""
+    """The replacement gets the operators that had some when all began: their functions are fused accordingly."""
 
     def lost(job: Job) -> Resume:
         job.lose(1)

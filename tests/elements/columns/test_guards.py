@@ -91,7 +91,7 @@ def test_a_decimal_becomes_the_nearest_float() -> None:
     assert made(x.cast("double"), values, pa.decimal128(38, 2)) == [float(value) for value in values]
     with pytest.raises(ValueError, match="before the decimal point"):
         made(x.cast(pa.decimal128(38, 36)), [Decimal("975712434024117.12")], pa.decimal128(28, 10))
-    assert made(x.cast("int8", safe=False), [300], pa.int64()) == [44]  # as it was asked
+    assert made(x.cast("int8", safe=False), [300], pa.int64()) == [44]  # as it was requested
 
 
 def test_a_result_has_a_value_for_each_record() -> None:

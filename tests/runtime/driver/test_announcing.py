@@ -1,4 +1,4 @@
-"""Sinks are told in the driver that something of theirs was published, and nothing waits for what they do then."""
+"""The driver calls `published` of sinks after a publication, and nothing waits for these calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.runtime.driver.announcing import Announcer
 
 
 class Told:
-    """A sink that takes as long as it is told to."""
+    """A sink that takes as long as the test sets."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

@@ -100,7 +100,7 @@ def test_what_is_no_request_is_shown_out_and_others_are_served(served: Callable[
                 sock.sendall(said)
                 assert sock.recv(10) == b""
             except ConnectionError:
-                pass  # it was shown out before it had said all
+                pass  # its connection was closed before it had sent all
     assert ask(one.door.paths[0], {"verb": "who"}, 5) == WHO
 
 
@@ -156,7 +156,7 @@ def test_a_job_that_has_no_door_says_why(
 def test_a_folder_for_sockets_that_is_none_is_not_taken_for_one_without_jobs(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tailrace list` said that no job is running."""
+    """`tailrace list` printed that no job is running."""
     (tmp_path / "file").touch()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -319,7 +319,7 @@ def test_a_checkpoint_that_does_not_come_in_time_is_told(served: Callable[..., S
 
 
 def called(*args: str) -> tuple[int, str]:
-    """The exit code of a command, and what it says."""
+    """The exit code of a command, and its output."""
     ended = CliRunner().invoke(app, list(args))
     return ended.exit_code, ended.output
 

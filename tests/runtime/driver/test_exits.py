@@ -260,7 +260,7 @@ def test_a_signal_without_a_running_job_ends_the_process_also_where_it_would_sto
 
 
 def test_jobs_are_those_of_the_process_that_started_them() -> None:
-    """A child that the program forks (by multiprocessing, say) has a copy of everything, and none of the threads."""
+    """A child that the program forks (for example by multiprocessing) has a copy of everything, and none of the threads."""
     program = """
 one = job(None)
 child = os.fork()

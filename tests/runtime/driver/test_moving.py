@@ -13,7 +13,7 @@ from tailrace.runtime.driver.moving import CHECKPOINT_SECONDS, Moving
 
 
 class Machine:
-    """A coordinator that notes what it is told."""
+    """A coordinator that notes its calls."""
 
     movable = True
     status = JobStatus.RUNNING
@@ -46,7 +46,7 @@ def test_workers_move_once_a_checkpoint_is_there_or_will_not_be(machine: Any, cl
     moves = Moving(machine, lambda: None)
     assert moves.wait() is None
     moves.leaving([(0, 1)])
-    moves.leaving([(0, 1), (2, 1)])  # told again, with another one
+    moves.leaving([(0, 1), (2, 1)])  # reported again, with another one
     moves.turn()
     assert len(machine.asked) == 1 and not machine.moved and moves.wait() == CHECKPOINT_SECONDS
     if taken:

@@ -1,4 +1,4 @@
-"""The line that says how a job goes."""
+"""The line that shows the progress of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log of a program says of a job that goes on in spite of something."""
+"""Warnings in the log of a program about a job that goes on in spite of something."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ MANIFEST = encode_manifest(Manifest("job", "run", 1, 5, 0, 128, 1, []))
 
 
 class Machine:
-    """Notes what it is told."""
+    """Notes the events that it gets."""
 
     def __init__(self) -> None:
         self.told: list[Event] = []
@@ -104,7 +104,7 @@ class Stored:
         self.storage.drop(DropState(checkpoint, f"chk-{checkpoint}"))
 
     def told(self) -> list[Event]:
-        """What the machine was told once everything asked so far was done."""
+        """The events of the machine once all requests so far are done."""
         done = threading.Event()
         self.storage._thread.do(done.set)
         assert done.wait(5)
@@ -230,7 +230,7 @@ def test_what_is_dropped_while_it_is_written_leaves_nothing(stored: Stored) -> N
 
 
 def held_up(stored: Stored) -> threading.Event:
-    """Whatever is asked from here on waits until this is set."""
+    """Requests from here on wait until this is set."""
     release = threading.Event()
     stored.storage._thread.do(lambda: release.wait(10))
     return release

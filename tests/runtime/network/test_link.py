@@ -244,7 +244,7 @@ def test_one_call_does_a_bounded_amount(loop: EventLoop, pair: tuple[Link, Link]
 
 @dataclass
 class Dribble:
-    """A socket that takes and gives as many bytes at a time as it is told to."""
+    """A socket that takes and gives as many bytes at a time as the test sets."""
 
     sizes: Iterator[int]
     incoming: bytes = b""

@@ -107,11 +107,11 @@ def server(no_fd_leaks: None) -> Iterator[socket.socket]:
 
 
 def hung_up(sock: socket.socket) -> bool:
-    """Has the listener closed this connection, with nothing said that was not read yet?"""
+    """Has the listener closed this connection, with nothing sent that was not read yet?"""
     sock.settimeout(10)
     try:
         return sock.recv(1) == b""
-    except ConnectionResetError:  # it had not read all that was said
+    except ConnectionResetError:  # it had not read all that was sent
         return True
 
 
@@ -329,7 +329,7 @@ def test_everybody_has_a_moment_however_many_come_behind(loop: EventLoop) -> Non
     world.raw += behind
     world.run(lambda: world.listener.next_deadline == world.clock.now + 0.25)
     assert world.listener.pending == 3 and world.refused() == {}
-    assert loop.poll(0) == 0  # nobody is asked for who cannot come in
+    assert loop.poll(0) == 0  # no peer is looked for that cannot connect
     first.sendall(b"anything but a handshake" * 3)
     world.run(
         lambda: world.refused() == {Refusal.BAD_MAGIC: 1} and world.listener.pending == 3
@@ -391,11 +391,11 @@ def test_a_listener_has_exactly_one_address(loop: EventLoop) -> None:
     listener.close()
 
 
-# what dial says when it fails
+# the error of dial
 
 
 def failure(server: socket.socket, timeout: float, answer: Callable[[socket.socket], object]) -> str:
-    """What dial says when this is what it meets."""
+    """The error of dial for this answer."""
 
     def serve() -> None:
         sock, _ = server.accept()

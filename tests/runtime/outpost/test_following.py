@@ -46,7 +46,7 @@ def test_each_saying_is_heard_once_and_in_order_whatever_becomes_of_letters() ->
     heard += other.receive(second)
     heard += other.receive(first)  # it was late
     heard += other.receive(second)  # and came twice
-    one.receive(Mailbox().letter())  # an answer that has heard nothing
+    one.receive(Mailbox().letter())  # an answer that confirms nothing
     assert heard == ["a", "b"] and not one.all_heard
     one.say("c")
     heard += other.receive(one.letter())
@@ -57,7 +57,7 @@ def test_each_saying_is_heard_once_and_in_order_whatever_becomes_of_letters() ->
 
 
 class Near:
-    """A way to an outpost of this process, on which things go wrong when `faults` says so."""
+    """A way to an outpost of this process, on which things go wrong as `faults` decides."""
 
     def __init__(self, outpost: Outpost) -> None:
         self.outpost = outpost

@@ -60,7 +60,7 @@ def put(folder: Folder, name: str, data: bytes) -> None:
 
 
 def test_a_request_that_comes_again_when_its_file_is_complete_changes_nothing(host: FolderHost) -> None:
-    """A client's connection was parted, and it asked again; what it had asked first came minutes later."""
+    """A client's connection broke, and it made its request again; the first request came minutes later."""
     writer = open_hosted(f"{host.host.url}/job/out").writer("file")
     writer.append(b"A" * 100)
     writer.append(b"B" * 100)
@@ -147,7 +147,7 @@ def test_files_that_nobody_needs_any_more_make_room(host: FolderHost) -> None:
 
 
 def test_a_host_to_which_no_way_leads_is_told_at_once(host: FolderHost) -> None:
-    """What asks it for something tries that several times, since a host may be busy."""
+    """A client makes its request several times, since a host may be busy."""
     hosting.meet(host.host)
     hosting.meet(Host(host.host.address, bytes(32)))  # somebody is there
     host.close()
@@ -167,7 +167,7 @@ def test_who_does_not_know_the_token_is_turned_away(host: FolderHost) -> None:
 
 
 def test_strangers_in_great_numbers_keep_nobody_out(host: FolderHost) -> None:
-    """Some say nothing, some a part of a handshake, some anything; those who know the token write and read meanwhile."""
+    """Some send nothing, some a part of a handshake, some anything; clients that know the token write and read meanwhile."""
     folder = HostedFolder(f"{host.host.url}/job/out", "job/out", lambda *asked: hosting._ask(host.host, *asked))
     held = []
     try:
@@ -197,7 +197,7 @@ def test_what_is_no_request_closes_the_connection_and_nothing_else(host: FolderH
 
 
 def test_another_process_reaches_it_once_it_was_told_how(host: FolderHost, tmp_path: Path) -> None:
-    """A URL alone tells nobody how: the token is in no place, file or error."""
+    """A URL alone is not enough: the token is in no place, file or error."""
     put(open_hosted(f"{host.host.url}/job"), "file", b"words of the driver")
     assert host.host.token.hex() not in repr(host.host) and repr(host.host.token) not in repr(host.host)
     program = (

@@ -96,7 +96,7 @@ def test_the_first_records_of_a_source_come_alone_and_many_of_them_soon() -> Non
 
 
 def test_a_trickle_of_records_gives_no_large_step_for_what_comes_behind_it() -> None:
-    """One record at a time does not tell how long a thousand would take."""
+    """One record at a time does not show how long a thousand would take."""
     budget = Budget()
     for _ in range(500):
         budget.learn(1, 50 * US)

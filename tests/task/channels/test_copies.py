@@ -1,4 +1,4 @@
-"""A record that was handed over is shared: by contract nobody changes it. `copy_records` copies; `debug` tells who did."""
+"""A record that was handed over is shared: no operator may change it. `copy_records` copies; `debug` names the operator."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -337,7 +337,7 @@ def test_a_marker_before_its_cut_is_a_bug() -> None:
 
 
 def test_once_the_loop_has_ended_the_tail_may_cut_before_its_head() -> None:
-    """A head that has ended says no barrier. Of a cut from before the log is complete when its own barrier has come back."""
+    """A head that has ended sends no barrier. The log of an earlier cut is complete when its own barrier has come back."""
     loop = Loop()
     loop.queue.append(rows(1))
     loop.queue.cut(1)

@@ -40,7 +40,7 @@ class Sending:
         self.box.watermark(self.output, time)
 
     def sent(self, *, read: bool = True) -> list[tuple[ChannelId, Any]]:
-        """What went since this was asked last: (channel, values or marker). What was read is granted again."""
+        """What went since the last call: (channel, values or marker). What was read is granted again."""
         self.box.check()
         sends, self.box.sends = self.box.sends, []
         found: list[tuple[ChannelId, Any]] = []
@@ -189,7 +189,7 @@ def test_idleness_is_said_again_behind_records_and_not_behind_other_markers() ->
 
 
 def test_idleness_is_said_again_behind_a_watermark_that_was_not_yet_sent() -> None:
-    """The watermark ends idleness for who reads it, and nobody would have said anything after it."""
+    """The watermark ends idleness for its reader, and no marker would have followed it."""
     s = Sending()
     s.watermark(50)
     s.box.idle(s.output)
@@ -338,7 +338,7 @@ def test_everything_arrives_in_order_whatever_the_window(data: st.DataObject) ->
     assert got[-1] == (channel, EndOfInput())
     marks = [what.time for _, what in got if isinstance(what, Watermark)]
     assert marks == sorted(set(marks))
-    # No record comes before a watermark that was said before it was given.
+    # No record comes before a watermark that was sent before it.
     seen = 0
     for _, what in got:
         if isinstance(what, Watermark):

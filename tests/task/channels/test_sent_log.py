@@ -46,7 +46,7 @@ class Disk(MemorySpill):
 
 
 class Sending:
-    """A worker with an edge to each of two others, which read what comes when they are asked."""
+    """A worker with an edge to each of two others, which read what comes at each call."""
 
     def __init__(self, budget: int, window: int = WINDOW, spill: FrameSpill | None = None) -> None:
         self.disk = Disk()

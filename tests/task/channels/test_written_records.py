@@ -82,7 +82,7 @@ def test_of_spans_that_overlap_the_one_that_has_most_is_found_whatever_was_writt
 
 
 def test_where_many_are_written_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint with many frames in flight asks for each of them. It had looked at all of them each time."""
+    """A checkpoint with many frames in flight looks for each of them. It had looked at all of them each time."""
     written, asked = WrittenRecords(), 0
 
     def last(entry: Any) -> int:

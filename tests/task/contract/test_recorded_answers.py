@@ -1,4 +1,4 @@
-"""What user code hears from the world outside is kept, and is there again in a replay."""
+"""Answers of the world outside to user code are kept, and are there again in a replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.task.contract.recorded_answers import Gave, Outside, Raised, Recor
 
 
 def again(recorder: Recorder) -> ReplayedAnswers:
-    """A replay of what a recorder has kept since it was asked last."""
+    """A replay of what a recorder has kept since the last call."""
     replayed = ReplayedAnswers()
     replayed.give(recorder.taken())
     return replayed

@@ -1,4 +1,4 @@
-"""Exceptions of odd classes: whatever user code raises, the worker tells of it, and of nothing else."""
+"""Exceptions of odd classes: whatever user code raises, the worker reports it, and nothing else."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ODDITIES: dict[str, Any] = {
 }
 ARGUMENTS: list[Any] = [(), (1,), ("half \ud800 of a pair",), (None, {}), (b"\xff", [1]), ("x" * 2_000,), (object(),)]
 NOTES: list[Any] = [None, 3, ["a note"], [7, None], "abc", [b"\xff"], collections.UserList(["a"])]
-"""What a class may say for `__notes__`."""
+"""Values that a class may have for `__notes__`."""
 
 
 class Unnamed(type):

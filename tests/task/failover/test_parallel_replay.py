@@ -30,7 +30,7 @@ NOWHERE = tr.sinks.Callback(lambda record: None)
 
 
 class Seen(tr.KeyedProcessFunction):
-    """Counts the records of each key, and says what `of` makes of that."""
+    """Counts the records of each key, and emits what `of` makes of that."""
 
     count = tr.ValueState(int, default=0)
 

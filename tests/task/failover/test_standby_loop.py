@@ -57,7 +57,7 @@ class Standby:
         return [action for action in actions if isinstance(action, kind)]
 
     def read(self) -> None:
-        """The storage has read whatever it was asked for."""
+        """The storage has carried out all read requests."""
         while asked := self.wanted(ReadState):
             for one in asked:
                 self.machine.handle(StateRead(one.number))

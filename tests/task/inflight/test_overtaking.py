@@ -33,7 +33,7 @@ AT_ONCE = CutRequest(1, overtakes_after=0)
 
 
 class Overtaken(One):
-    """A task whose barriers may overtake, and what its snapshot says was in flight."""
+    """A task whose barriers may overtake, and the records in flight by its snapshot."""
 
     def __init__(self, build: Callable[[tr.Environment, tr.Sink], Any], vertex: int = 1, **settings: Any) -> None:
         super().__init__(build, vertex, overtaking=True, **settings)
@@ -351,7 +351,7 @@ class Fleet(Crew):
         ]
         self.links: dict[tuple[int, int], deque[bytes]] = {}
         self.reads: list[tuple[Worker, ReadPlaced]] = []
-        """What is asked of the storage, which takes its time."""
+        """Requests to the storage, which takes its time."""
         self.words: list[deque[Any]] = [deque() for _ in self.workers]
         for worker in self.workers:
             worker.handle(CoordinatorSaid(Welcome(1)))
@@ -509,7 +509,7 @@ def together(env: tr.Environment, sink: tr.Sink) -> None:
 
 
 def around(env: tr.Environment, sink: tr.Sink) -> None:
-    """Each record goes around a loop by its key, as often as its number says, and leaves it once."""
+    """Each record goes around a loop by its key, as often as its number is, and leaves it once."""
 
     def body(stream: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
         once = stream.key_by(lambda r: r[0] % 11).process(Same(), uid="same").rebalance().map(less, uid="less")

@@ -105,7 +105,7 @@ def test_nothing_is_written_before_the_first_checkpoint_and_nothing_twice_withou
 
 
 def test_what_was_written_for_a_checkpoint_that_is_never_taken_is_written_again_for_the_next() -> None:
-    """The number of the second one was used up, and no worker heard of it."""
+    """The number of the second one was used up, and no worker received it."""
     fleet = behind()
     fleet.number = 7
     manifest = fleet.taken()

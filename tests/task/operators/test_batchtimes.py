@@ -1,4 +1,4 @@
-"""Timestamps behind a function of batches: kept where it can be seen whose they are, told by the function, or refused."""
+"""Timestamps behind a function of batches: kept where it can be seen whose they are, given by the function, or refused."""
 
 from __future__ import annotations
 

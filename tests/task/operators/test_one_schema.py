@@ -1,4 +1,4 @@
-"""A stream in columns has one schema. What comes in another type fits it value by value, or the job fails and says why."""
+"""A stream in columns has one schema. Another type fits it value by value, or fails the job with the reason."""
 
 from __future__ import annotations
 

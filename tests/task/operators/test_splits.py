@@ -1,4 +1,4 @@
-"""Splits are dealt out to whoever asks, and wherever a job is cut, lost and restored, each is read exactly once."""
+"""Splits are dealt out on request, and wherever a job is cut, lost and restored, each is read exactly once."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _node(source: tr.Source) -> Node:
 
 
 class World:
-    """The subtasks of one source: their links, what they have read, and who is told of which checkpoint."""
+    """The subtasks of one source: their links, what they have read, and which checkpoints each knows of."""
 
     def __init__(
         self,
@@ -448,7 +448,7 @@ def test_a_dealer_keeps_a_split_for_its_own_subtask_until_it_asked_once() -> Non
     dealer.over = True
     assert dealer.ask(2, Ask(True)) == [(2, Deal([(2, b"2")]))]
     assert dealer.ask(2, Ask(True)) == [(2, Deal([(3, b"3")], last=True))], "the others are kept for others"
-    assert dealer.ask(2, Ask(True)) == []  # it was under way when that was told
+    assert dealer.ask(2, Ask(True)) == []  # it was under way when that was reported
     assert dealer.ask(0, Ask(True)) == [(0, Deal([(0, b"0")], last=True))]
     assert dealer.ask(1, Ask(True)) == [(1, Deal([(1, b"1")], last=True))]
     assert dealer.ask(1, Ask(True)) == []

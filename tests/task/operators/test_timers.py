@@ -101,7 +101,7 @@ def test_all_timers_are_forgotten_at_once() -> None:
 
 
 class Alarms(tr.KeyedProcessFunction):
-    """Records are (key, orders); each order sets or deletes a timer. Fired timers are told with what was to be seen."""
+    """Records are (key, orders); each order sets or deletes a timer. Fired timers are emitted with what was to be seen."""
 
     def process(self, value: Any, ctx: tr.Context) -> Iterator[Any]:
         for what, clock, time in value[1]:

@@ -91,7 +91,7 @@ def test_what_is_finer_than_a_microsecond_is_cut_off_and_rounded_up_as_well(nano
 
 
 class Seen(tr.KeyedProcessFunction):
-    """Tells of each record with its time, and of the timer that is set for what the record says."""
+    """Emits each record with its time, and the timer that is set for the record's value."""
 
     asked = tr.MapState(int, float)
 
@@ -109,7 +109,7 @@ class Seen(tr.KeyedProcessFunction):
 
 
 class Stamped(tr.ProcessFunction):
-    """Gives each record the time that it says anew, and a copy of it aside."""
+    """Gives each record the time in its value anew, and emits a copy of it aside."""
 
     def process(self, value: tuple[int, float, float], ctx: tr.Context) -> Iterator[Any]:
         ctx.emit("aside", value, timestamp=value[1])

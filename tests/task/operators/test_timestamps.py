@@ -124,7 +124,7 @@ def test_times_are_shown_as_spark_shows_them() -> None:
 @pytest.mark.parametrize("form", ["rows", "columns"])
 @pytest.mark.parametrize("kind", [int, float])
 def test_a_number_that_can_only_be_milliseconds_is_refused(form: str, kind: Any) -> None:
-    """Taken as seconds it lay in the year 55840: all windows of the day were one, and nobody said so."""
+    """Taken as seconds it lay in the year 55840: all windows of the day were one, without an error."""
     env = tr.Environment(parallelism=1)
     rows = env.from_collection([("a", kind(1_700_000_000)), ("b", kind(1_700_000_000_000))])
     if form == "columns":

@@ -205,7 +205,7 @@ def test_a_window_fires_once_its_last_moment_has_passed(form: str) -> None:
     out = stream.connect(fired).process(Order()).sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     found = out.result()
-    # The watermark is one microsecond behind: 10 says that nothing before 10 comes any more.
+    # The watermark is one microsecond behind: 10 means that nothing before 10 comes any more.
     assert found.index(("window", 0.0)) > found.index(10.0)
     assert [one for one in found if isinstance(one, tuple)] == [("window", 0.0), ("window", 10.0), ("window", 30.0)]
 

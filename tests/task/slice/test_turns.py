@@ -14,7 +14,7 @@ from tailrace.task.subtask.work import Work
 
 
 def test_parts_of_batches_meet_again_behind_many_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most downstream task was asked first, so what was ahead stayed ahead. Each exchange parted each batch: these
+    """The most downstream task had the first turn, so what was ahead stayed ahead. Each exchange parted each batch: these
     thousand records took 500 steps in each operator, and behind fifty operators each was a batch of its own."""
     steps = 0
     process = Work._process
@@ -70,7 +70,7 @@ def test_sources_come_first_where_a_head_has_read_feedback() -> None:
 
 
 def test_sources_come_first_from_time_to_time_where_others_always_have_something_to_do() -> None:
-    """Records from other workers may never cease. A source that has nothing then is not asked first again at once."""
+    """Records from other workers may never cease. A source that has nothing then does not have the first turn again."""
     a, s = tasks = [task("a"), task("s", source=True)]
     turns = Turns(tasks)
     for _ in range(3):

@@ -50,7 +50,7 @@ class _Line(tr.Reader):
 
 
 class Busy:
-    """A source task with a clock of its own: each of its steps takes as long as a test says."""
+    """A source task with a clock of its own: each of its steps takes as long as a test sets."""
 
     def __init__(self, source: Lines, between: Any = None) -> None:
         def program(env: tr.Environment) -> None:
@@ -94,7 +94,7 @@ def test_the_time_between_an_empty_read_and_a_record_is_silence_only_as_far_as_i
 
 
 def test_a_split_falls_silent_at_an_empty_read_though_another_one_keeps_the_task_busy() -> None:
-    """The readers want to be asked each 10 ms, and a step takes a second: never is a split known to be empty at its
+    """The readers are to be called each 10 ms, and a step takes a second: never is a split known to be empty at its
     beginning."""
     busy = Busy(Lines(list(range(100)), []))
     found = []

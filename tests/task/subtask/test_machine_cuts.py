@@ -96,7 +96,7 @@ class One:
             self.taken, self.task.snapshot = self.task.snapshot, None
 
     def sent(self) -> list[tuple[int, Any]]:
-        """What went out since this was asked last: (target, records or marker)."""
+        """What went out since the last call: (target, records or marker)."""
         sends, self.task.outbox.sends = self.task.outbox.sends, []
         found: list[tuple[int, Any]] = []
         for channel, _, payload, _ in sends:
@@ -124,7 +124,7 @@ def state(snapshot: TaskSnapshot) -> dict[Any, Any]:
 
 
 class Total(tr.KeyedProcessFunction):
-    """Adds up the values of a key, and says so."""
+    """Adds up the values of a key, and emits the sum."""
 
     total = tr.ValueState(int, default=0)
 

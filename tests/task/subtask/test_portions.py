@@ -24,7 +24,7 @@ MANY = 10_000
 
 
 class Alarm(tr.KeyedProcessFunction):
-    """A timer for each record, which says when it fired."""
+    """A timer for each record, which emits when it fired."""
 
     def process(self, value: int, ctx: Any) -> Any:
         ctx.set_timer(event_time=float(value))
@@ -196,7 +196,7 @@ def test_a_job_left_between_two_portions_fires_the_others_once_wherever_it_goes_
 
 
 def left(fleet: Fleet) -> tuple[Manifest, int]:
-    """A checkpoint that is asked for when timers are firing somewhere, and how many operators it has found between two
+    """A checkpoint that is requested when timers are firing somewhere, and how many operators it has found between two
     portions."""
     for _ in range(3_000):
         firing = (task.work.between_portions for worker in fleet.workers for task in worker.tasks())

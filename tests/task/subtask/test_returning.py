@@ -158,7 +158,7 @@ def chained_or_not(together: bool) -> Callable[[tr.Environment, tr.Sink], None]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_aligned_cut_of_a_source_waits_until_what_came_back_to_its_chain_is_read(seed: int) -> None:
-    """A source cuts when it is told to. An aligned cut records nothing that is in flight, and would have lost it."""
+    """A source cuts at `Trigger`. An aligned cut records nothing that is in flight, and would have lost it."""
     job = Job(seed)
     job.cut(job.live(chained_or_not(False), 2, 60))
     assert job.manifest is not None and job.manifest.in_flight.get("one")
@@ -194,7 +194,7 @@ def fed_back_by_key(env: tr.Environment, sink: tr.Sink) -> None:
 def test_what_was_in_flight_inside_a_loop_goes_where_the_state_of_its_key_is(parallelisms: tuple[int, int]) -> None:
     """A loop's head that has its records by key only forwards them to the function with the state: a channel by number. What
     was in flight there was dealt out by number as well, and at another parallelism came to subtasks that had never heard of
-    its keys: the job went on with empty state for them, and said nothing."""
+    its keys: the job went on with empty state for them, without an error."""
     before, now = parallelisms
     env = tr.Environment(parallelism=now)
     fed_back_by_key(env, tr.sinks.Callback(print))
@@ -439,7 +439,7 @@ def test_records_in_flight_go_to_the_input_that_their_source_feeds_now() -> None
 
 
 def test_a_reader_that_had_heard_of_nobody_hears_of_the_others_first() -> None:
-    """What one sender's barrier overtook ends with a watermark; the reader has told nothing of its other channels."""
+    """What one sender's barrier overtook ends with a watermark; the reader has reported nothing of its other channels."""
     assert Restored().was(0, LogKind.SENT, Watermark(70)).back().event_time() == MIN_TIME
 
 
@@ -541,7 +541,7 @@ def test_what_is_in_flight_does_not_grow_with_each_life_that_is_over_before_it_w
 
 
 def test_nothing_is_sent_to_a_task_before_it_has_read_what_was_in_flight_to_it(small_frames: None) -> None:
-    """Then it says so, also where nothing comes back to it: what is in flight was to other subtasks."""
+    """Then it announces that, also where nothing comes back to it: what is in flight was to other subtasks."""
     job = Job(1)
     job.cut(job.live(behind, 2, 60))
     fleet = job.live(behind, 3, 0)

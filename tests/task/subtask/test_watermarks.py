@@ -231,7 +231,7 @@ def test_an_idle_subtask_does_not_hold_back_the_next_operator(how: Any) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 def test_idleness_is_passed_on_when_the_last_input_that_was_not_idle_ends(how: Any) -> None:
-    # The operator "quiet" has two inputs: one falls idle, the other ends. Then it has nothing to say either.
+    # The operator "quiet" has two inputs: one falls idle, the other ends. Then it has no watermark either.
     def program(env: tr.Environment) -> tr.DataStream:
         scripts = Script([5, ("wait", 100)], [10, ("wait", 6), 11, ("wait", 6), 12])
         quiet = env.from_source(scripts, parallelism=2).assign_timestamps(time_of, idle_after=10)
@@ -321,7 +321,7 @@ def test_a_split_that_is_found_holds_the_watermark_before_its_first_record(how: 
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_clock_behind_an_idle_input_still_speaks_for_itself(how: Any) -> None:
-    # The second clock was not told to be idle after anything, so it holds its watermark.
+    # The second clock has no `idle_after`, so it holds its watermark.
     def program(env: tr.Environment) -> tr.DataStream:
         quiet = env.from_source(Script([5, ("wait", 100)])).assign_timestamps(time_of, idle_after=10)
         again = quiet.rebalance().assign_timestamps(time_of)

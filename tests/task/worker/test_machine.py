@@ -112,7 +112,7 @@ class Driven:
         return actions
 
     def said(self) -> list[Any]:
-        """What was said to the coordinator since this was asked last."""
+        """Messages to the coordinator since the last call."""
         return [action.message for action in self.actions() if isinstance(action, ToCoordinator)]
 
     def deploy(self) -> "Driven":
@@ -311,11 +311,11 @@ def test_a_task_that_awaits_a_timer_is_quiet_and_says_until_when() -> None:
     assert d.machine.handle(Step(d.machine.tasks()[0].id.vertex, 5_000_000, 100)) is None
 
 
-# Who is asked.
+# Whose turn it is.
 
 
 def awake(d: Driven, now: int = 0) -> list[str]:
-    """The tasks that are asked what they have to do, by the names of their first operators."""
+    """The tasks that have a turn, by the names of their first operators."""
     return [task.chain.root.node.name for task in d.machine.awake(now)]
 
 
@@ -331,7 +331,7 @@ def test_a_task_with_nothing_to_do_is_not_asked_until_something_happens_to_it() 
 
 
 def test_many_operators_cost_no_more_than_those_that_have_something_to_do() -> None:
-    """All of them were asked before each step: a thousand records through five hundred operators took minutes."""
+    """All of them had a turn before each step: a thousand records through five hundred operators took minutes."""
 
     def program(env: tr.Environment) -> None:
         stream = env.from_source(tr.sources.Sequence(0, 10))
@@ -355,7 +355,7 @@ def test_many_operators_cost_no_more_than_those_that_have_something_to_do() -> N
 
 
 def test_a_source_is_always_asked() -> None:
-    """Nobody tells it that there are records."""
+    """No event announces its records."""
     d = Driven(lambda env: env.from_source(Silent()).sink_to(tr.sinks.Callback(lambda record: None))).start()
     d.steps()
     assert len(awake(d)) == 1
@@ -512,7 +512,7 @@ def test_a_task_that_wants_something_though_nothing_happened_to_it_is_an_error_i
 
 
 def test_what_a_silent_source_says_to_a_task_of_the_same_worker_is_read_before_the_worker_rests() -> None:
-    """The task was asked before the source was: it is to be asked again, and not when the next message happens to come."""
+    """The task had its turn before the source: it is to have another one, and not when the next message happens to come."""
 
     def program(env: tr.Environment) -> None:
         silent = env.from_source(Silent()).assign_timestamps(float, idle_after=1.0)
@@ -645,7 +645,7 @@ def counted(env: tr.Environment) -> None:
 
 
 def encoded(d: Driven) -> list[Any]:
-    """Encodes whatever there is, and says what follows."""
+    """Encodes whatever there is. Returns the actions that follow."""
     while d.machine.encoding:
         d.machine.handle(Encode(5, 1000))
     return d.actions()
@@ -678,7 +678,7 @@ def test_a_loop_that_rests_is_told_of_though_checkpoints_never_let_its_worker_re
         numbers.iterate(lambda s: (s.filter(lambda x: False), s)).sink_to(tr.sinks.Callback(lambda r: None))
 
     d = Driven(program, checkpointing=True).start()
-    for _ in range(20):  # nobody says `Flush`: there is always something else to do
+    for _ in range(20):  # no `Flush` comes: there is always something else to do
         for task in d.machine.tasks():
             d.machine.handle(Step(task.id.vertex, 0, 100))
     d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
@@ -888,11 +888,11 @@ def test_leaving_drops_what_is_being_written() -> None:
     assert d.actions() == [DropState(1, "1/chk-1/w0-1.state"), Exit("the job was cancelled")]
 
 
-# Publishing, and what subtasks say to each other.
+# Publishing, and messages between subtasks.
 
 
 class Shelf(tr.Sink):
-    """A sink that says what it is told."""
+    """A sink that notes its calls."""
 
     form = "rows"
 

@@ -1,4 +1,4 @@
-"""The worker that publishes: in order, what lies in files read first, and remembered until nobody asks for it again."""
+"""The worker that publishes: in order, output in files read first, and remembered until no request for it can come."""
 
 from __future__ import annotations
 

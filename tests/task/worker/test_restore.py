@@ -100,7 +100,7 @@ class Crew:
         return self
 
     def carry(self) -> None:
-        """Carries out what the workers want, until they want nothing more."""
+        """Carries out the actions of the workers, until there are no more."""
         while any(worker.actions for worker in self.workers):
             for worker in self.workers:
                 actions, worker.actions = worker.actions, []
@@ -193,7 +193,7 @@ class Crew:
 
 
 class Counted(tr.KeyedProcessFunction):
-    """Counts the records of each key and says (key, count)."""
+    """Counts the records of each key and emits (key, count)."""
 
     seen = tr.ValueState(int, default=0)
 
@@ -229,7 +229,7 @@ def test_a_job_goes_on_where_its_checkpoint_was_taken_with_as_many_workers_or_ot
     new = Crew(counted, after, old.disk).deploy(manifest, incarnation=2, own=False)
     new.run()
     assert totals(new.out) == EXPECTED
-    # Each count is said once by the two together: none is lost, and none is counted twice.
+    # Each count is emitted once by the two together: none is lost, and none is counted twice.
     cut = dict.fromkeys(range(7), 0)
     for key, count in new.out:
         cut[key] = min(cut[key] or count, count)

@@ -41,7 +41,7 @@ def no_collections() -> Iterator[None]:
 @pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("encoding", [False, True])
 def test_state_goes_at_once_when_the_job_starts_anew(encoding: bool) -> None:
-    """A checkpoint is being encoded when the worker is told to drop what it runs. What encodes refers to the backend, and
+    """A checkpoint is being encoded when `Reset` comes to the worker. What encodes refers to the backend, and
     that to it: the state of the attempt before stayed in memory beside that of the next one."""
     env = tr.Environment(parallelism=1)
     env.from_source(tr.sources.Sequence(0, 100)).key_by(lambda x: x).count().sink_to(tr.sinks.Callback(lambda r: None))
