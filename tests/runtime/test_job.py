@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.coordinator.actions import WasPublished
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view import progress
@@ -26,6 +27,7 @@ from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Heartbeat, Hello, PeerHello
 from tailrace.runtime.driver import coordinator as coordinator_module
 from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.job import Job
 from tailrace.runtime.network import link, tls
 from tailrace.runtime.network.binding import Binding
@@ -95,7 +97,7 @@ def test_an_address_that_is_none_of_this_machine_is_a_wrong_setting(host: str) -
     provider.listen_at = lambda: Binding(host)  # type: ignore[method-assign]
     machine = Coordinator("job", 1, plan.slots, b"", run_id="run")
     with pytest.raises(tr.ConfigError, match=f"reach this process at {host}: .* TAILRACE_DRIVER_HOST"):
-        JobRunner("job", "id", "run", plan, machine, provider)
+        JobRunner(machine, provider, ProgramMonitor("job", "id", plan))
 
 
 def test_a_job_and_its_workers_listen_at_the_ports_that_are_allowed(
@@ -155,8 +157,9 @@ class Running:
         self.provider = Threads()
         spec = JobSpec("job", 1, plan, env.memory, "run")
         machine = Coordinator("job", 1, plan.slots, dump_job(spec), limits, run_id="run")
-        self.runner = JobRunner("job", "id", "run", plan, machine, self.provider, **hooks)
-        self.job = Job(self.runner, "id", "run", "job", plan)
+        self.monitor = ProgramMonitor("job", "id", plan, **hooks)
+        self.runner = JobRunner(machine, self.provider, self.monitor)
+        self.job = Job(self.runner, self.monitor)
 
     def start(self, *, running: bool = True) -> Job:
         self.runner.start()
@@ -343,11 +346,11 @@ def test_a_job_goes_on_while_a_sink_is_told_that_it_published(started: Any, tmp_
     env.from_source(tr.sources.Sequence(0, 10)).sink_to(tr.sinks.TextFiles(str(tmp_path)))
     told = [("the sink", published)]
     running = started(env, on_published=told)
-    running.runner._announcer.announce()
+    running.monitor.receive(WasPublished())
     assert begun.wait(20)
     job = running.start(running=False)
     while str(running.runner.machine.status) != "FINISHED":
-        assert not job._runner.ended.wait(0.01)
+        assert not job._runner.monitor.ended.wait(0.01)
     assert job.is_active  # all its work is done, while `published` has not come back
     GO_ON.set()
     assert job.await_termination(20)
@@ -759,7 +762,7 @@ def test_a_step_that_does_not_come_back_is_told_with_its_operator_and_stack(
     subtask = next(one for one in job.metrics()["subtasks"] if "hangs" in one["vertex"])
     assert subtask["under_way_seconds"] >= 0.8 and subtask["busy_seconds"] >= 0.8 and subtask["waits_for"] == ""
     assert subtask["age_seconds"] >= 0.5
-    [stalled] = stalled_figures(job._plan, job._runner.reports)
+    [stalled] = stalled_figures(job._plan, job._runner.view.reports)
     assert stalled["vertex"] == subtask["vertex"] and stalled["seconds"] >= 0.8
     for message in told():
         assert "operator 'hangs', subtask 0: a step has not come back for" in message

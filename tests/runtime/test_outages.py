@@ -24,6 +24,7 @@ from tailrace.coordinator.job.restarts import Never
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.job import Job
 from tailrace.runtime.worker import process as worker_module
 from tailrace.spark.shipping.plan_files import dump_job
@@ -77,9 +78,10 @@ class Running:
             checkpoints=settings,
             restarts=Never(),
         )
-        self.runner = JobRunner("job", "id", "run", plan, self.machine, Threads(), store)
+        monitor = ProgramMonitor("job", "id", plan)
+        self.runner = JobRunner(self.machine, Threads(), monitor, store)
         self.runner.start()
-        self.job = Job(self.runner, "id", "run", "job", plan)
+        self.job = Job(self.runner, monitor)
 
     @property
     def completed(self) -> int:

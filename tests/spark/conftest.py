@@ -117,7 +117,7 @@ def _kept(found: Jobs) -> Iterator[Jobs]:
         if job.is_active:
             job.cancel()
     for job in found.started:
-        assert job._runner.ended.wait(120), f"{job} did not end"
+        assert job._runner.monitor.ended.wait(120), f"{job} did not end"
 
 
 @pytest.fixture(scope="session")

@@ -167,7 +167,7 @@ def main() -> None:
             known = job._runner.machine.roster.slots
             pids = ",".join(str(slot.hello.pid) for slot in known if slot.hello is not None)
             print(folder.name, job.status, len(job.checkpoints), job.restarts, pids or "-", flush=True)
-        jobs[0][1]._runner.ended.wait(0.02)
+        jobs[0][1]._runner.monitor.ended.wait(0.02)
     for folder, job in jobs:
         job.await_termination()
         print(folder.name, job.status, len(job.checkpoints), job.restarts, "-", flush=True)

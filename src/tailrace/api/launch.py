@@ -7,36 +7,36 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, StandbyConfig
+from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, Savepoint, StandbyConfig
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.durations import Duration
+from tailrace.errors import JobFailed
 from tailrace.graph.plan import Plan
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from tailrace.coordinator.job.lifecycle import JobStatus
+    from tailrace.coordinator.view.slices import SliceStatus
 
 LAUNCHER = "tailrace.spark.start.launcher"
 
 
 class JobHandle(Protocol):
-    """The handle of a running or ended job; like Spark's `StreamingQuery`, in snake_case."""
+    """The handle of a running or ended job; like Spark's `StreamingQuery`, in snake_case. All methods may be called from any
+    thread."""
+
+    id: str
+    """The id of the job."""
+    run_id: str
+    """The id of this run: the start of the job by its program."""
+    name: str
+    """The name of the job, as given to `execute`."""
 
     @property
-    def id(self) -> str:
-        """The id of the job."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """The id of this run: the start of the job by its program."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name of the job, as given to `execute`."""
-        ...
-
-    @property
-    def status(self) -> Any:
+    def status(self) -> JobStatus:
         """The status of the job, a `tr.JobStatus`. It is final when all Spark tasks of the job are gone."""
         ...
 
@@ -61,6 +61,26 @@ class JobHandle(Protocol):
         failed. An interrupt (Ctrl-C) cancels the job and passes on."""
         ...
 
+    def stop(
+        self,
+        drain: bool = False,
+        savepoint: str | PathLike[str] | bool | None = None,
+        timeout: Duration | None = None,
+    ) -> Checkpoint | Savepoint | None:
+        """Ends the job in order, and waits for the end, at most `timeout` (seconds, a `timedelta` or a text).
+
+        The last act of the job is a checkpoint at the place where it stands, behind which nothing is done. A start from
+        it reads nothing again, and nothing becomes visible again. Event time and timers stay as they are; no function
+        finishes. With `drain` sources end instead, and the job comes to its end as if its input had. `savepoint`: a path
+        or URL for a savepoint of that state, or True for one in the usual place. Returns the checkpoint, or the
+        savepoint; None if the job takes no checkpoints or retains none: sources end then, and what was read is processed.
+
+        A second call returns the result of the first. Raises `CheckpointError` with the reason if the job does not stop:
+        it goes on, unless the error says otherwise. Raises it also if the job is being stopped in another way already.
+        Raises `TimeoutError` if that takes longer: the stop goes on, and `cancel` is legal all the time.
+        """
+        ...
+
     def cancel(self) -> None:
         """Ends the job at once: removes files in progress, and publishes nothing. It may be called at any time and returns
         at once; `await_termination` waits for the end."""
@@ -69,6 +89,14 @@ class JobHandle(Protocol):
     def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
         """Takes a checkpoint now and waits for it, at most `timeout` (seconds, a `timedelta` or a text). Raises
         `CheckpointError` if the job takes no checkpoints, has ended, or aborted this one; and `TimeoutError`."""
+        ...
+
+    def savepoint(self, path: str | PathLike[str] | None = None, timeout: Duration | None = None) -> Savepoint:
+        """Takes a savepoint now, and waits for it, at most `timeout` (seconds, a `timedelta` or a text): a whole checkpoint
+        in a folder of its own that refers to nothing outside, may be moved, and is never deleted by a job. `path` is that
+        folder, a path or URL that is empty or not there; None: one in `savepoints` of the checkpoint folder. It is there
+        when the output of its checkpoint is visible. Raises `CheckpointError` with the reason if there will be none
+        (nothing is left of it, and the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
         ...
 
     @property
@@ -81,12 +109,24 @@ class JobHandle(Protocol):
         """The number of restarts of the job after failures."""
         ...
 
-    def exception(self) -> Exception | None:
-        """The failure of the job, a `JobFailed`; None if it has not failed."""
+    def exception(self) -> JobFailed | None:
+        """The failure of the job; None if it has not failed."""
         ...
 
     def metrics(self) -> Mapping[str, Any]:
         """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
+        ...
+
+    @property
+    def slices(self) -> list[SliceStatus]:
+        """The parts of the job that its workers run, by number: where each runs, which processes hold its state, how much
+        another worker would have to do again, and how it was replaced the last time."""
+        ...
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes of records that wait in the job's channels, by the newest reports of its workers: they have arrived and are
+        not read yet, or are emitted and have no credit. An unaligned checkpoint writes down what its barriers overtake."""
         ...
 
     def explain(self) -> str:

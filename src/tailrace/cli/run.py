@@ -180,5 +180,5 @@ def _cancel_all(but: Sequence[Job] = ()) -> ExitOutcome:
         job.cancel()
     for job in jobs:
         if job.is_active:
-            job._runner.ended.wait(PATIENCE)
+            job._leaving.monitor.ended.wait(PATIENCE)
     return ExitOutcome.CANCELLED

@@ -15,6 +15,7 @@ from tailrace.coordinator.actions import Delete, Restarting
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Publish, Published, SubtasksFinished
 from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.state.manifest import Manifest, Prepared
@@ -120,9 +121,8 @@ def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
     env.from_source(tr.sources.Sequence(0, 1)).sink_to(tr.sinks.Callback(print))
     told: list[Any] = []
     plan = env._plan(env._pending())
-    runner = JobRunner(
-        "job", "id", "run", plan, job.machine, NoWorkers(), store, on_end=lambda status, kept: told.append(kept)
-    )
+    monitor = ProgramMonitor("job", "id", plan, on_end=lambda status, kept: told.append(kept))
+    runner = JobRunner(job.machine, NoWorkers(), monitor, store)
     assert job.machine.checkpoints is not None
     job.machine.checkpoints.settings = replace(job.machine.checkpoints.settings, retain=retain)
     runner._carry_out()

@@ -19,11 +19,13 @@ import atexit, os, signal, sys, threading, time
 from concurrent.futures import Future
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.jobview import JobView
 from tailrace.runtime.driver.exits import watch
 from tailrace.runtime.job import Job
 
 class Runner(threading.Thread):
-    crash = None
+    # The stub of a job's runner, and of its monitor.
+    job_name, job_id, plan, crash = "the job", "id", None, None
     status = JobStatus.RUNNING
 
     def __init__(self, seconds, how):
@@ -31,7 +33,7 @@ class Runner(threading.Thread):
         self.ended, self.stop = threading.Event(), threading.Event()
         self.how, self.seconds = how, seconds
         cause = Cause("the map raised", operator="map", subtask=0, record="1")
-        self.cause = cause if how == "FAILED" else None
+        self.view = JobView(JobStatus[how], cause=cause if how == "FAILED" else None)
         self.start()
 
     def run(self):
@@ -58,7 +60,8 @@ class Runner(threading.Thread):
         return future
 
 def job(seconds=0.3, how="FINISHED", **options):
-    made = Job(Runner(seconds, how), "id", "run", "the job", None, **options)
+    runner = Runner(seconds, how)
+    made = Job(runner, runner, **options)
     watch(made._leaving)
     made.wait = made._runner.ended.wait
     return made

@@ -16,6 +16,7 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import TakeCheckpoint
 from tailrace.runtime.eventloop import storing
 from tailrace.runtime.eventloop.loop import EventLoop
@@ -445,9 +446,10 @@ def job(tmp_path: Path, *, checkpoints: bool, retain: str = "on-cancellation") -
     settings = CheckpointSettings(retain=retain) if checkpoints else None
     machine = Coordinator("job", 1, plan.slots, b"", limits, run_id="run", checkpoints=settings)
     store = NoStore()
-    runner = JobRunner("job", "id", "run", plan, machine, Nobody(), store if checkpoints else None)
+    monitor = ProgramMonitor("job", "id", plan)
+    runner = JobRunner(machine, Nobody(), monitor, store if checkpoints else None)
     runner.start()
-    return Job(runner, "id", "run", "job", plan), store
+    return Job(runner, monitor), store
 
 
 def test_a_job_that_takes_no_checkpoints_says_so(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@ workers are threads of the test, and so is the coordinator's process."""
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import re
+import socket
 import tempfile
 import threading
 import time
@@ -20,16 +22,19 @@ import tailrace as tr
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
+from tailrace.log import log
 from tailrace.runtime.driver.control import ask, jobs
+from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.settings import settings_of
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.tls import Tls, made
-from tailrace.runtime.outpost.following import CoordinatorGone, Follower
+from tailrace.runtime.outpost.following import CoordinatorGone, Follower, Succession
 from tailrace.runtime.outpost.hosting import FileRequest, Host, asked
 from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, StoreAt
 from tailrace.runtime.outpost.outpost import LETTER, Outpost
+from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.storage.store import Store
 from tailrace.task.contract.jobspec import JobSpec
@@ -127,8 +132,9 @@ class Far:
         self.posts = [self.post]
         self.published: list[int] = []
         told = [("sink", lambda: self.published.append(1))]
-        self.follower = Follower("job", "run", self.plan, self.post, self.provider, on_published=told)
-        self.job = Job(self.follower, "run", "run", "job", self.plan)
+        monitor = ProgramMonitor("job", "run", self.plan, on_published=told)
+        self.follower = Follower(self.post, self.provider, monitor)
+        self.job = Job(self.follower, monitor)
         self.env, self.folder = env, folder
         self.follower.start()
 
@@ -155,10 +161,10 @@ class Far:
             restarts=Fixed(3, 0),
             standbys=self.standbys,
         )
-        fresh = pickle.dumps(machine)
+        fresh, succession = pickle.dumps(machine), None
         if store is not None:
-            self.follower.again, self.follower.strategy = lambda why, n: self._again(fresh, store, why, n), Fixed(3, 0)
-        self.follower.begin(Begin(machine, store))
+            succession = Succession(Fixed(3, 0), lambda why, n: self._again(fresh, store, why, n))
+        self.follower.begin(Begin(machine, store), succession)
         return self.job
 
     def _again(self, fresh: bytes, store: StoreAt, why: str, restarts: int) -> tuple[Near, Begin]:
@@ -231,7 +237,7 @@ def test_a_checkpoint_is_taken_on_request(flow: Callable[..., tr.Environment], t
     job = far.begin()
     until(lambda: job.status is JobStatus.RUNNING)
     taken = job.checkpoint(20)
-    until(lambda: taken.id in [one.id for one in job.checkpoints])
+    assert taken.id in [one.id for one in job.checkpoints]
     job.cancel()
     job.await_termination(20)
     with pytest.raises(tr.CheckpointError, match="has ended"):
@@ -318,6 +324,42 @@ def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
     far.post.thread.join(5)
 
 
+def test_the_program_sees_the_replacement_of_a_worker(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the log, and in all that the job shows when a line of the log says so: as with a coordinator in the program."""
+    monkeypatch.setattr(os, "kill", lambda *args: None)  # a worker that has lost its coordinator ends its process
+    workers: dict[int, WorkerProcess] = {}
+    run = WorkerProcess.run
+    monkeypatch.setattr(WorkerProcess, "run", lambda self: (workers.setdefault(self.config.slot, self), run(self))[1])
+    far = Far(flow(None, 100), tmp_path / "checkpoints", standbys=1)
+    lines: list[tuple[str, tr.SliceStatus]] = []
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if threading.current_thread() is far.follower:
+                lines.append((record.getMessage(), job.slices[0]))
+
+    job = far.begin()
+    log.addHandler(watch := Watch())
+    try:
+        until(lambda: job.slices and [one.ready for one in job.slices[0].standbys] == [True])
+        workers[0].loop.call_soon_threadsafe(lambda: workers[0].control._sock.shutdown(socket.SHUT_RDWR))
+        until(lambda: any("is back" in line for line, _ in lines))
+        until(lambda: job.last_progress["tailrace"]["standby"]["replaced"] == 1)
+    finally:
+        log.removeHandler(watch)
+        job.cancel()
+    begun, back = (line for line, _ in lines)
+    assert begun.startswith("job 'job': worker 0 is being replaced, and the others go on: worker 0 was lost")
+    assert re.fullmatch(r"job 'job': worker 0 is back, [\d.]+ s after its loss was noticed", back)
+    assert [(one.being_replaced, one.replaced) for _, one in lines] == [(True, 0), (False, 1)]
+    [after] = [one for _, one in lines if one.last_failover is not None]
+    assert after.last_failover.total_ms > 0 and job.restarts == 0
+    assert job.await_termination(20)
+    far.post.thread.join(5)
+
+
 def test_who_waits_for_a_checkpoint_of_a_job_that_ends_is_told_so(
     flow: Callable[..., tr.Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,8 +403,8 @@ def test_all_coordinators_of_a_job_go_by_the_clock_of_its_program(
         runner = near.outpost._runner
         assert runner is not None and runner.machine.checkpoints is not None
         by_checkpoints = monotonic_micros() + runner.machine.checkpoints.clock_offset
-        assert abs(by_checkpoints - runner._clock.now()) < 1e6
-        return (runner._clock.now() - right() / 1000) / 1e6
+        assert abs(by_checkpoints - runner.monitor.clock.now()) < 1e6
+        return (runner.monitor.clock.now() - right() / 1000) / 1e6
 
     def elsewhere() -> None:
         """From now on whoever looks at a wall clock is on a machine that is hours beside."""

@@ -1,17 +1,40 @@
-"""The views of a job's slices and checkpoints, made from what the bookkeepers know. Nothing else depends on them."""
+"""The views of a job, its slices and its checkpoints, made from what the bookkeepers know. Nothing else depends on them."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
 
 from tailrace.coordinator.durability.checkpoints import PendingCheckpoint
 from tailrace.coordinator.durability.outages import Outage
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.stats import Books, PendingStats, Waits
+from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
 from tailrace.coordinator.workers.failovers import ReplacementTimes
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby, Standbys
 from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.protocol.deployment import PHASES
+
+
+def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int]) -> JobView:
+    """The view of a whole job, at `now` by the coordinator's clock, which is `at` by the clock of the job. `refused`:
+    connections refused at the coordinator's port, by reason. Other threads call it, too."""
+    slots, counts = machine.roster.slots, Counter(refused)
+    offset = 0 if machine.checkpoints is None else machine.checkpoints.clock_offset
+    for slot in slots:
+        counts.update(slot.refused)
+    return JobView(
+        machine.status,
+        at,
+        machine.attempts.restarts,
+        machine.cause,
+        tuple(SlotFigures(tuple(slot.figures(now))) for slot in slots),
+        dict(counts),
+        books_of(machine, now),
+        slices_of(machine.roster, machine.takeovers, offset),
+    )
 
 
 def slices_of(roster: Roster, takeovers: Takeovers, offset: int) -> Slices:

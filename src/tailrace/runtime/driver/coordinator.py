@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -36,27 +35,19 @@ from tailrace.coordinator.actions import (
     WasPublished,
     WorkerReplaced,
 )
-from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.stats import Books, CheckpointStats
-from tailrace.coordinator.view.progress import ProgressMaker
-from tailrace.coordinator.view.slice_views import books_of, slices_of
-from tailrace.coordinator.view.slices import Slices
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.slice_views import view_of
 from tailrace.errors import CheckpointError
-from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment
-from tailrace.protocol.deployment import SubtaskReport
 from tailrace.protocol.wire import AnyMessage
-from tailrace.runtime.driver.announcing import Announcer
-from tailrace.runtime.driver.answering import Desk
-from tailrace.runtime.driver.control import ControlDoor, Reply
 from tailrace.runtime.driver.jobstore import JobStore
+from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
 from tailrace.runtime.driver.moving import Moving
-from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture, put, told
+from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture, put
 from tailrace.runtime.driver.slots import SlotProvider
-from tailrace.runtime.driver.warning import warn
-from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
+from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.doors import WorkerDoor
@@ -68,65 +59,31 @@ from tailrace.storage.store import Store
 PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
 """Seconds that the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
-ANNOUNCE_SECONDS = 60.0
-"""Seconds that the end of a job that has finished waits for the `published` of its sinks: readers find all of its output
-then. Another end does not wait for it."""
 STOPPED_SECONDS = 2.0
 """Delay in seconds of a turn, from which on this process counts as suspended. All whom the coordinator waits for then get
 as much time again before any timeout: some of them were suspended with it."""
-RECENT = 100
-REPORTED = (JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.RESTARTING, JobStatus.FINISHING)
-"""States in which there are progress reports."""
 
 
 class JobRunner(threading.Thread):
     """The runner of one job, to its end. The interpreter's exit waits for it."""
 
     def __init__(
-        self,
-        name: str,
-        job_id: str,
-        run_id: str,
-        plan: Plan | None,
-        machine: Coordinator,
-        provider: SlotProvider,
-        store: Store | None = None,
-        on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
-        on_end: Callable[..., None] | None = None,
-        on_published: Iterable[tuple[str, Callable[[], object]]] = (),
-        clock: JobClock | None = None,
+        self, machine: Coordinator, provider: SlotProvider, monitor: JobMonitor, store: Store | None = None
     ) -> None:
-        """`plan` is for reports: without it there are none, but `on_progress` is called for each. `clock`: the clock of
-        the job, if it has one."""
+        name = monitor.job_name
         super().__init__(name=f"tailrace-coordinator-{name}")
-        self.job_name = name
-        self.job_id = job_id
-        self.run_id = machine.run_id
-        self.machine = machine
-        self._clock = JobClock() if clock is None else clock
+        self.machine, self.monitor, self._provider = machine, monitor, provider
+        self._clock = monitor.clock
         if machine.checkpoints is not None:
             machine.checkpoints.clock_offset = self._clock.now() - monotonic_micros()
-        self.status = JobStatus.CREATED
-        self.ended = threading.Event()
-        self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
-        self.crash: str | None = None
-        """The traceback of this thread, if it broke; the job has failed then."""
-        self._on_progress = on_progress
-        self._on_end = on_end
-        self._announcer = Announcer(name, on_published)
-        self._provider = provider
         self._token = secrets.token_bytes(32)
         self._loop = EventLoop()
-        at = provider.listen_at()
-        self._at = at
-        self._workers = WorkerDoor(self._token, at, self._loop, machine, self._placed)
+        self._at = provider.listen_at()
+        self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._placed)
         self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
         """The storage of checkpoints; None for a job that takes none."""
-        self._desk = Desk(self, plan, self._asked_for)
-        self._door = ControlDoor(self._loop, self._desk.answer, name)
         self._moving = Moving(machine, self._carry_out)
         self._waiting: set[WishFuture] = set()
-        self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, self._clock.now())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._looked: float | None = None
         """The time at which the thread last looked for messages, in seconds of the monotonic clock."""
@@ -141,25 +98,18 @@ class JobRunner(threading.Thread):
 
     def wish(self, wish: Wish) -> WishFuture:
         """Passes a user's wish to the coordinator. Returns the future of its result."""
-        future: WishFuture = WishFuture()
-        if self.ended.is_set() or not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
-            future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
+        future, ended = WishFuture(), self.monitor.ended
+        if ended.is_set() or not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
+            future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
         else:
             self._waiting.add(future)
-            if self.ended.is_set():
+            if ended.is_set():
                 self._disappoint()
         return future
 
     def _put(self, wish: Wish, future: WishFuture) -> None:
         put(self.machine, wish, future, monotonic_micros())
         self._carry_out()
-
-    def _asked_for(self, wish: Wish, reply: Reply) -> None:
-        """Passes a wish of another process of this user to the coordinator."""
-        future: WishFuture = WishFuture()
-        future.add_done_callback(lambda done: reply(told(done)))
-        self._waiting.add(future)
-        self._put(wish, future)
 
     def _leaving(self, launches: Collection[tuple[int, int]]) -> None:
         """Passes on that the machines of these starts of slots are about to go."""
@@ -169,54 +119,21 @@ class JobRunner(threading.Thread):
         """Fails the futures of wishes that are not answered: nothing else will answer them."""
         for future in list(self._waiting):
             if not future.done():
-                future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
+                future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
 
     @property
-    def cause(self) -> Cause | None:
-        """The cause of the job's failure, if it has failed."""
-        return self.machine.cause
-
-    @property
-    def restarts(self) -> int:
-        """Number of restarts after failures."""
-        return self.machine.attempts.restarts
-
-    @property
-    def history(self) -> list[CheckpointStats]:
-        """The last complete checkpoints, the newest last."""
-        return [] if self.machine.checkpoints is None else list(self.machine.checkpoints.history)
-
-    @property
-    def reports(self) -> list[SubtaskReport]:
-        """The newest reports of the workers on their subtasks."""
-        now = monotonic_micros()
-        return [report for slot in self.machine.roster.slots for report in slot.figures(now)]
-
-    @property
-    def books(self) -> Books | None:
-        """The figures of the checkpoints; None for a job that takes none."""
-        return books_of(self.machine, monotonic_micros())
-
-    @property
-    def slices(self) -> Slices:
-        """The state of each slice: where it runs, which processes hold its state, and how it was replaced."""
-        machine = self.machine
-        offset = 0 if machine.checkpoints is None else machine.checkpoints.clock_offset
-        return slices_of(machine.roster, machine.takeovers, offset)
-
-    def refused(self) -> dict[str, int]:
-        """Connections refused at the coordinator's and the workers' ports, by reason."""
-        found = {reason.value: count for reason, count in self._workers.listener.refused.items() if count}
+    def view(self) -> JobView:
+        """The job as it is at this moment."""
+        refused = {reason.value: count for reason, count in self._workers.listener.refused.items() if count}
         if self._workers.no_workers:
-            found["no worker of this job"] = self._workers.no_workers
-        for slot in self.machine.roster.slots:
-            for reason, count in slot.refused.items():
-                found[reason] = found.get(reason, 0) + count
-        return found
+            refused["no worker of this job"] = self._workers.no_workers
+        made = view_of(self.machine, monotonic_micros(), self._clock.now(), refused)
+        return made if self.monitor.crash is None else replace(made, status=JobStatus.FAILED)
 
     # The thread.
 
     def run(self) -> None:
+        self.monitor.open(self)
         try:
             self._start_machine()
             self._carry_out()
@@ -225,16 +142,17 @@ class JobRunner(threading.Thread):
                 self._turn()
             self._outlive_workers()
         except BaseException:
-            self.crash = traceback.format_exc()
+            self.monitor.crash = traceback.format_exc()
             self._kill_all()
         try:
             self._finish()
         except BaseException:
-            self.crash = traceback.format_exc()
-            self.status = JobStatus.FAILED
+            self.monitor.crash = traceback.format_exc()
+            self.monitor.receive(JobEnd(self.view, self.monitor.crash, None))
         finally:
-            self.ended.set()  # whatever happened: users wait for it
+            self.monitor.end()  # whatever happened: users wait for it
             self._disappoint()
+            self.monitor.close()
 
     def _start_machine(self) -> None:
         self.machine.start(monotonic_micros())
@@ -248,7 +166,7 @@ class JobRunner(threading.Thread):
         self._moving.turn()
         if time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
-            self._report()
+            self.monitor.receive(replace(self.view, due=True))
         self._carry_out()
 
     def _placed(self, slot: int, message: AnyMessage) -> AnyMessage:
@@ -296,46 +214,21 @@ class JobRunner(threading.Thread):
             waits.append(self._workers.listener.next_deadline - time.monotonic())
         return max(0.0, min(waits))
 
-    def _report(self) -> None:
-        if self.machine.status in REPORTED:
-            made = self._make_report()
-            self.progress.append(made)
-            if self._on_progress is not None:
-                with contextlib.suppress(Exception):  # a broken display must not break the job
-                    self._on_progress(made, self.machine.status)
-
-    def _make_report(self) -> dict[str, Any]:
-        if self._maker is None:
-            return {}
-        machine, slots = self.machine, self.machine.roster.slots
-        return self._maker.make(slots, self._clock.now(), self.books, machine.attempts.restarts, self.slices)
-
     def _finish(self) -> None:
-        if self.machine.roster.slots[0].reports:
-            self.progress.append(self._make_report())
+        view = self.view
         self._workers.close()
-        self._desk.close(JobStatus.FAILED if self.crash is not None else self.machine.status)
-        self._door.close()
         self._provider.close(timeout=5.0)
         remove_abandoned()  # of workers that were killed on this machine
         kept = self._end_storage()
-        self._announcer.close(ANNOUNCE_SECONDS if self.machine.status is JobStatus.FINISHED else 0.0)
         self._loop.close()
         self.machine.course.plan = b""  # it may be large, and the handle of the job may be kept
-        status = JobStatus.FAILED if self.crash is not None else self.machine.status
-        if self._on_end is not None and kept is not None:
-            with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
-                self._on_end(status, kept)
-        self.status = status
-        if self._on_progress is not None and self.progress:
-            with contextlib.suppress(Exception):
-                self._on_progress(self.progress[-1], self.status)
+        self.monitor.receive(JobEnd(view, self.monitor.crash, kept))
 
     def _end_storage(self) -> Awaited | None:
         """Ends the storage. Returns perhaps unpublished output of checkpoints that stay; None if it is unknown."""
         if self.store is None:
             return {}
-        crashed = self.crash is not None
+        crashed = self.monitor.crash is not None
         ending = self.machine.ending(crashed, monotonic_micros())
         return self.store.end(self.machine.give_up(crashed), ending)
 
@@ -359,28 +252,29 @@ class JobRunner(threading.Thread):
             case Kill():
                 self._provider.kill(action.slot, action.launch, self._workers.pids.get((action.slot, action.launch)))
             case StatusChanged():
-                self._status(action.status)
+                self.monitor.receive(self.view)
             case CheckpointEnded() | SavepointEnded() | StopEnded():
                 self._ended(action)
             case WasPublished():
-                self._announcer.announce()
+                self.monitor.receive(action)
             case Restarting() | Stalled() | Replacing() | NotReplaced() | WorkerReplaced() | StandbyLost():
-                self._tell(action)
+                self._warn(action)
             case CheckpointFailed() | OutOfReach() | InReach():
-                self._tell(action)
+                self._warn(action)
             case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None
                 self.store.act(action)
 
-    def _status(self, status: JobStatus) -> None:
-        if not status.final:  # a final status is set once everything is cleaned up
-            self.status = status
+    def _warn(self, warning: Told) -> None:
+        """Passes on a warning, behind a view that shows what it is about."""
+        self.monitor.receive(self.view)
+        self.monitor.receive(warning)
 
     def _launch(self, action: Launch) -> None:
         slot, launch = action.slot, action.launch
         address = self._workers.listener.address
-        ports, tls = self._at.ports, self._at.tls
-        config = WorkerConfig(slot, self.job_name, self.machine.incarnation, address, self._token, launch, ports, tls)
+        name, ports, tls = self.monitor.job_name, self._at.ports, self._at.tls
+        config = WorkerConfig(slot, name, self.machine.incarnation, address, self._token, launch, ports, tls)
         loop, machine, provider = self._loop, self.machine, self._provider
 
         def ended(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
@@ -411,10 +305,7 @@ class JobRunner(threading.Thread):
                 future.set_result(result)
             else:
                 what = f"{kind} {number} of" if number else f"no {kind} of"
-                future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {refused}"))
-
-    def _tell(self, action: Told) -> None:
-        warn(self.job_name, action)
+                future.set_exception(CheckpointError(f"{what} job {self.monitor.job_name!r}: {refused}"))
 
     def _send(self, action: Send) -> None:
         message = action.message

@@ -24,11 +24,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Literal
 
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.runtime.driver.requests import Stop, Wish, WishFuture
+from tailrace.runtime.driver.monitor import ProgramMonitor
+from tailrace.runtime.driver.requests import Runner, Stop
 
 PATIENCE = 25.0
 """Seconds that the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
@@ -36,22 +37,11 @@ CANCELLED_FROM_OUTSIDE = 130
 """The exit code when a job that the exit waited for was cancelled, but not by this program; `tailrace run` has it, too."""
 
 
-class Runner(Protocol):
-    """A runner of a job, such as `JobRunner`."""
-
-    ended: threading.Event
-    status: JobStatus
-
-    def cancel(self) -> None: ...
-
-    def wish(self, wish: Wish) -> WishFuture: ...
-
-
 @dataclass(eq=False)
 class EndingJob:
     """A job as the end of the process sees it."""
 
-    name: str
+    monitor: ProgramMonitor
     runner: Runner
     why: Callable[[], Exception | None]
     """The reason why it failed, once it has."""
@@ -64,13 +54,17 @@ class EndingJob:
     """True once the program has cancelled it."""
 
     @property
+    def name(self) -> str:
+        return self.monitor.job_name
+
+    @property
     def is_active(self) -> bool:
-        return not self.runner.ended.is_set()
+        return not self.monitor.ended.is_set()
 
     @property
     def unseen(self) -> JobStatus | None:
         """FAILED or CANCELLED, if the program has neither seen nor caused it. Else None."""
-        status = self.runner.status
+        status = self.monitor.status
         if self.is_active or self.seen or status is JobStatus.FINISHED:
             return None
         return None if status is JobStatus.CANCELLED and self.cancelled else status
@@ -185,7 +179,7 @@ def _after_program(failed: BaseException | None) -> None:
     elif _interactive() and _running():
         _say(f"waiting for {', '.join(repr(job.name) for job in _running())}; Ctrl-C cancels")
     while running := _running():  # a thread of the program may still start one
-        running[0].runner.ended.wait()
+        running[0].monitor.ended.wait()
 
 
 def _cancel_all(but: Sequence[EndingJob] = ()) -> None:
@@ -196,7 +190,7 @@ def _cancel_all(but: Sequence[EndingJob] = ()) -> None:
         job.cancel()
     late: list[str] = []
     with contextlib.suppress(KeyboardInterrupt, SystemExit):  # a second signal is not waited for
-        late = [job.name for job in ending if not job.runner.ended.wait(max(0.0, deadline - time.monotonic()))]
+        late = [job.name for job in ending if not job.monitor.ended.wait(max(0.0, deadline - time.monotonic()))]
     if late:
         _say(
             f"{', '.join(map(repr, late))} did not end within {PATIENCE:.0f} s of being cancelled; the exit does not wait "

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from typing import Any
-
-from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, CheckpointStats
-from tailrace.coordinator.view.slices import Slices
-from tailrace.protocol.deployment import SubtaskReport
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
 from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
 
 
 class FinishedRun:
     """The runner behind a `Job` that had finished before: it runs nothing."""
 
-    status = JobStatus.FINISHED
-    crash: str | None = None
-    cause: Cause | None = None
-    restarts = 0
+    view = JobView(JobStatus.FINISHED)
 
-    def __init__(self, name: str) -> None:
-        self.job_name = name
-        self.ended = threading.Event()
-        self.ended.set()
-        self.progress: deque[dict[str, Any]] = deque()
-        self.history: list[CheckpointStats] = []
-        self.reports: list[SubtaskReport] = []
-        self.slices = Slices()
-        self.books: Books | None = None
+    def __init__(self, monitor: ProgramMonitor) -> None:
+        self.monitor = monitor
+        monitor.receive(JobEnd(self.view, None, None))
+        monitor.end()
 
     def cancel(self) -> None:
         """Does nothing: the job has ended."""
@@ -38,9 +24,5 @@ class FinishedRun:
     def wish(self, wish: Wish) -> WishFuture:
         """Refuses a wish: the job has ended."""
         future: WishFuture = WishFuture()
-        future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
+        future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
         return future
-
-    def refused(self) -> dict[str, int]:
-        """Connections refused by reason; none."""
-        return {}

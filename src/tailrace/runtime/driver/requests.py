@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import CheckpointError
 
 WishFuture = Future[Any]
@@ -40,6 +41,23 @@ class Stop:
 
 
 Wish = TakeCheckpoint | TakeSavepoint | Stop
+
+
+class Runner(Protocol):
+    """A runner of a job, as its users see it."""
+
+    @property
+    def view(self) -> JobView:
+        """The newest view of the job."""
+        ...
+
+    def cancel(self) -> None:
+        """Ends the job at once. After its end this does nothing."""
+        ...
+
+    def wish(self, wish: Wish) -> WishFuture:
+        """Passes a user's wish to the coordinator. Returns the future of its result."""
+        ...
 
 
 def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:

@@ -7,46 +7,33 @@ import contextlib
 import itertools
 import threading
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
-
-import msgspec
 
 from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Strategy
-from tailrace.coordinator.stats import Books, CheckpointStats
-from tailrace.coordinator.view.progress import ProgressMaker
-from tailrace.coordinator.view.slices import Slices
+from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import CheckpointError, TailraceError
-from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import FailureKind, SubtaskReport
-from tailrace.runtime.driver.announcing import Announcer
-from tailrace.runtime.driver.answering import Answering
-from tailrace.runtime.driver.coordinator import ANNOUNCE_SECONDS, RECENT, REPORTED
+from tailrace.protocol.deployment import FailureKind
+from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
 from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
 from tailrace.runtime.driver.slots import SlotProvider
-from tailrace.runtime.driver.warning import warn
-from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
+from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.outpost.mailbox import (
     Begin,
     Cancel,
-    Ended,
     Farewell,
     Granted,
     JobOutcome,
     KillSlot,
     Letter,
-    Made,
     Mailbox,
     SlotOver,
     StartSlot,
     UserRequest,
-    View,
-    Warned,
 )
 
 CLOSE_SECONDS = 5.0
@@ -76,53 +63,45 @@ class CoordinatorChannel(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Succession:
+    """The way in which a job goes on whose coordinator was lost. `strategy`: whether it does, and when. `next`: from the
+    reason of the loss and the number of restarts until now, the way to another coordinator, and its `Begin`."""
+
+    strategy: Strategy
+    next: Callable[[str, int], tuple[CoordinatorChannel, Begin]]
+
+
 class Follower(threading.Thread):
     """The follower of one job, to its end. The interpreter's exit waits for it.
 
     It starts before the job does: a coordinator's process requires signs of life from its program. Then `begin` gives the
-    job, or `abandon` ends the thread without one. `again` gives a new way when the coordinator was lost, and its `Begin`;
-    None for a job that has no checkpoints to go on from.
+    job, or `abandon` ends the thread without one.
     """
 
     def __init__(
         self,
-        name: str,
-        run_id: str,
-        plan: Plan,
         post: CoordinatorChannel,
         provider: SlotProvider,
-        on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
-        on_end: Callable[..., None] | None = None,
-        on_published: Iterable[tuple[str, Callable[[], object]]] = (),
+        monitor: ProgramMonitor,
         bring: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(name=f"tailrace-follower-{name}")
-        self.job_name = name
-        self.job_id = self.run_id = run_id
-        self.status = JobStatus.CREATED
-        self.ended = threading.Event()
-        self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
-        self.crash: str | None = None
-        self.cause: Cause | None = None
-        self.again: Callable[[str, int], tuple[CoordinatorChannel, Begin]] | None = None
-        self.strategy: Strategy | None = None
-        """The rule for whether, and when, a job goes on whose coordinator was lost."""
-        self._view, self._viewed_at = View(JobStatus.CREATED), monotonic_micros()
+        super().__init__(name=f"tailrace-follower-{monitor.job_name}")
+        self.monitor = monitor
+        self._view = JobView(JobStatus.CREATED)
+        """The view of the job that came last."""
         self._post, self._provider, self._box = post, provider, Mailbox()
-        self._on_progress, self._on_end, self._bring = on_progress, on_end, bring
-        self._announcer = Announcer(name, on_published)
-        self._door: Answering | None = None
-        """The door for requests of other processes of this user, while there is a job."""
-        self._plan = plan
-        self._clock = JobClock()
-        self._maker = ProgressMaker(run_id, run_id, name, plan, self._clock.now())
+        self._bring = bring
+        self._succession: Succession | None = None
+        """None for a job that has no checkpoints to go on from."""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[Wish, WishFuture]] = {}
         self._lock = threading.Lock()  # guards `_waiting`
         self._starts: set[tuple[int, int]] = set()
         """The starts of slots whose Spark jobs run."""
-        self._end: Ended | None = None
-        self._outcome: JobOutcome | None = None
+        self._end: JobEnd | None = None
+        self._outcome: JobView | None = None
+        """The view of the job at its end, once this is decided."""
         self._gone = False
         """True once the coordinator's process is gone."""
         self._abandoned = False
@@ -132,17 +111,17 @@ class Follower(threading.Thread):
 
     # From other threads.
 
-    def begin(self, begin: Begin) -> None:
+    def begin(self, begin: Begin, succession: Succession | None = None) -> None:
         """Begins the job."""
+        self._succession = succession
         self._say(begin)
-        self._door = Answering(self, self._plan, self.wish)
-        self._door.start()
+        self.monitor.open(self)
         self._known.set()
 
     def _say(self, begin: Begin) -> None:
         """Sends a `Begin` with the time of the job: one clock for all its coordinators, whatever the clocks of their
         machines are."""
-        self._box.say(replace(begin, clock=self._clock.now()))
+        self._box.say(replace(begin, clock=self.monitor.clock.now()))
 
     def abandon(self) -> None:
         """Ends the thread without a job, which could not be prepared."""
@@ -159,70 +138,39 @@ class Follower(threading.Thread):
         """Passes a user's wish to the coordinator. Returns the future of its result."""
         future: WishFuture = WishFuture()
         with self._lock:
-            over = self.ended.is_set()
+            over = self.monitor.ended.is_set()
             if not over:
                 number = next(self._numbers)
                 self._waiting[number] = wish, future
                 self._box.say(UserRequest(number, wish))
         if over:
-            future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
+            future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
         return future
 
     @property
-    def restarts(self) -> int:
-        """Number of restarts after failures."""
-        return self._view.restarts
-
-    @property
-    def history(self) -> list[CheckpointStats]:
-        """The last complete checkpoints, the newest last."""
-        return [] if self._view.books is None else list(self._view.books.history)
-
-    @property
-    def reports(self) -> list[SubtaskReport]:
-        """The newest reports of the workers on their subtasks."""
-        since = monotonic_micros() - self._viewed_at
-        reports = (report for slot in self._view.slots for report in slot.reports)
-        return [msgspec.structs.replace(one, age_micros=one.age_micros + since) for one in reports]
-
-    @property
-    def slices(self) -> Slices:
-        """The state of each slice: where it runs, which processes hold its state, and how it was replaced."""
-        return self._view.slices
-
-    @property
-    def books(self) -> Books | None:
-        """The figures of the checkpoints; None for a job that takes none."""
-        return self._view.books
-
-    def refused(self) -> dict[str, int]:
-        """Connections refused at the coordinator's and the workers' ports, by reason."""
-        return dict(self._view.refused)
+    def view(self) -> JobView:
+        """The view of the job that came last, with the age that its reports have by now."""
+        return self._view.aged(self.monitor.clock.now())
 
     # The thread.
 
     def run(self) -> None:
         try:
             self._follow()
-            if self._abandoned:
-                self._announcer.close(0.0)
-            else:
+            if not self._abandoned:
                 self._finish()
         except BaseException:
-            self.crash = traceback.format_exc()
+            self.monitor.crash = traceback.format_exc()
             self._kill_all()
             self._provider.close(CLOSE_SECONDS)
         finally:
             self._part()
-            if self.crash is not None or not self.status.final:
-                self.status = JobStatus.FAILED
             with self._lock:
-                self.ended.set()  # whatever happened: users wait for it
+                self.monitor.end()  # whatever happened: users wait for it
                 left, self._waiting = list(self._waiting.values()), {}
             for _, future in left:
-                future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
-            if self._door is not None:
-                self._door.close()
+                future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
+            self.monitor.close()
 
     def _follow(self) -> None:
         while self._end is None and not self._abandoned:
@@ -249,21 +197,22 @@ class Follower(threading.Thread):
         if not self._provider.lives():
             self._fail(why)
             return
-        pause = None if self.strategy is None or self.again is None else self.strategy.delay(monotonic_micros())
+        succession = self._succession
+        pause = None if succession is None else succession.strategy.delay(monotonic_micros())
         if pause is None and not self._cancelled.is_set():
             self._fail(f"the executor that runs its coordinator was lost: {why}")
         elif self._cancelled.wait((pause or 0) / 1e6):
             self._end_by_itself(JobStatus.CANCELLED, None)
         else:
-            self._replace(why)
+            assert succession is not None
+            self._replace(succession, why)
 
-    def _replace(self, why: str) -> None:
+    def _replace(self, succession: Succession, why: str) -> None:
         """Starts another coordinator, and sends it everything that is still to be sent."""
-        assert self.again is not None
-        self.status = JobStatus.RESTARTING
+        self._see(replace(self._view, status=JobStatus.RESTARTING, due=False))
         self._post.close()
         try:
-            self._post, begin = self.again(why, self.restarts)
+            self._post, begin = succession.next(why, self._view.restarts)
         except Exception as error:
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
             return
@@ -276,13 +225,13 @@ class Follower(threading.Thread):
             self._box.say(Cancel())
 
     def _fail(self, message: str) -> None:
-        what = message if self.again is not None else f"{message}; {HALF_PUBLISHED}"
+        what = message if self._succession is not None else f"{message}; {HALF_PUBLISHED}"
         self._end_by_itself(JobStatus.FAILED, Cause(what, FailureKind.WORKER))
 
     def _end_by_itself(self, status: JobStatus, cause: Cause | None) -> None:
         """Ends the job without its coordinator."""
-        kept: dict[str, list[bytes]] | None = None if self.again is not None else {}
-        self._end, self._gone = Ended(replace(self._view, status=status), cause, None, kept), True
+        kept: dict[str, list[bytes]] | None = None if self._succession is not None else {}
+        self._end, self._gone = JobEnd(replace(self.view, status=status, cause=cause), None, kept), True
 
     def _hear(self, saying: Any) -> None:
         match saying:
@@ -290,18 +239,20 @@ class Follower(threading.Thread):
                 self._launch(saying.config)
             case KillSlot():
                 self._provider.kill(saying.slot, saying.launch, saying.pid)
-            case View():
-                self._see(saying)
-            case Warned():
-                warn(self.job_name, saying.what)
-            case Made():
-                self._announcer.announce()
             case Granted():
                 self._answer(saying)
             case JobOutcome():
-                self._outcome = saying
-            case Ended():
+                self._outcome = saying.view
+            case JobEnd():
                 self._end = saying
+            case JobView():
+                self._see(saying)
+            case _:
+                self.monitor.receive(saying)
+
+    def _see(self, view: JobView) -> None:
+        self._view = view
+        self.monitor.receive(view)
 
     def _launch(self, config: WorkerConfig) -> None:
         box, provider, start = self._box, self._provider, (config.slot, config.launch)
@@ -312,20 +263,6 @@ class Follower(threading.Thread):
             box.say(SlotOver(*start, error, cancelled, unfit, not provider.lives()))
 
         provider.launch(config, ended)
-
-    def _see(self, view: View) -> None:
-        self._view, self._viewed_at = view, monotonic_micros()
-        if not view.status.final:
-            self.status = view.status
-        if view.due and view.status in REPORTED:
-            self._report(view.status)
-
-    def _report(self, status: JobStatus) -> None:
-        view = self._view
-        self.progress.append(self._maker.make(view.slots, self._clock.now(), view.books, view.restarts, view.slices))
-        if self._on_progress is not None:
-            with contextlib.suppress(Exception):  # a broken display must not break the job
-                self._on_progress(self.progress[-1], status)
 
     def _answer(self, granted: Granted) -> None:
         with self._lock:
@@ -348,21 +285,14 @@ class Follower(threading.Thread):
         end = self._end
         assert end is not None
         self._provider.close(CLOSE_SECONDS)
-        status, self.crash, self.cause = end.view.status, end.crash, end.cause
-        self._view = end.view
-        if status is JobStatus.FINISHED:
+        if end.view.status is JobStatus.FINISHED:
             try:
                 self._bring()
             except Exception as error:
-                status = JobStatus.FAILED
-                self.cause = Cause(f"its result could not be brought from the executor that has it: {error}")
-        self._announcer.close(ANNOUNCE_SECONDS if status is JobStatus.FINISHED else 0.0)
-        if self._on_end is not None and end.kept is not None:
-            with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
-                self._on_end(status, end.kept)
-        self.status = status
-        if any(slot.reports for slot in self._view.slots):
-            self._report(status)
+                cause = Cause(f"its result could not be brought from the executor that has it: {error}")
+                end = replace(end, view=replace(end.view, status=JobStatus.FAILED, cause=cause))
+        self._view = end.view
+        self.monitor.receive(end)
 
     def _part(self) -> None:
         """Lets the coordinator's process end."""

@@ -13,13 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.coordinator.actions import Told
-from tailrace.coordinator.job.failures import Cause
-from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.stats import Books
-from tailrace.coordinator.view.slices import Slices
-from tailrace.protocol.deployment import SubtaskReport
+from tailrace.coordinator.view.jobview import JobView
 from tailrace.runtime.driver.requests import Wish
 from tailrace.runtime.network.config import WorkerConfig
 
@@ -135,7 +130,7 @@ class Farewell:
     """The end of the exchange: the program needs nothing more, and the coordinator's process ends."""
 
 
-# Sayings of the coordinator:
+# Sayings of the coordinator, beside all news of the job (`runtime.driver.monitor`):
 
 
 @dataclass(frozen=True)
@@ -155,39 +150,6 @@ class KillSlot:
 
 
 @dataclass(frozen=True)
-class SlotFigures:
-    """The newest reports of a slot's worker."""
-
-    reports: Sequence[SubtaskReport]
-
-
-@dataclass(frozen=True)
-class View:
-    """The job as the coordinator sees it."""
-
-    status: JobStatus
-    restarts: int = 0
-    slots: Sequence[SlotFigures] = ()
-    refused: dict[str, int] = field(default_factory=dict)
-    books: Books | None = None
-    slices: Slices = field(default_factory=Slices)
-    due: bool = False
-    """True if a progress report is due."""
-
-
-@dataclass(frozen=True)
-class Warned:
-    """A warning about the job, for the program's log."""
-
-    what: Told
-
-
-@dataclass(frozen=True)
-class Made:
-    """A publication of output by sinks."""
-
-
-@dataclass(frozen=True)
 class Granted:
     """The result of a wish, or, in `refused`, the reason why there is none."""
 
@@ -200,16 +162,4 @@ class Granted:
 class JobOutcome:
     """The end of the job, once it is decided: no other coordinator is to go on with it."""
 
-    status: JobStatus
-    cause: Cause | None
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of the job. `kept` is prepared output that stays, as for the `on_end` of a `JobRunner`; None if it is
-    unknown."""
-
-    view: View
-    cause: Cause | None
-    crash: str | None
-    kept: dict[str, list[bytes]] | None
+    view: JobView

@@ -15,16 +15,15 @@ import shutil
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tailrace.coordinator.actions import Told
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.slice_views import books_of
+from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import error_text
 from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.monitor import JobEnd, JobMonitor, News
 from tailrace.runtime.driver.requests import WishFuture
 from tailrace.runtime.driver.slots import Leaving, SlotEnded
 from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
@@ -34,20 +33,15 @@ from tailrace.runtime.outpost.hosting import FileRequest, FileResponse, FolderHo
 from tailrace.runtime.outpost.mailbox import (
     Begin,
     Cancel,
-    Ended,
     Farewell,
     Granted,
     JobOutcome,
     KillSlot,
-    Made,
     Mailbox,
-    SlotFigures,
     SlotOver,
     StartSlot,
     StoreAt,
     UserRequest,
-    View,
-    Warned,
 )
 from tailrace.storage.endings import Awaited
 from tailrace.storage.store import Store
@@ -92,7 +86,7 @@ class Outpost(FolderHost):
         if self._forsaken:
             raise OSError("the job was cancelled, since its program had said nothing for too long")
         if request.verb != LETTER:
-            if self._runner is not None and self._runner.ended.is_set():
+            if self._runner is not None and self._runner.monitor.ended.is_set():
                 self._heard_at = time.monotonic()  # the program fetches the job's result
             return super().answer(request, data)
         self._heard_at = time.monotonic()
@@ -115,7 +109,7 @@ class Outpost(FolderHost):
                 self._runner.abandoned.set()
                 self._runner.cancel()
                 self._runner.slots.forsaken()
-                self._runner.ended.wait(30.0)
+                self._runner.monitor.ended.wait(30.0)
             self.close()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -133,19 +127,21 @@ class Outpost(FolderHost):
             case Cancel():
                 runner.cancel()
             case UserRequest():
-                runner.wish(saying.wish).add_done_callback(partial(self._granted, saying.number))
+                runner.wish(saying.wish).add_done_callback(partial(self._grant, runner, saying.number))
 
     def _begin(self, begin: Begin) -> None:
         try:
             self._runner = FarRunner(begin, self._at, self._box)
         except Exception as error:  # the storage of checkpoints is out of reach from here
             cause = Cause(f"the coordinator cannot begin on its executor: {error_text(error)}")
-            self._box.say(Ended(View(JobStatus.FAILED), cause, None, None))
+            self._box.say(JobEnd(JobView(JobStatus.FAILED, begin.clock, cause=cause), None, None))
         else:
             self._runner.start()
 
-    def _granted(self, number: int, future: WishFuture) -> None:
+    def _grant(self, runner: FarRunner, number: int, future: WishFuture) -> None:
+        """Passes on the result of a wish, behind a view that shows it."""
         error = future.exception()
+        self._box.say(runner.view)
         self._box.say(Granted(number, None, str(error)) if error is not None else Granted(number, future.result()))
 
 
@@ -193,39 +189,33 @@ class FarSlots:
         """Does nothing: the program waits for its threads."""
 
 
+class LetterMonitor(JobMonitor):
+    """The monitor of a job whose program is elsewhere: it passes all news on in letters."""
+
+    def __init__(self, job_name: str, clock: JobClock, box: Mailbox) -> None:
+        super().__init__(job_name, clock)
+        self._box = box
+
+    def receive(self, news: News) -> None:
+        self._box.say(news)
+
+
 class FarRunner(JobRunner):
     """The runner of a job for a program that reads of it in letters."""
 
     def __init__(self, begin: Begin, at: Binding, box: Mailbox) -> None:
-        machine = begin.machine
+        machine, store = begin.machine, begin.store
         self.slots, self._box, self._lost = FarSlots(at, box), box, begin.lost
-        self._kept: Awaited | None = None
         self.abandoned = threading.Event()
         """Set once the program will receive nothing more."""
         clock = JobClock()
         clock.follow(begin.clock)
-        super().__init__(
-            machine.job,
-            machine.run_id,
-            machine.run_id,
-            None,
-            machine,
-            self.slots,
-            None if begin.store is None else store_at(begin.store, machine.run_id),
-            on_progress=lambda made, status: box.say(replace(self._view(status), due=True)),
-            on_end=self._on_ended,
-            on_published=[("the program's sinks", lambda: box.say(Made()))],
-            clock=clock,
-        )
-        self._door.close()  # the program has a door: on one machine there would be two of one job
-        if self.store is not None and begin.store is not None and begin.store.origin is not None:
-            folder, name = begin.store.origin
-            options = begin.store.options
+        monitor = LetterMonitor(machine.job, clock, box)
+        super().__init__(machine, self.slots, monitor, None if store is None else store_at(store, machine.run_id))
+        if self.store is not None and store is not None and store.origin is not None:
+            folder, name = store.origin
+            options = store.options
             self.store.origin_marked = lambda: Store.at(folder, options).is_published(name)
-
-    def run(self) -> None:
-        super().run()
-        self._box.say(Ended(self._view(self.status), self.cause, self.crash, self._kept))
 
     def _start_machine(self) -> None:
         if self._lost:
@@ -236,35 +226,12 @@ class FarRunner(JobRunner):
     def _end_storage(self) -> Awaited | None:
         """Ends the storage once the program knows how the job has ended. Otherwise the program would go on after the loss
         of this process, and from the beginning if the checkpoints are gone by then."""
-        self._box.say(JobOutcome(JobStatus.FAILED if self.crash is not None else self.machine.status, self.cause))
+        self._box.say(JobOutcome(self.view))
         while not self._box.all_heard and not self.abandoned.wait(_LOOK_SECONDS / 4):
             pass
         if self._box.all_heard or self.store is None:
             return super()._end_storage()
         return self.store.end(None)  # the program may come back, and go on from what is there
-
-    def _on_ended(self, status: JobStatus, kept: Awaited) -> None:
-        self._kept = kept
-
-    def _status(self, status: JobStatus) -> None:
-        super()._status(status)
-        if not status.final:
-            self._box.say(self._view(status))
-
-    def _tell(self, action: Told) -> None:
-        super()._tell(action)
-        self._box.say(Warned(action))
-
-    def _view(self, status: JobStatus) -> View:
-        now = monotonic_micros()
-        return View(
-            status,
-            self.restarts,
-            tuple(SlotFigures(tuple(slot.figures(now))) for slot in self.machine.roster.slots),
-            self.refused(),
-            books_of(self.machine, now),
-            self.slices,
-        )
 
 
 def store_at(said: StoreAt, run_id: str) -> Store:

@@ -11,23 +11,20 @@ import uuid
 import warnings
 import weakref
 from collections import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Literal
 
-from tailrace.api import connectors
 from tailrace.api.config import CheckpointConfig, StandbyConfig
 from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
-from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.connectors.sinks import Collect, Table
 from tailrace.connectors.sources import Collection
-from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, JobAlreadyFinished, level_of_user
@@ -36,12 +33,12 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.exits import watch
 from tailrace.runtime.driver.finishedrun import FinishedRun
-from tailrace.runtime.driver.progressline import ProgressLine
+from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.network.tls import SETTING as TLS
 from tailrace.runtime.network.tls import chosen
-from tailrace.runtime.outpost.following import Follower
+from tailrace.runtime.outpost.following import Follower, Succession
 from tailrace.runtime.outpost.hosting import Host, forget, host_of
 from tailrace.runtime.outpost.mailbox import Begin, StoreAt
 from tailrace.spark.cluster.application import Application, application, is_connect
@@ -57,6 +54,7 @@ from tailrace.spark.outpost.remote import BESIDE, FarPost
 from tailrace.spark.shipping.plan_files import check_size, dump_job, load_job
 from tailrace.spark.slots.provider import SparkSlots, allowed_ports, check_settings
 from tailrace.spark.slots.reachability import is_out_of_reach
+from tailrace.spark.start.hooks import monitor_of
 from tailrace.spark.start.start_checkpoint import (
     OR_NEW,
     find_origin,
@@ -186,16 +184,14 @@ def submit(
     more = {"beside": beside, "standbys": standbys or 0}
     slots = SparkSlots(spark, name, run_id, plan.slots, env.slot_timeout, ship=ship, cpus=env.task_cpus, **more)
     incarnation, abandoned = 0, list[str]()
-    follower: Follower | None = None
+    monitor, follower = monitor_of(env, spec, run_id), None
     try:
         if slots.warning is not None:
             warnings.warn(slots.warning, stacklevel=level_of_user())
-        shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
-        hooks = (ProgressLine(name) if shown else None, _tidier(plan, spec.run_id), _told(plan))
         post = None
         if far:
             post = _outpost(slots, env.slot_timeout, ship)
-            follower = Follower(name, run_id, plan, post, slots, *hooks, bring=partial(_bring, app, plan, post))
+            follower = Follower(post, slots, monitor, partial(_bring, app, plan, post))
             follower.start()
         if store is not None:
             incarnation = store.claim(spec.run_id)
@@ -239,19 +235,20 @@ def submit(
             runner = follower
             _begin(follower, machine, slots, env, origin, ship)
         else:
-            runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, *hooks)
+            runner = JobRunner(machine, slots, monitor, store)
             if runner.store is not None and origin is not None:
                 runner.store.origin_marked = origin.marked
             runner.start()
     except BaseException:
         if follower is not None:
             follower.abandon()
+        monitor.close()
         slots.close(0)
         if store is not None and incarnation:
             with contextlib.suppress(Exception):  # the first error is raised
                 store.release(incarnation)
         raise
-    job = Job(runner, run_id, run_id, name, plan, if_program_fails, on_signal)
+    job = Job(runner, monitor, if_program_fails, on_signal)
     JOBS.append(job)
     watch(job._leaving)
     return job
@@ -273,7 +270,8 @@ def _finished(over: JobAlreadyFinished, run_id: str, name: str, plan: Plan) -> J
     checkpoint. The command that runs the program prints the reason, and the program goes on as it did after the first
     run."""
     print(over, file=sys.stderr)
-    job = Job(FinishedRun(name), run_id, run_id, name, plan)
+    monitor = ProgramMonitor(name, run_id, plan)
+    job = Job(FinishedRun(monitor), monitor)
     JOBS.append(job)
     return job
 
@@ -304,8 +302,7 @@ def _begin(
         lost = f"the executor that ran the job's coordinator was lost: {why}"
         return post, Begin(other, replace(store, term=next(terms)), lost)
 
-    follower.again, follower.strategy = again, strategy_of(env.restart)
-    follower.begin(Begin(machine, store))
+    follower.begin(Begin(machine, store), Succession(strategy_of(env.restart), again))
 
 
 def _bring(app: Application, plan: Plan, post: FarPost) -> None:
@@ -368,33 +365,6 @@ def _host(plan: Plan) -> Host | None:
         elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
             places.append(operator.sink.directory or "")
     return next(filter(None, map(host_of, places)), None)
-
-
-def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
-    """The calls in the driver after a publication, with the operator's name: one for each sink that implements
-    `published`."""
-    sinks: dict[int, tuple[str, Callable[[], object]]] = {}
-    for node in plan.graph.nodes:
-        if isinstance(node.operator, Sink):
-            told = node.operator.sink.published
-            if getattr(told, "__func__", None) is not connectors.Sink.published:
-                sinks.setdefault(id(node.operator.sink), (node.name, told))
-    return list(sinks.values())
-
-
-def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
-    """A function that cleans up at the end of a job. It removes all hidden output, except what a checkpoint that stays has
-    prepared (`kept`, by the uid of the sink): a start from that checkpoint publishes it."""
-    sinks = [(node.uid, node.operator.sink) for node in plan.graph.nodes if isinstance(node.operator, Sink)]
-
-    def tidy(status: JobStatus, kept: Mapping[str, Sequence[bytes]] | None = None) -> None:
-        for uid, sink in sinks:
-            with contextlib.suppress(Exception):  # a store that is out of reach does not change how the job ended
-                remove_unfinished(sink, run_id, uid, (kept or {}).get(uid, ()))
-            if isinstance(sink, Result):
-                sink.ended()
-
-    return tidy
 
 
 def session(slots: int) -> Any:

@@ -1,0 +1,142 @@
+"""The monitor of a job, to which the job's runner brings everything that users are shown. Each piece of news is one value,
+since the runner may be in another process than the program that has started the job."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.coordinator.actions import Told, WasPublished
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.progress import ProgressMaker
+from tailrace.graph.plan import Plan
+from tailrace.runtime.driver.announcing import Announcer
+from tailrace.runtime.driver.answering import Answering
+from tailrace.runtime.driver.requests import Runner
+from tailrace.runtime.driver.warning import warn
+from tailrace.runtime.eventloop.clock import JobClock
+
+ANNOUNCE_SECONDS = 60.0
+"""Seconds that the end of a job that has finished waits for the `published` of its sinks: readers find all of its output
+then. Another end does not wait for it."""
+RECENT = 100
+REPORTED = (JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.RESTARTING, JobStatus.FINISHING)
+"""States in which there are progress reports."""
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """The end of a job. `crash`: the traceback of its runner, if that broke. `kept`: prepared output that stays, by the uid
+    of its sink; None if it is unknown."""
+
+    view: JobView
+    crash: str | None
+    kept: dict[str, list[bytes]] | None
+
+
+News = JobView | Told | WasPublished | JobEnd
+
+
+class JobMonitor:
+    """The monitor of a job. The job's runner brings the news, and any thread reads."""
+
+    def __init__(self, job_name: str, clock: JobClock) -> None:
+        self.job_name, self.clock = job_name, clock
+        self.ended = threading.Event()
+        self.crash: str | None = None
+        """The traceback of the runner's thread, if it broke; the job has failed then."""
+
+    def open(self, runner: Runner) -> None:
+        """Lets other processes of the user reach the job, where they look for it."""
+
+    def receive(self, news: News) -> None:
+        """Takes a piece of news."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Notes that the job has ended, however it did. Users may wait for that."""
+        self.ended.set()
+
+    def close(self) -> None:
+        """Ends what the monitor itself runs. Nothing waits for the job any more."""
+
+
+class ProgramMonitor(JobMonitor):
+    """The monitor of a job in the program that has started it. It makes progress reports, and calls the program's hooks:
+    `on_progress` for each report, `on_end` at the end, and `on_published` after each publication of sinks."""
+
+    def __init__(
+        self,
+        name: str,
+        job_id: str,
+        plan: Plan,
+        on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
+        on_end: Callable[..., None] | None = None,
+        on_published: Iterable[tuple[str, Callable[[], object]]] = (),
+    ) -> None:
+        super().__init__(name, JobClock())
+        self.job_id, self.plan = job_id, plan
+        self.status = JobStatus.CREATED
+        """The status. A final one is set once everything is cleaned up."""
+        self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._maker = ProgressMaker(job_id, job_id, name, plan, self.clock.now())
+        self._on_progress, self._on_end = on_progress, on_end
+        self._announcer = Announcer(name, on_published)
+        self._door: Answering | None = None
+
+    def open(self, runner: Runner) -> None:
+        self._door = Answering(self, runner)
+        self._door.start()
+
+    def receive(self, news: News) -> None:
+        match news:
+            case JobView():
+                self._see(news)
+            case WasPublished():
+                self._announcer.announce()
+            case JobEnd():
+                self._take_end(news)
+            case _:
+                warn(self.job_name, news)
+
+    def end(self) -> None:
+        if self.crash is not None or not self.status.final:
+            self.status = JobStatus.FAILED
+        super().end()
+
+    def close(self) -> None:
+        self._announcer.close(0.0)
+        if self._door is not None:
+            self._door.close()
+
+    def _see(self, view: JobView) -> None:
+        if not view.status.final:
+            self.status = view.status
+        if view.due and view.status in REPORTED:
+            self._report(view)
+            self._show(view.status)
+
+    def _take_end(self, end: JobEnd) -> None:
+        status, self.crash = end.view.status, end.crash
+        if end.view.reports:
+            self._report(end.view)
+        self._announcer.close(ANNOUNCE_SECONDS if status is JobStatus.FINISHED else 0.0)
+        if self._on_end is not None and end.kept is not None:
+            with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
+                self._on_end(status, end.kept)
+        self.status = status
+        if self.progress:
+            self._show(status)
+
+    def _report(self, view: JobView) -> None:
+        self.progress.append(self._maker.make(view.slots, view.at, view.books, view.restarts, view.slices))
+
+    def _show(self, status: JobStatus) -> None:
+        if self._on_progress is not None:
+            with contextlib.suppress(Exception):  # a broken display must not break the job
+                self._on_progress(self.progress[-1], status)
