@@ -35,6 +35,7 @@ from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.worker.process import WorkerProcess
+from tailrace.settings import KEYWORDS, SETTINGS, Parameter
 from tailrace.state import format as state_format
 from tailrace.state import manifest as state_manifest
 from tailrace.state.manifest import Manifest
@@ -412,19 +413,66 @@ def check_watch(watch: str, name: str) -> None:
 # The guide.
 
 
-def test_the_settings_are_those_of_an_environment() -> None:
-    said = {code(name)[0]: value for name, value, _ in table(GUIDE / "running.md", "setting", "default", "meaning")}
+HEADING = ("setting", "type", "default", "unit", "variable", "option of `tailrace run`", "meaning")
+
+
+def test_the_settings_of_the_guide_are_those_of_the_code() -> None:
+    def shown(one: Parameter) -> str:
+        none = "None" if one.name in KEYWORDS else ""
+        return (
+            none if one.default is None else f'`"{one.default}"`' if isinstance(one.default, str) else f"{one.default}"
+        )
+
+    def quoted(text: str) -> str:
+        return text and f"`{text}`"
+
+    expected = [
+        [quoted(one.name if one.name in KEYWORDS else ""), one.type, shown(one), one.unit]
+        + [quoted(one.variable), quoted(one.option), one.meaning]
+        for one in SETTINGS.values()
+    ]
+    assert table(GUIDE / "running.md", *HEADING) == expected
+
+
+def test_the_keywords_of_an_environment_are_settings_with_these_defaults() -> None:
     parameters = inspect.signature(tr.Environment).parameters
-    assert set(said) == set(parameters) - {"spark"}
-    for name, value in said.items():
-        if name != "parallelism":  # what the process says, else 2
-            assert ast.literal_eval(value.strip("`")) == parameters[name].default, name
+    assert set(KEYWORDS) == set(parameters) - {"spark"}
+    for name in KEYWORDS:
+        if name != "parallelism":  # what the command or the process says, else 2
+            assert SETTINGS[name].default == parameters[name].default, name
+
+
+def test_the_options_of_the_command_are_settings() -> None:
+    command: Any = typer.main.get_command(app)
+    options = [one for one in command.commands["run"].params if one.param_type_name == "option"]
+    flags = [one.flag for one in SETTINGS.values() if one.option]
+    assert sorted(flags) == sorted((one.secondary_opts or one.opts)[-1] for one in options)
+    helps = {(one.secondary_opts or one.opts)[-1]: one.help for one in options}
+    assert helps == {one.flag: one.help for one in SETTINGS.values() if one.option}
+
+
+def test_the_variables_of_the_process_are_settings() -> None:
+    """No other module has the name of one, but in texts, and each is read."""
+    elsewhere = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "settings.py"]
+    assert [path.name for path in elsewhere if re.search(r"[\"']TAILRACE_\w+[\"']", read(path))] == []
+    known = {one.variable for one in SETTINGS.values() if one.variable}
+    texts = [read(path) for path in [*SOURCE.rglob("*.py"), *GUIDE.glob("*.md")]]
+    named = {name for text in texts for name in re.findall(r"\bTAILRACE_[A-Z_]*[A-Z]\b", text)}
+    assert named - known == {"TAILRACE_LACKING"}, "a mark in a message of Spark"
+    for name, one in SETTINGS.items():
+        if one.variable:
+            assert any(re.search(rf'SETTINGS\["{name}"\]\.(read|value)\(', text) for text in texts), one.variable
+
+
+def test_a_sentence_of_a_setting_is_plain_in_a_terminal() -> None:
+    assert SETTINGS["on_signal"].help == ("What SIGINT and SIGTERM do to jobs: cancel, or stop with a last checkpoint.")
+    assert not [one.name for one in SETTINGS.values() if re.search(r"[`\[\]]", one.help) and "[4]" not in one.help]
 
 
 def test_bytes_have_one_unit() -> None:
     """KiB, MiB and GiB, as settings count them: `memory="512m"` is 512 MiB."""
     where = [*PAGES, ROOT / "benchmarks" / "README.md", ROOT / "dev", *SOURCE.rglob("*.py")]
-    found = [f"{path.name}: {text}" for path in where for text in re.findall(r"(?<!\S)[\d.,]+ ?[kKMGT]B\b", read(path))]
+    found = [f"{path.name}: {text}" for path in where for text in re.findall(r"(?<!\S)[\d.,]+\s?[kKMGT]B\b", read(path))]
     assert found == []
 
 
@@ -471,13 +519,6 @@ def test_the_errors_are_those_there_are() -> None:
     assert said == errors - {"TailraceError"}
 
 
-def test_the_options_are_those_of_the_command() -> None:
-    said = {code(row[0])[0].split()[0] for row in table(GUIDE / "running.md", "option", "meaning")}
-    command: Any = typer.main.get_command(app)
-    options = [one for one in command.commands["run"].params if one.param_type_name == "option"]
-    assert said == {(one.secondary_opts or one.opts)[-1] for one in options}
-
-
 def test_the_settings_of_checkpoints_are_those_of_the_code() -> None:
     rows = table(GUIDE / "checkpoints.md", "setting", "default", "meaning")
     said = {name: default for cell, default, _ in rows for name in code(cell)}
@@ -514,12 +555,6 @@ def test_the_options_of_other_commands_are_in_the_guide(command: str) -> None:
     text = read(GUIDE / "checkpoints.md")
     options = [one.opts[-1] for one in group.commands[command].params if one.param_type_name == "option"]
     assert [one for one in options if one not in text] == []
-
-
-def test_the_variables_are_those_that_are_read() -> None:
-    said = {code(row[0])[0] for row in table(GUIDE / "running.md", "variable", "meaning")}
-    used = {name for path in SOURCE.rglob("*.py") for name in re.findall(r'"(TAILRACE_\w+)"', read(path))}
-    assert said == used
 
 
 @pytest.mark.parametrize("kind", ["sources", "sinks"])

@@ -17,5 +17,5 @@ def test_a_setting_that_is_none_or_that_a_classic_session_cannot_have_is_told(mo
     with pytest.raises(tr.ConfigError, match="only a session of Spark Connect can have a coordinator on an executor"):
         is_out_of_reach(classic, 1.0)
     monkeypatch.setenv("TAILRACE_COORDINATOR", "cluster")
-    with pytest.raises(tr.ConfigError, match="TAILRACE_COORDINATOR=cluster: expected driver or executor"):
+    with pytest.raises(tr.ConfigError, match="TAILRACE_COORDINATOR must be 'driver' or 'executor', not 'cluster'"):
         is_out_of_reach(classic, 1.0)

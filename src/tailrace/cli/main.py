@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tailrace import __version__
-from tailrace.api.config import MODES
 from tailrace.cli import control
 from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
 from tailrace.cli.run import ExitOutcome, run_file
 from tailrace.errors import ConfigError
+from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS, checked_master
 
 # Plain help: boxes cut the names of options on a terminal of 80 columns.
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
+
+
+def _option(name: str, **more: Any) -> Any:
+    """The option of a setting, as typer takes it."""
+    one = SETTINGS[name]
+    flag, _, metavar = one.option.partition(" ")
+
+    def check(value: Any) -> Any:
+        if value is not None and one.choices and value not in one.choices:
+            raise typer.BadParameter(f"expected {', '.join(one.choices)}, got {value!r}")
+        return value
+
+    flags = f"--{flag.removeprefix('--no-')}/{flag}" if flag.startswith("--no-") else flag
+    return typer.Option(flags, metavar=metavar or None, help=one.help, callback=check, **more)
 
 
 def _version(wanted: bool) -> None:
@@ -57,60 +71,21 @@ def run(
     args: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script or function.")
     ] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master, such as local[4].")] = None,
-    parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Parallelism of operators that do not state theirs.")
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
-    ] = None,
-    ship: Annotated[
-        bool,
-        typer.Option("--ship", help="Ship tailrace and your imported modules to the executors, which may lack them."),
-    ] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress line.")] = True,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="PATH", help="The checkpoint to start from: its path, latest, or latest-or-new."
-        ),
-    ] = None,
-    if_finished: Annotated[
-        str | None,
-        typer.Option(
-            metavar="start-again", help="With --from latest: run a job that has come to its end from the beginning."
-        ),
-    ] = None,
-    allow_dropped_state: Annotated[
-        bool, typer.Option("--allow-dropped-state", help="With --from: drop state that no longer fits.")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="With --from: say what of the checkpoint fits the first job, and start nothing."
-        ),
-    ] = False,
-    checkpoint_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Take checkpoints into this folder or URL.")
-    ] = None,
-    checkpoint_interval: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="SECONDS", help="Time between checkpoints (default: 1); 0: only on request."),
-    ] = None,
-    mode: Annotated[
-        str | None, typer.Option(help="The mode of checkpoints: aligned, unaligned or unaligned-max-inflight.")
-    ] = None,
-    standby: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Replace lost workers alone; N processes per four workers stand by."),
-    ] = None,
-    on_signal: Annotated[
-        str | None,
-        typer.Option(metavar="stop|cancel", help="What SIGINT and SIGTERM do to jobs (default: cancel). Twice kills."),
-    ] = None,
-    work_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Send DataFrames and results through this folder or URL.")
-    ] = None,
+    master: Annotated[str | None, _option("master")] = None,
+    parallelism: Annotated[int | None, _option("parallelism", min=1)] = None,
+    conf: Annotated[list[str] | None, _option("conf")] = None,
+    ship: Annotated[bool, _option("ship")] = False,
+    progress: Annotated[bool, _option("progress")] = True,
+    start: Annotated[str | None, _option("from_checkpoint")] = None,
+    if_finished: Annotated[str | None, _option("if_finished")] = None,
+    allow_dropped_state: Annotated[bool, _option("allow_dropped_state")] = False,
+    dry_run: Annotated[bool, _option("dry_run")] = False,
+    checkpoint_dir: Annotated[str | None, _option("checkpoint_dir")] = None,
+    checkpoint_interval: Annotated[float | None, _option("checkpoint_interval", min=0)] = None,
+    mode: Annotated[str | None, _option("mode")] = None,
+    standby: Annotated[int | None, _option("standby", min=0)] = None,
+    on_signal: Annotated[str | None, _option("on_signal")] = None,
+    work_dir: Annotated[str | None, _option("work_dir")] = None,
 ) -> None:
     """Run a script, or a function in it, and wait for its jobs."""
     try:
@@ -124,14 +99,8 @@ def run(
             f"tailrace run stands before the script",
             err=True,
         )
-    if mode is not None and mode not in MODES:
-        raise typer.BadParameter(f"expected {', '.join(MODES)}, got {mode!r}", param_hint="--mode")
     if dry_run and start is None:
         raise typer.BadParameter("a dry run needs --from, the checkpoint to look at", param_hint="--dry-run")
-    if on_signal not in (None, "stop", "cancel"):
-        raise typer.BadParameter(f"expected stop or cancel, got {on_signal!r}", param_hint="--on-signal")
-    if if_finished not in (None, "start-again"):
-        raise typer.BadParameter(f"expected start-again, got {if_finished!r}", param_hint="--if-finished")
     settings = dict(_setting(one) for one in conf or [])
     DEFAULTS.ship = ship
     DEFAULTS.from_checkpoint, DEFAULTS.allow_dropped_state = start, allow_dropped_state

@@ -18,6 +18,7 @@ from typing import Any
 
 from tailrace.errors import ConfigError
 from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.settings import SETTINGS
 
 _LONGEST = 64 << 10
 """Limit for the bytes of a request."""
@@ -33,7 +34,7 @@ Reply = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Reply], None]
 
 
-CONTROL_DIR = "TAILRACE_CONTROL_DIR"
+CONTROL_DIR = SETTINGS["control_dir"].variable
 """The variable that names the only folder for sockets, if a user sets it."""
 
 
@@ -43,7 +44,7 @@ def folders() -> list[str]:
     when it ends; in `FIXED` services may have a private folder for temporary files. Raises `ConfigError` if a user names
     a folder that does not exist."""
     uid = os.getuid()
-    chosen = os.environ.get(CONTROL_DIR)
+    chosen = SETTINGS["control_dir"].read()
     if chosen and not (os.path.isabs(chosen) and os.path.isdir(chosen)):
         raise ConfigError(
             f"{CONTROL_DIR}={chosen} must be the absolute path of a folder that is there, the same for jobs and shells: "

@@ -21,8 +21,9 @@ from typing import Any
 
 from tailrace.errors import ConfigError
 from tailrace.log import log
+from tailrace.settings import SETTINGS
 
-SETTING = "TAILRACE_TLS"
+SETTING = SETTINGS["tls"].variable
 CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
 """The names of the files in a folder of given certificates."""
 NAME = "tailrace"

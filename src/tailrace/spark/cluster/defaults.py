@@ -1,8 +1,7 @@
-"""Defaults of environments: from `TAILRACE_*` variables, which the command line overrides."""
+"""Defaults of environments: from variables of the process (`tailrace.settings`), which the command line overrides."""
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 from tailrace.api.config import CheckpointConfig
 from tailrace.api.launch import Settings
 from tailrace.errors import ConfigError
+from tailrace.settings import SETTINGS
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|(spark|k8s|sc)://.+|yarn")
 """Pattern of the masters that Spark takes."""
@@ -48,79 +48,56 @@ class Defaults:
     """True where this process is a command, which prints on standard error what a program writes into its log."""
 
     def spark_master(self) -> str | None:
-        """The master of a session that is made; `TAILRACE_MASTER` where none was given. Raises `ConfigError` for a text
-        that is no master."""
-        master = self.master or os.environ.get("TAILRACE_MASTER") or None
-        return master and checked_master(master, "--master, or TAILRACE_MASTER")
+        """The master of a session that is made. Raises `ConfigError` for a text that is no master."""
+        master = SETTINGS["master"].value(self.master)
+        return master and checked_master(master, SETTINGS["master"].source)
 
     def checkpoint_config(self) -> CheckpointConfig | None:
-        """Checkpoint settings; from `TAILRACE_CHECKPOINT_DIR` where none were given, or None. Raises `ConfigError` for
-        settings without a folder."""
-        folder = self.checkpoint_dir or os.environ.get("TAILRACE_CHECKPOINT_DIR")
+        """Checkpoint settings, or None. Raises `ConfigError` for settings without a folder."""
+        folder = SETTINGS["checkpoint_dir"].value(self.checkpoint_dir)
         if not folder:
             if self.mode is not None or self.checkpoint_interval is not None:
-                raise ConfigError("--checkpoint-interval and --mode need --checkpoint-dir, or TAILRACE_CHECKPOINT_DIR")
+                raise ConfigError(f"--checkpoint-interval and --mode need {SETTINGS['checkpoint_dir'].source}")
             return None
-        interval = 1.0 if self.checkpoint_interval is None else self.checkpoint_interval
-        return CheckpointConfig(folder, interval=interval or None, mode=self.mode or "aligned")
+        interval = SETTINGS["checkpoint_interval"].value(self.checkpoint_interval)
+        return CheckpointConfig(folder, interval=interval or None, mode=SETTINGS["mode"].value(self.mode))
 
     def work_folder(self) -> str | None:
-        """The `work_dir`; `TAILRACE_WORK_DIR` where none was given, or None."""
-        return self.work_dir or os.environ.get("TAILRACE_WORK_DIR") or None
+        """The `work_dir`, or None."""
+        return SETTINGS["work_dir"].value(self.work_dir)
 
     def default_parallelism(self) -> int:
-        """The parallelism; `TAILRACE_PARALLELISM` where none was given, or 2. Raises `ConfigError` where that is no
-        number."""
-        if self.parallelism is not None:
-            return self.parallelism
-        text = os.environ.get("TAILRACE_PARALLELISM", "2")
-        if not text.isdecimal() or int(text) < 1:
-            raise ConfigError(f"TAILRACE_PARALLELISM must be a whole number of at least 1, not {text!r}")
-        return int(text)
+        """The parallelism. Raises `ConfigError` where the variable is no number."""
+        return SETTINGS["parallelism"].value(self.parallelism)
 
     def ships(self) -> bool:
-        """True where executors receive at once what they may lack; by `TAILRACE_SHIP=1` where the command does not set it.
-        Raises `ConfigError` for a value that is neither 1 nor 0."""
-        return self.ship or _switch("TAILRACE_SHIP")
+        """True where executors receive at once what they may lack. Raises `ConfigError` for a variable that is neither 1 nor
+        0."""
+        return SETTINGS["ship"].value(self.ship or None)
 
     def at_signal(self) -> Literal["cancel", "stop"]:
-        """Effect of a signal on jobs; `TAILRACE_ON_SIGNAL` where none was given, or `cancel`. Raises `ConfigError` for
-        anything else."""
-        wanted = self.on_signal or os.environ.get("TAILRACE_ON_SIGNAL") or "cancel"
-        if wanted == "stop":
-            return "stop"
-        if wanted != "cancel":
-            raise ConfigError(f"--on-signal, or TAILRACE_ON_SIGNAL, must be 'stop' or 'cancel', not {wanted!r}")
-        return "cancel"
+        """Effect of a signal on jobs. Raises `ConfigError` for a variable that is neither `cancel` nor `stop`."""
+        return SETTINGS["on_signal"].value(self.on_signal)
 
     def overruled(self, env: Settings) -> list[str]:
         """Options of the command that have no effect on a job, because its environment has a setting of its own: a
         sentence on each."""
         parallelism = self.parallelism and min(self.parallelism, env.max_parallelism)
         wanted = {
-            "parallelism": (parallelism, env.parallelism, "--parallelism"),
-            "checkpoint": (self.checkpoint_dir, env.checkpoint and env.checkpoint.dir, "--checkpoint-dir"),
-            "standby": (self.standby, env.standby and env.standby.replicas, "--standby"),
-            "work_dir": (self.work_dir, env.work_dir, "--work-dir"),
+            "parallelism": ("parallelism", parallelism, env.parallelism),
+            "checkpoint": ("checkpoint_dir", self.checkpoint_dir, env.checkpoint and env.checkpoint.dir),
+            "standby": ("standby", self.standby, env.standby and env.standby.replicas),
+            "work_dir": ("work_dir", self.work_dir, env.work_dir),
         }
         return [
-            f"{option} {said} does nothing, because the Environment is given a {name} of its own"
-            for name, (said, found, option) in wanted.items()
+            f"{SETTINGS[option].flag} {said} does nothing, because the Environment is given a {name} of its own"
+            for name, (option, said, found) in wanted.items()
             if said is not None and said != found
         ]
 
     def show_progress(self) -> bool:
-        """True where jobs print a progress line; by `TAILRACE_PROGRESS=1` where it was not given. Raises `ConfigError` for
-        a value that is neither 1 nor 0."""
-        return self.progress if self.progress is not None else _switch("TAILRACE_PROGRESS")
-
-
-def _switch(name: str) -> bool:
-    """True where a variable of the process is 1. Raises `ConfigError` for a value that is neither 1 nor 0."""
-    text = os.environ.get(name, "")
-    if text not in ("", "0", "1"):
-        raise ConfigError(f"{name} must be 1 or 0, not {text!r}")
-    return text == "1"
+        """True where jobs print a progress line. Raises `ConfigError` for a variable that is neither 1 nor 0."""
+        return bool(SETTINGS["progress"].value(self.progress))
 
 
 DEFAULTS = Defaults()

@@ -27,14 +27,13 @@ from tailrace.connectors.travelling import SEEN, folder_of, is_local, leave_sign
 from tailrace.errors import ConfigError
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.outpost.hosting import FolderHost, Host
+from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.application import Application, application
 from tailrace.state.paths import inputs_folder
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import absolute
 from tailrace.storage.remote import check_scheme
 from tailrace.storage.store import Store
-
-DEFAULT_SPACE = "8g"
 
 
 class FilePlace(NamedTuple):
@@ -192,11 +191,11 @@ def _close(path: str) -> None:
 def space() -> int:
     """Number of bytes that the driver's folder may hold, by `TAILRACE_DRIVER_SPACE`. Raises `ConfigError` for a text that
     is no size."""
-    said = os.environ.get("TAILRACE_DRIVER_SPACE") or DEFAULT_SPACE
+    said = SETTINGS["driver_space"].value()
     try:
         return memory_bytes(said)
     except ConfigError as error:
-        raise ConfigError(f"TAILRACE_DRIVER_SPACE: {error}") from None
+        raise ConfigError(f"{SETTINGS['driver_space'].variable}: {error}") from None
 
 
 def checked_work_dir(work_dir: Any) -> str | None:

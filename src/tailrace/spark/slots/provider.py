@@ -22,8 +22,9 @@ from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
 from tailrace.runtime.driver.slots import Leaving, SlotEnded
 from tailrace.runtime.network.binding import Binding, is_everywhere, is_ours, ports_of
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.network.tls import SETTING, chosen
+from tailrace.runtime.network.tls import chosen
 from tailrace.runtime.outpost.hosting import Host
+from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.application import Application, application
 from tailrace.spark.cluster.capacity import is_dynamic, is_fixed, may_give, share_of
 from tailrace.spark.cluster.decommissions import Watch, may_happen
@@ -335,20 +336,20 @@ def listen_at(app: Application) -> Binding:
     """The address at which workers reach this process: the loopback address in local modes, else the address of Spark's
     driver. The address that is bound differs from it where Spark's driver binds another one. `TAILRACE_TLS` names the
     certificates that both ends show."""
-    return replace(_address(app), tls=chosen(os.environ.get(SETTING)))
+    return replace(_address(app), tls=chosen(SETTINGS["tls"].read()))
 
 
 def allowed_ports() -> range:
     """The ports of `TAILRACE_PORTS`. Raises `ConfigError` where they cannot be read."""
     try:
-        return ports_of(os.environ.get("TAILRACE_PORTS"))
+        return ports_of(SETTINGS["ports"].read())
     except ValueError as error:
-        raise ConfigError(f"TAILRACE_PORTS: {error}") from error
+        raise ConfigError(f"{SETTINGS['ports'].variable}: {error}") from error
 
 
 def _address(app: Application) -> Binding:
     ports = allowed_ports()
-    said = os.environ.get("TAILRACE_DRIVER_HOST") or None
+    said = SETTINGS["driver_host"].read()
     if app.is_local:
         return Binding(said or "127.0.0.1", ports=ports)
     host, bind = app.address(said)

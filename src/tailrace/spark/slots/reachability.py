@@ -4,7 +4,6 @@ machine."""
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import secrets
 import threading
@@ -14,11 +13,12 @@ from typing import Any
 from tailrace.errors import ConfigError
 from tailrace.log import log
 from tailrace.runtime.network.binding import Binding
+from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.application import application, is_connect
 from tailrace.spark.shipping.executors import columns_of_one
 from tailrace.spark.slots.provider import listen_at
 
-SETTING = "TAILRACE_COORDINATOR"
+SETTING = SETTINGS["coordinator"].variable
 """Place of the coordinators of jobs: `driver` or `executor`. Where it is not set: the driver, where executors reach it,
 else an executor."""
 DIAL_SECONDS = 5.0
@@ -34,9 +34,7 @@ def is_out_of_reach(spark: Any, patience: float) -> bool:
     """True where a job of this session needs its coordinator on an executor. Raises `ConfigError` for an unknown value of
     the setting, and for one that this session cannot follow. Where no executor answers within `patience` seconds, the
     result is unknown and counts as False: the job itself then reports what is wrong."""
-    wanted = os.environ.get(SETTING) or ""
-    if wanted not in ("", "driver", "executor"):
-        raise ConfigError(f"{SETTING}={wanted}: expected driver or executor, or leave it out")
+    wanted = SETTINGS["coordinator"].read()
     if not is_connect(spark):
         if wanted == "executor":
             raise ConfigError(
