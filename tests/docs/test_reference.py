@@ -31,7 +31,7 @@ from tailrace.coordinator.view.slices import Slices, standby_figures
 from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, standby, termination
 from tailrace.protocol.deployment import AFTER, FailureKind, Phase
 from tailrace.protocol.message import Message
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import AnyMessage, FromWorker, Greeting, ToWorker
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.worker.process import WorkerProcess
@@ -135,6 +135,17 @@ def test_the_catalogue_has_every_message_of_its_module(module: Any) -> None:
 def test_the_catalogues_have_every_message_that_is_sent() -> None:
     said = [name for page in PROTOCOLS.values() for name in catalogue(page)]
     assert sorted(said) == sorted(kind.__name__ for kind in get_args(AnyMessage))
+
+
+def test_the_catalogues_say_which_way_each_message_goes() -> None:
+    said = {name: ends for page in PROTOCOLS.values() for name, ends in catalogue(page).items()}
+    upward, downward, first = (
+        {kind.__name__ for kind in get_args(union)} for union in (FromWorker, ToWorker, Greeting)
+    )
+    between = {name for name, ends in said.items() if ends == ("worker", "worker")}
+    assert between == {"PeerHello", "OperatorEvent"}
+    assert {name for name, ends in said.items() if ends == ("worker", "coordinator")} == (upward | first) - between
+    assert {name for name, ends in said.items() if ends == ("coordinator", "worker")} == downward - between
 
 
 def test_every_message_of_a_deployment_has_its_sender() -> None:

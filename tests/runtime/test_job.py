@@ -554,7 +554,7 @@ def test_a_heart_goes_on_beating_for_a_coordinator_that_does_not_read(monkeypatc
     assert not beating.is_alive() and not ended
     size = int.from_bytes(said[:4], "little") + 5
     beats = [said[at : at + size] for at in range(0, len(said) - size, size)]
-    assert len(beats) >= 3 and all(wire.decode(beat[5:]) == Heartbeat(3, os.getpid()) for beat in beats)
+    assert len(beats) >= 3 and all(wire.decode_greeting(beat[5:]) == Heartbeat(3, os.getpid()) for beat in beats)
 
 
 def test_a_worker_without_a_coordinator_says_where_it_looked(tmp_path: Path) -> None:
@@ -611,7 +611,7 @@ def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, mon
 
     def reading(self: Link) -> Any:
         messages, worker = readable(self), workers.get(self)
-        if worker is None or not any(isinstance(wire.decode(payload), Deploy) for _, payload in messages):
+        if worker is None or not any(isinstance(wire.decode_to_worker(payload), Deploy) for _, payload in messages):
             return messages
         deployed.append(worker.listener)
         worker.loop.unregister(self)  # the round goes on without it, as if it were the last of this round

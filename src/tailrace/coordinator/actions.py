@@ -9,7 +9,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.protocol.deployment import UnderWay
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import ToWorker
 from tailrace.state.manifest import Manifest
 
 
@@ -28,7 +28,7 @@ class Send:
 
     slot: int
     epoch: int
-    message: AnyMessage
+    message: ToWorker
 
 
 @dataclass(frozen=True)

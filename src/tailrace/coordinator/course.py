@@ -43,7 +43,7 @@ from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
 from tailrace.protocol.standby import StandsBy, StateHeld
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import FromWorker, ToWorker
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import encode_manifest
 
@@ -164,7 +164,7 @@ class Course:
         self.maybe_resume(now)
         self.maybe_deploy(now)
 
-    def of_a_standby(self, place: Standby, message: AnyMessage, now: int) -> None:
+    def of_a_standby(self, place: Standby, message: FromWorker, now: int) -> None:
         """Takes a message of a standby."""
         if isinstance(message, StandsBy):
             self._roster.standbys.is_ready(place)
@@ -450,6 +450,6 @@ class Course:
             if not self._takeovers.holds_back(slot.index, told.message):
                 self._send(slot, told.message)
 
-    def _send(self, slot: WorkerPlace, message: AnyMessage) -> None:
+    def _send(self, slot: WorkerPlace, message: ToWorker) -> None:
         if slot.connected:
             self.actions.append(Send(slot.index, slot.epoch, message))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailrace.coordinator.actions import Action
 from tailrace.coordinator.job.failures import Cause
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import ToWorker
 
 
 @dataclass(frozen=True)
 class Tell:
     """A message to the worker of a slot, or to all workers (None). It is dropped where no worker is there."""
 
-    message: AnyMessage
+    message: ToWorker
     slot: int | None = None
 
 
@@ -29,6 +30,6 @@ Decision = Action | Tell | Cause | StopFailed
 Decisions = list[Decision]
 
 
-def each(said: list[tuple[int, AnyMessage]]) -> Decisions:
+def each(said: Sequence[tuple[int, ToWorker]]) -> Decisions:
     """The decisions that send these messages to workers, by their slots."""
     return [Tell(message, slot) for slot, message in said]

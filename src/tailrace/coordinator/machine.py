@@ -9,7 +9,7 @@ what they decide. The drivers of a coordinator are `runtime.driver.coordinator` 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded
 from tailrace.coordinator.course import Course
@@ -24,7 +24,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never, Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import FROM_WORKER, FromWorker, Nests, NestSpec, WavePace
+from tailrace.coordinator.loops.loops import Nests, NestSpec, WavePace
 from tailrace.coordinator.output.origin import NOTHING, RestoredOrigin, StartFrom
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster, Slot
@@ -47,7 +47,9 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.standby import StandsBy, StateHeld
+from tailrace.protocol.termination import EventTimeMoved, NestReport, Quiet, RoundReport, WaveReport
+from tailrace.protocol.wire import FromWorker
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 
@@ -174,7 +176,7 @@ class Coordinator:
         self.course.joined(self.roster.at(hello.slot), now)
         return epoch
 
-    def message(self, index: int, epoch: int, message: AnyMessage, now: int) -> None:
+    def message(self, index: int, epoch: int, message: FromWorker, now: int) -> None:
         """Takes a message of a worker. It is dropped if the worker holds no slot any more."""
         if not self.roster.holds(index, epoch):
             return
@@ -189,7 +191,7 @@ class Coordinator:
             slot.clean = True
             self.course.maybe_deploy(now)
 
-    def _heard(self, slot: Slot, message: AnyMessage, now: int) -> None:
+    def _heard(self, slot: Slot, message: FromWorker, now: int) -> None:
         index = slot.index
         if isinstance(message, Progress):
             slot.reported(message, now)
@@ -229,10 +231,13 @@ class Coordinator:
                 self.course.do(self.durability.declined(message, f"worker {index}: ", now, self.course.flowing), now)
             case WasReset():
                 pass  # of an earlier restart; another one began since
-            case _ if isinstance(message, FROM_WORKER):
+            case Quiet() | EventTimeMoved() | WaveReport() | RoundReport():
                 self._of_a_nest(index, message, now)
+            case Failed() | StandsBy() | StateHeld():
+                what = f"worker {index} sent {type(message).__name__}, which no worker of a slot may send"
+                self.course.fail(now, Cause(what))
             case _:
-                self.course.fail(now, Cause(f"worker {index} sent {type(message).__name__}, which no worker may send"))
+                assert_never(message)
 
     def heartbeat(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> None:
         """Takes a sign of life of a worker's process, with the work of its thread where that takes long."""
@@ -492,7 +497,7 @@ class Coordinator:
 
     # Loops, and messages between operators.
 
-    def _of_a_nest(self, index: int, message: FromWorker, now: int) -> None:
+    def _of_a_nest(self, index: int, message: NestReport, now: int) -> None:
         """Takes a message about a loop nest. Nothing follows from it while the job does not run, or does not any more."""
         if self.course.flowing:
             try:

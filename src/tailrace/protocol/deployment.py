@@ -364,7 +364,11 @@ AFTER: dict[tuple[Phase, type[Message]], Phase] = {
 in all of them."""
 
 
-def next_phase(phase: Phase, message: Message) -> Phase:
+PhaseMessage = Welcome | Deploy | Start | Publish | Settled | EndSources | OperatorEvent | Leave
+"""The messages to a worker of this conversation: each is legal in some phases only."""
+
+
+def next_phase(phase: Phase, message: PhaseMessage) -> Phase:
     """The worker's phase after a message from the coordinator. Raises `ProtocolViolation` where it is not legal."""
     if isinstance(message, Leave):
         return Phase.LEFT

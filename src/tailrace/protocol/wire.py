@@ -3,6 +3,8 @@ carry."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from tailrace.errors import ProtocolViolation
@@ -29,73 +31,62 @@ from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Gained, KnownHistory, Replaced, ReplayDone, Restored, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
-from tailrace.protocol.termination import (
-    Advance,
-    CallFinish,
-    EndLoop,
-    EventTimeMoved,
-    Quiet,
-    Release,
-    RoundReport,
-    StartRound,
-    StartWave,
-    StopRounds,
-    WaveReport,
-)
+from tailrace.protocol.termination import NestCommand, NestReport
 
-AnyMessage = (
-    Hello
-    | Heartbeat
-    | Deployed
+Greeting = Hello | Heartbeat | PeerHello
+"""The first messages on a link: they name the sender."""
+
+FromWorker = (
+    Deployed
     | Progress
     | SubtasksFinished
     | Published
     | NotPublished
     | Failed
+    | OperatorEvent
+    | Ack
+    | Declined
+    | WasReset
+    | NestReport
+    | Gained
+    | Severed
+    | KnownHistory
+    | Restored
+    | ReplayDone
+    | StandsBy
+    | StateHeld
+)
+"""Messages of a worker to the coordinator that has welcomed it."""
+
+TaskMessage = Trigger | Abort | Complete | OperatorEvent | EndSources | NestCommand
+"""Messages to a worker that concern its tasks. A worker that may be replaced numbers them and records them in its
+history."""
+
+ToWorker = (
+    TaskMessage
     | Welcome
     | Deploy
     | Start
     | Publish
     | Settled
-    | EndSources
     | Leave
-    | PeerHello
-    | OperatorEvent
-    | Trigger
-    | Ack
-    | Declined
-    | Abort
-    | Complete
     | Reset
-    | WasReset
-    | Quiet
-    | EventTimeMoved
-    | WaveReport
-    | RoundReport
-    | Gained
-    | Severed
     | WorkerLost
-    | KnownHistory
     | Resume
     | Replaced
-    | Restored
-    | ReplayDone
     | StandBy
-    | StandsBy
     | Hold
-    | StateHeld
     | TakeSlot
-    | StartWave
-    | Release
-    | Advance
-    | CallFinish
-    | EndLoop
-    | StartRound
-    | StopRounds
 )
+"""Messages of the coordinator to a worker."""
+
+AnyMessage = Greeting | FromWorker | ToWorker
+Kind = TypeVar("Kind")
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(AnyMessage)
+_greetings: msgspec.msgpack.Decoder[Greeting] = msgspec.msgpack.Decoder(Greeting)
+_from_worker: msgspec.msgpack.Decoder[FromWorker | Hello] = msgspec.msgpack.Decoder(FromWorker | Hello)
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 
 
 def encode(message: AnyMessage) -> bytes:
@@ -119,10 +110,24 @@ class Speech:
         return self._data
 
 
-def decode(data: bytes) -> AnyMessage:
-    """A message from bytes. Raises `ProtocolViolation` for bytes that are no message."""
+def decode_greeting(data: bytes) -> Greeting:
+    """The first message on a link, from bytes. Raises `ProtocolViolation` for any other bytes, as do all of these
+    functions."""
+    return _decode(_greetings, data)
+
+
+def decode_from_worker(data: bytes) -> FromWorker | Hello:
+    """A message to the coordinator on the link of a worker. A standby that takes a slot sends its `Hello` once more."""
+    return _decode(_from_worker, data)
+
+
+def decode_to_worker(data: bytes) -> ToWorker:
+    """A message of the coordinator to a worker."""
+    return _decode(_to_worker, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Kind], data: bytes) -> Kind:
     try:
-        message: AnyMessage = _decoder.decode(data)
+        return decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolViolation(f"not a control message: {error}") from error
-    return message
+        raise ProtocolViolation(f"not a control message that may come here: {error}") from error

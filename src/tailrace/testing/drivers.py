@@ -207,7 +207,9 @@ class Drivers:
             item.act()
         else:
             slot, epoch, message = item
-            driver.coordinator.message(slot, epoch, wire.decode(wire.encode(message)), driver.now())
+            message = wire.decode_from_worker(wire.encode(message))
+            assert not isinstance(message, Hello)
+            driver.coordinator.message(slot, epoch, message, driver.now())
         self.coordinate(driver)
 
     def coordinate(self, driver: Driver) -> None:

@@ -93,7 +93,7 @@ def test_an_exception_of_any_class_travels_as_the_users(error: BaseException, lo
     found = raised(error)
     if located:
         found = user_error(found, "guilty", 3, error)
-    told = wire.decode(wire.encode(fault_of(found, 3, "guilty")))
+    told = wire.decode_from_worker(wire.encode(fault_of(found, 3, "guilty")))
     assert isinstance(told, Failed) and any(name in told.message for name in ("Odd", "of a pair", "many"))
     assert "in raised" in told.message, "where it was raised"
     if located or not isinstance(error, Exception):

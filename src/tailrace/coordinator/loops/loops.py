@@ -18,6 +18,8 @@ from tailrace.protocol.termination import (
     CallFinish,
     EndLoop,
     EventTimeMoved,
+    NestCommand,
+    NestReport,
     Quiet,
     Release,
     RoundReport,
@@ -28,7 +30,6 @@ from tailrace.protocol.termination import (
     WaveFacts,
     WaveReport,
 )
-from tailrace.protocol.wire import AnyMessage
 
 PAUSE = 10_000
 """The pause between waves that only event time, or the last wave itself, has called for (int64 microseconds)."""
@@ -46,10 +47,7 @@ class WavePace:
     """True if waves begin whatever the counts of the workers are: for the searches, where waves alone must find the end."""
 
 
-FromWorker = Quiet | EventTimeMoved | WaveReport | RoundReport
-FROM_WORKER = (Quiet, EventTimeMoved, WaveReport, RoundReport)
-
-Sent = list[tuple[int, AnyMessage]]
+Sent = list[tuple[int, NestCommand]]
 """Messages to send: (slot, message)."""
 
 
@@ -197,7 +195,7 @@ class _Nest:
 
     # Events.
 
-    def message(self, slot: int, message: FromWorker, now: int) -> Sent:
+    def message(self, slot: int, message: NestReport, now: int) -> Sent:
         """Takes a worker's message about this nest. A message that the worker sent before it knew of the end changes
         nothing."""
         if isinstance(message, WaveReport):
@@ -376,7 +374,7 @@ class _Nest:
         rounds.start(newest + 1)
         return self._all(StartRound(self.number, newest + 1))
 
-    def _all(self, message: AnyMessage) -> Sent:
+    def _all(self, message: NestCommand) -> Sent:
         return [(slot, message) for slot in range(self.spec.slots)]
 
 
@@ -406,7 +404,7 @@ class Nests:
         self._before = [self.waves(nest.number) for nest in self._nests] or self._before
         self._nests = [_Nest(number, spec, self._pace) for number, spec in enumerate(self.specs)]
 
-    def message(self, slot: int, message: FromWorker, now: int) -> Sent:
+    def message(self, slot: int, message: NestReport, now: int) -> Sent:
         """Takes a worker's message about a nest. Raises `ProtocolViolation` for an illegal one."""
         number = message.nest
         if not 0 <= number < len(self._nests) or not 0 <= slot < self.specs[number].slots:

@@ -7,18 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.workers.failovers import Failovers
-from tailrace.protocol.deployment import Deploy, EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
+from tailrace.protocol.deployment import Deploy, Leave, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.replay import Copy, Gained, Hearsay, KnownHistory, Resume, WorkerLost, longest
-from tailrace.protocol.snapshot import Abort, Complete, Trigger
-from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.snapshot import Trigger
+from tailrace.protocol.wire import TaskMessage, ToWorker
 
-HEARD = (
-    Trigger, Abort, Complete, OperatorEvent, EndSources, Advance, CallFinish, EndLoop, Release, StartRound, StartWave,
-    StopRounds,
-)  # fmt: skip
-"""The messages of the coordinator that a worker numbers and records in its history."""
 TRIES = 3
 """The most losses in one slot: of processes for one replacement, and of workers since the newest checkpoint. The slot's own
 work may be what ends them."""
@@ -45,7 +39,7 @@ class Takeover:
     """True if `Resume` was sent to the replacement."""
     tries: int = 1
     """The number of processes that were to be the replacement."""
-    held: list[AnyMessage] = field(default_factory=list)
+    held: list[ToWorker] = field(default_factory=list)
     """Messages held back until the replacement goes on, except those that its history numbers."""
     known: dict[int, KnownHistory] = field(default_factory=dict)
     """The survivors' answers to the newest question about the lost worker, by slot."""
@@ -57,7 +51,7 @@ class _Said:
 
     first: int = 1
     """The number of the first message that is still known."""
-    messages: list[AnyMessage] = field(default_factory=list)
+    messages: list[TaskMessage] = field(default_factory=list)
     marks: dict[int, int] = field(default_factory=dict)
     """The number of the message that triggered each checkpoint."""
 
@@ -131,10 +125,10 @@ class Takeovers:
         events = self._events.setdefault(slot, {})
         events[vertex] = events.get(vertex, 0) + 1
 
-    def holds_back(self, slot: int, message: AnyMessage) -> bool:
+    def holds_back(self, slot: int, message: ToWorker) -> bool:
         """Notes a message to a worker. Returns True if the message must not be sent now: the worker is being replaced."""
         active = self.active.get(slot)
-        if self.enabled and isinstance(message, HEARD):
+        if self.enabled and isinstance(message, TaskMessage):
             said = self._said.setdefault(slot, _Said())
             if isinstance(message, Trigger):
                 said.marks[message.cut.number] = said.first + len(said.messages)
@@ -249,7 +243,7 @@ class Takeovers:
         together = [other for other in self.active if other != slot]
         return Resume(deploy, self.checkpoint, history, came, events, together, in_flight)
 
-    def over(self, slot: int, heard: int) -> Iterable[AnyMessage] | None:
+    def over(self, slot: int, heard: int) -> Iterable[ToWorker] | None:
         """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it
         now; None where they are not known any more."""
         active = self.active.pop(slot)

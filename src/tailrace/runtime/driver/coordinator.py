@@ -41,7 +41,7 @@ from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slice_views import view_of
 from tailrace.errors import CheckpointError
 from tailrace.protocol import deployment
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import FromWorker
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
 from tailrace.runtime.driver.moving import Moving
@@ -169,7 +169,7 @@ class JobRunner(threading.Thread):
             self.monitor.receive(replace(self.view, due=True))
         self._carry_out()
 
-    def _placed(self, slot: int, message: AnyMessage) -> AnyMessage:
+    def _placed(self, slot: int, message: FromWorker) -> FromWorker:
         """A worker's message, with its executor if the worker cannot import something: it has to be installed there."""
         if not isinstance(message, deployment.Failed) or message.kind is not deployment.FailureKind.IMPORT:
             return message

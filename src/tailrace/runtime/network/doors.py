@@ -11,7 +11,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import FromWorker, ToWorker
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
@@ -28,7 +28,7 @@ class WorkerDoor:
         at: Binding,
         loop: EventLoop,
         machine: Coordinator,
-        placed: Callable[[int, AnyMessage], AnyMessage] = lambda slot, message: message,
+        placed: Callable[[int, FromWorker], FromWorker] = lambda slot, message: message,
     ) -> None:
         self._loop = loop
         self._machine = machine
@@ -48,7 +48,7 @@ class WorkerDoor:
         self._strangers: set[Link] = set()
         self._speech = wire.Speech()
 
-    def send(self, slot: int, epoch: int, message: AnyMessage) -> None:
+    def send(self, slot: int, epoch: int, message: ToWorker) -> None:
         """Sends a message to a worker, if it is still there. Raises `TooLarge`."""
         link = self.links.get((slot, epoch))
         if link is None:
@@ -88,7 +88,7 @@ class WorkerDoor:
             messages = link.readable()
             if not messages:
                 return
-            first, *rest = [wire.decode(payload) for _, payload in messages]
+            first, *rest = [wire.decode_greeting(payload) for _, payload in messages]
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return
@@ -126,14 +126,14 @@ class WorkerDoor:
                 self._watch(link)
             if mask & selectors.EVENT_READ:
                 for _, payload in link.readable():
-                    message = self._placed(slot, wire.decode(payload))
+                    message = wire.decode_from_worker(payload)
                     if isinstance(
                         message, Hello
-                    ):  # a standby has taken a slot, and sends nothing else until it is welcome
+                    ):  # a standby has taken a slot; until it is welcome it sends nothing else
                         self.links.pop((slot, epoch), None)
                         self._hello(link, message)
                         return
-                    self._machine.message(slot, epoch, message, monotonic_micros())
+                    self._machine.message(slot, epoch, self._placed(slot, message), monotonic_micros())
         except LinkError as error:
             self._lost(slot, epoch, error.reason)
         except ProtocolViolation as error:
@@ -142,7 +142,7 @@ class WorkerDoor:
     def _heart_ready(self, link: Link, mask: int) -> None:
         try:
             for _, payload in link.readable():
-                beat = wire.decode(payload)
+                beat = wire.decode_greeting(payload)
                 if isinstance(beat, Heartbeat):
                     self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros(), beat.under_way)
         except (LinkError, ProtocolViolation):

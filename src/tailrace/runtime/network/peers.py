@@ -104,7 +104,7 @@ class Peers:
             messages = link.readable()
             if not messages:
                 return
-            hello = wire.decode(messages[0][1]) if messages[0][0] == CONTROL else None
+            hello = wire.decode_greeting(messages[0][1]) if messages[0][0] == CONTROL else None
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return

@@ -21,7 +21,7 @@ from typing import NoReturn, assert_never
 from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello, Welcome
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import FromWorker
 from tailrace.runtime.eventloop.clock import JobClock, boot_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import WorkerStorage
@@ -243,7 +243,7 @@ class WorkerProcess:
             case _:
                 assert_never(action)
 
-    def _say(self, message: AnyMessage) -> None:
+    def _say(self, message: FromWorker) -> None:
         if isinstance(message, deployment.SubtasksFinished):
             self._report(time.monotonic_ns())
         try:
@@ -317,7 +317,7 @@ class WorkerProcess:
             return
         for _, payload in messages:
             try:
-                message = wire.decode(payload)
+                message = wire.decode_to_worker(payload)
                 if isinstance(message, Welcome) and message.clock:
                     self._clock.follow(message.clock, boot_micros() - self._greeted_at)
                 self.machine.handle(CoordinatorSaid(message))

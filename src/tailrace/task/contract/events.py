@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.protocol.deployment import Failed
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import ToWorker
 from tailrace.state.parts import Part
 
 
@@ -97,7 +97,7 @@ class PeerBack(_Event, frozen=True):
 class CoordinatorSaid(_Event, frozen=True):
     """A message from the coordinator."""
 
-    message: AnyMessage
+    message: ToWorker
 
 
 class CoordinatorLost(_Event, frozen=True):

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
+from typing import assert_never
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
+from tailrace.protocol.termination import NestCommand
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.contract.facts import Facts
 from tailrace.task.contract.recorded_answers import Recorder, ReplayedAnswers
@@ -25,7 +27,6 @@ from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.task_state import put_back
 from tailrace.task.slice.machine import Slice
-from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.machine import READS, Task
 
 PORTION = 256
@@ -184,7 +185,7 @@ class Again:
     def _hear(self, entry: Heard, tasks: Iterable[Task]) -> None:
         self.heard = max(self.heard, entry.number)
         message = entry.message
-        if isinstance(message, Command):
+        if isinstance(message, NestCommand):
             self.slice.nests.command(message, self._before)
             return
         for task in tasks:
@@ -196,10 +197,13 @@ class Again:
                 case Complete():
                     for operator in task.chain.operators:
                         operator.confirm(message.checkpoint)
-                case OperatorEvent() if message.vertex == task.vertex.id:
-                    task.operator_event(message.source, message.payload)
+                case OperatorEvent():
+                    if message.vertex == task.vertex.id:
+                        task.operator_event(message.source, message.payload)
                 case EndSources():
                     task.end_source()
+                case _:
+                    assert_never(message)
 
     def _begun(self) -> list[Task]:
         return [task for task in self.slice.tasks if task.vertex.id not in self._before]

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.replay import Gained
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import TaskMessage
 from tailrace.task.contract.recorded_answers import Answer
 
 
@@ -70,7 +70,7 @@ class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Heard(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A message of the coordinator that concerns tasks."""
 
-    message: AnyMessage
+    message: TaskMessage
     number: int
     """Number of the message, from 1, among the recorded ones of the coordinator to this worker."""
 
@@ -148,7 +148,7 @@ class History:
         self.entries, self.cuts, self.size = [], {}, 0
         self._told = {party: min(known, self._gone - 1) for party, known in self._told.items()}
 
-    def hear(self, message: AnyMessage) -> None:
+    def hear(self, message: TaskMessage) -> None:
         """Adds a message of the coordinator that concerns tasks."""
         self.heard += 1
         self.add(Heard(message, self.heard))

@@ -17,7 +17,7 @@ from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
 from tailrace.task.journal.divergence import as_before
@@ -235,7 +235,7 @@ class Slice:
 
     # The history, for a worker that may have to replay it.
 
-    def hear(self, message: AnyMessage) -> None:
+    def hear(self, message: TaskMessage) -> None:
         """Adds a message of the coordinator that concerns tasks to the history."""
         if self.history is not None:
             self.history.hear(message)

@@ -15,6 +15,8 @@ from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EventTimeMoved,
+    NestCommand,
+    NestReport,
     Quiet,
     Release,
     RoundReport,
@@ -24,10 +26,8 @@ from tailrace.protocol.termination import (
     WaveReport,
 )
 from tailrace.task.operators.loops import JudgeTask
-from tailrace.task.subtask.loop import Command, TaskLoop
+from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.machine import Task
-
-Said = Quiet | EventTimeMoved | WaveReport | RoundReport
 
 
 @dataclass
@@ -64,7 +64,7 @@ class WorkerNests:
     def __bool__(self) -> bool:
         return bool(self._here)
 
-    def command(self, message: Command, but: Collection[int] = ()) -> None:
+    def command(self, message: NestCommand, but: Collection[int] = ()) -> None:
         """Passes a command to the tasks of a nest, except those of the vertices `but`. Raises `ProtocolViolation` for a
         nest that is not here."""
         here = self._here.get(message.nest)
@@ -95,9 +95,9 @@ class WorkerNests:
 
     # Reports.
 
-    def found(self) -> list[Said]:
+    def found(self) -> list[NestReport]:
         """Reports of the waves and rounds that ended with the last step."""
-        said: list[Said] = []
+        said: list[NestReport] = []
         for here in self._here.values():
             if here.wave and all(self._completed(here, task, loop) for task, loop in here.tasks):
                 said.append(WaveReport(here.nest.id, here.wave, self._facts(here)))
@@ -108,9 +108,9 @@ class WorkerNests:
                     said.append(report)
         return said
 
-    def idle(self) -> list[Said]:
+    def idle(self) -> list[NestReport]:
         """Reports of the nests that have come to rest, when the worker has nothing else to do."""
-        said: list[Said] = []
+        said: list[NestReport] = []
         for here in self._here.values():
             said += self.moved(here)
             entries_over = all(not loop.place.entry or task.finished or task.gate.ended for task, loop in here.tasks)
@@ -121,11 +121,11 @@ class WorkerNests:
                     said.append(quiet)
         return said
 
-    def times(self) -> list[Said]:
+    def times(self) -> list[NestReport]:
         """Reports of event time that has moved on, for a worker that is never idle."""
         return [one for here in self._here.values() for one in self.moved(here)]
 
-    def moved(self, here: _Here) -> list[Said]:
+    def moved(self, here: _Here) -> list[NestReport]:
         """Reports how far event time has come where it enters a nest; empty if it has not moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
         times = [loop.waves.brought for _, loop in going if loop.place.brings_time]

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Rest, RoundEnd, WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
-from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    NestCommand,
+    Release,
+    StartWave,
+    StopRounds,
+)
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.contract.cut_state import CutState
@@ -24,7 +32,6 @@ from tailrace.task.subtask.loop_rests import LoopRests
 from tailrace.task.subtask.loop_rounds import LoopRounds
 from tailrace.task.subtask.loop_waves import LoopWaves
 
-Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
 MARKERS = (WaveMark, Rest, RoundEnd)
 """Markers that concern a nest only."""
 
@@ -33,9 +40,9 @@ MARKERS = (WaveMark, Rest, RoundEnd)
 class LoopCutState(CutState):
     """Commands that a task has stored, at a cut that no checkpoint holds."""
 
-    commands: deque[tuple[Command, int]] = field(default_factory=deque)
+    commands: deque[tuple[NestCommand, int]] = field(default_factory=deque)
     """Commands to carry out, each with the newest cut that was requested before it."""
-    _kept: dict[type[Command], tuple[Command, int]] = field(default_factory=dict)
+    _kept: dict[type[NestCommand], tuple[NestCommand, int]] = field(default_factory=dict)
     """The newest command of each kind that markers will bring, unless the channels end without them."""
 
 
@@ -58,7 +65,7 @@ class TaskLoop(LoopCutState):
 
     # Commands of the coordinator.
 
-    def command(self, message: Command, asked: int = 0) -> bool:
+    def command(self, message: NestCommand, asked: int = 0) -> bool:
         """Stores a command. `asked`: the newest cut that the task knows of and has not made. True if the command concerns
         this task."""
         entry = message, 0 if isinstance(message, StartWave) else asked

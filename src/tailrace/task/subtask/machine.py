@@ -19,6 +19,7 @@ from tailrace.elements.markers import Barrier
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
+from tailrace.protocol.termination import NestCommand
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.channels.services import Services
@@ -26,7 +27,6 @@ from tailrace.task.inflight.recording import Logged
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.subtask.cutting import DueCut
 from tailrace.task.subtask.idleness import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
-from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.opening import Opening, as_it_is
 from tailrace.task.subtask.order import NOTHING, Line, Turn, lines
 from tailrace.task.subtask.snapshot import TaskSnapshot
@@ -187,7 +187,7 @@ class Task:
         if self.chain.source is not None:
             self.chain.source.end_here()
 
-    def command(self, message: Command) -> bool:
+    def command(self, message: NestCommand) -> bool:
         """Stores a command of the coordinator to the loop nest of this task. True if it concerns the task."""
         self.wake()
         return not self.work.said_end and self.loop.command(message, max(self.cuts.asked, default=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from typing import assert_never
 
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import (
@@ -21,6 +22,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.replay import Replaced, Restored, Resume, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+from tailrace.protocol.termination import NestCommand
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.channels.inputs import InputChannel
@@ -34,7 +36,6 @@ from tailrace.task.failover.takeover import Resumed, known, peer_replaced
 from tailrace.task.slice.machine import Slice
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
-from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 from tailrace.task.worker.publishing import Awaited, Publisher, in_parts
@@ -42,6 +43,7 @@ from tailrace.task.worker.restore import Restorer
 
 PREPARED = "output that sinks have prepared"
 RETURNED = "records in flight at the restored checkpoint"
+AttemptMessage = Trigger | Abort | Complete | WorkerLost | Replaced | Publish | Settled | OperatorEvent | EndSources
 
 
 class Urgency(Enum):
@@ -172,9 +174,33 @@ class Attempt:
         """Reports that all links to other workers are up; a replacement goes on with its replay."""
         return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
 
-    def told(self, message: Trigger | Abort | Complete | WorkerLost | Replaced) -> list[Action]:
-        """Handles a message of the coordinator about a checkpoint or another worker."""
-        return self.of_another(message) if isinstance(message, WorkerLost | Replaced) else self.checkpoint(message)
+    def handle(self, message: AttemptMessage) -> list[Action]:
+        """Handles a message of the coordinator."""
+        match message:
+            case Trigger() | Abort() | Complete():
+                return self.checkpoint(message)
+            case WorkerLost():
+                return [ToCoordinator(known(self.slice, message))]
+            case Replaced():  # the replacement will call
+                peer = message.peer
+                self._peers[peer.slot] = peer
+                return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
+            case Publish():
+                return self._published(self._publisher.publish(message))
+            case Settled():
+                self._publisher.settled(message)
+                return []
+            case OperatorEvent():
+                self.slice.hear(message)
+                self.slice.operator_event(message.vertex, message.source, message.payload)
+                return self.wanted()
+            case EndSources():
+                self.slice.hear(message)
+                for task in self.slice.tasks:
+                    task.end_source()
+                return []
+            case _:
+                assert_never(message)
 
     # Workers that are replaced.
 
@@ -205,14 +231,6 @@ class Attempt:
             parked = channel.next_to_load()
             wanted += [self._load(task, channel, parked)] if parked else []
         return wanted
-
-    def of_another(self, message: WorkerLost | Replaced) -> list[Action]:
-        """Handles the loss of another worker, or its replacement, which will call."""
-        if isinstance(message, WorkerLost):
-            return [ToCoordinator(known(self.slice, message))]
-        peer = message.peer
-        self._peers[peer.slot] = peer
-        return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
 
     def epoch_of(self, slot: int) -> int:
         """The epoch of the worker in another slot, as far as this worker knows."""
@@ -339,22 +357,10 @@ class Attempt:
         checkpoints = self.checkpoints
         return {} if checkpoints is None else {one: checkpoints.phase_of(one) for one in sorted(self._to_cut)}
 
-    def command(self, message: Command) -> list[Action]:
+    def command(self, message: NestCommand) -> list[Action]:
         """Handles a command of the coordinator to a loop nest."""
         self.slice.hear(message)
         self.slice.nests.command(message)
-        return self.wanted()
-
-    def end_sources(self) -> None:
-        """Ends the sources: they read nothing more."""
-        self.slice.hear(EndSources())
-        for task in self.slice.tasks:
-            task.end_source()
-
-    def operator_event(self, message: OperatorEvent) -> list[Action]:
-        """Passes an event from a subtask in another worker to its target here."""
-        self.slice.hear(message)
-        self.slice.operator_event(message.vertex, message.source, message.payload)
         return self.wanted()
 
     # Checkpoints.
@@ -441,10 +447,6 @@ class Attempt:
 
     # Publishing.
 
-    def publish(self, message: Publish) -> list[Action]:
-        """Publishes what sinks have prepared."""
-        return self._published(self._publisher.publish(message))
-
     def awaits_prepared(self, number: int) -> bool:
         """True if an answer with this number is for the newest `ReadPlaced` request for output to be published."""
         return number == self._prepared_asked
@@ -462,10 +464,6 @@ class Attempt:
                 self._prepared_asked = next(self._numbers)
                 wanted.append(ReadPlaced(self._prepared_asked, PREPARED, one.folder, one.wanted))
         return wanted
-
-    def settled(self, message: Settled) -> None:
-        """Lets sinks forget output that the coordinator will never request again."""
-        self._publisher.settled(message)
 
     # The end.
 

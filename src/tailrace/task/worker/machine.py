@@ -19,6 +19,7 @@ from tailrace.protocol.deployment import (
     Leave,
     OperatorEvent,
     Phase,
+    PhaseMessage,
     Publish,
     Settled,
     Start,
@@ -30,7 +31,8 @@ from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Replaced, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.standby import Hold, StandBy, TakeSlot
-from tailrace.protocol.wire import AnyMessage
+from tailrace.protocol.termination import NestCommand
+from tailrace.protocol.wire import FromWorker, ToWorker
 from tailrace.state.backend import Backend
 from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
@@ -67,7 +69,6 @@ from tailrace.task.failover.standby_loop import Standing
 from tailrace.task.failover.takeover import told
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
-from tailrace.task.subtask.loop import Command
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
 from tailrace.task.worker.attribution import failed, fault_of, fault_outside_tasks
@@ -173,56 +174,50 @@ class Worker:
                 assert_never(event)
         return None
 
-    def _control(self, message: AnyMessage) -> None:
+    def _control(self, message: ToWorker) -> None:
         """Handles a message of the coordinator."""
         if self.phase is Phase.LEFT:
             return
-        if isinstance(message, Reset):
-            self._reset(message.attempt)
-            return
-        if self.failed and not isinstance(message, Leave):
+        if self.failed and not isinstance(message, Reset | Leave):
             return  # sent before the coordinator received the failure
         attempt = self._attempt
-        if isinstance(message, Command):
-            if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
-                self._guarded(lambda: self._command(attempt, message))
-            return
-        if isinstance(message, Trigger | Abort | Complete | WorkerLost | Replaced):
-            if attempt is not None:
-                self._guarded(lambda: attempt.told(message))
-            return
-        if isinstance(message, StandBy | Hold | TakeSlot):
-            self._of_a_standby(message)
-            return
-        if isinstance(message, Resume):
-            self.phase = next_phase(self.phase, message.deploy)
-            self._guarded(lambda: self._deploy(message.deploy, message))
-            return
+        match message:
+            case Reset():
+                self._reset(message.attempt)
+            case Trigger() | Abort() | Complete() | WorkerLost() | Replaced():
+                if attempt is not None:
+                    self._guarded(lambda: attempt.handle(message))
+            case StandBy() | Hold() | TakeSlot():
+                self._of_a_standby(message)
+            case Resume():
+                self.phase = next_phase(self.phase, message.deploy)
+                self._guarded(lambda: self._deploy(message.deploy, message))
+            case _ if isinstance(message, NestCommand):
+                if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
+                    self._guarded(lambda: self._command(attempt, message))
+            case _:
+                self._of_a_phase(message)
+
+    def _of_a_phase(self, message: PhaseMessage) -> None:
+        """Handles a message that is legal in some phases only."""
         self.phase = next_phase(self.phase, message)
-        if isinstance(message, Welcome):
-            self.epoch = message.epoch
-        elif isinstance(message, Deploy):
-            self._guarded(lambda: self._deploy(message))
-        elif isinstance(message, Start):
-            pass  # from here on the driver steps the tasks
-        elif isinstance(message, Leave):
-            self._leave(message.reason)
-        elif attempt is not None:
-            self._to_attempt(attempt, message)
+        attempt = self._attempt
+        match message:
+            case Welcome():
+                self.epoch = message.epoch
+            case Deploy():
+                self._guarded(lambda: self._deploy(message))
+            case Start():
+                pass  # from here on the driver steps the tasks
+            case Leave():
+                self._leave(message.reason)
+            case Publish() | Settled() | OperatorEvent() | EndSources():
+                if attempt is not None:  # there is one in the phases in which such a message may come
+                    self._guarded(lambda: attempt.handle(message))
+            case _:
+                assert_never(message)
 
-    def _to_attempt(self, attempt: Attempt, message: AnyMessage) -> None:
-        """Passes a message of the coordinator to the attempt. In the phases in which such a message may come there is
-        one."""
-        if isinstance(message, Publish):
-            self._guarded(lambda: attempt.publish(message))
-        elif isinstance(message, Settled):
-            self._guarded(lambda: attempt.settled(message))
-        elif isinstance(message, OperatorEvent):
-            self._guarded(lambda: attempt.operator_event(message))
-        elif isinstance(message, EndSources):
-            attempt.end_sources()
-
-    def _command(self, attempt: Attempt, message: Command) -> list[Action]:
+    def _command(self, attempt: Attempt, message: NestCommand) -> list[Action]:
         wanted = attempt.command(message)
         # When all tasks here have finished, nothing flushes here any more, though other tasks of the nest may still run.
         return wanted if self.stepping else [*wanted, *attempt.at_rest()]
@@ -496,7 +491,7 @@ class Worker:
 
     # Actions.
 
-    def _say(self, message: AnyMessage) -> None:
+    def _say(self, message: FromWorker) -> None:
         self._want([ToCoordinator(message)])
 
     def _want(self, actions: Iterable[Action]) -> None:
