@@ -375,7 +375,7 @@ class Play:
         for number in self._here(slot):
             if isinstance(message, Release) and self.shape.tasks[number].leave:
                 self.task(number).allowed += tuple(
-                    (message.wave, NAMES[time]) for scope, time in message.times if scope == "0.0"
+                    (message.wave, NAMES[time]) for scope, time in message.times if scope == (0, 0)
                 )
                 self._passed(number)
             if not self.shape.tasks[number].entry:
@@ -516,7 +516,7 @@ class Play:
             rested_max=max(one[3] for one in noted),
             fed=any(one[4] for one in noted),
             reached=min(one[2] for one in noted),
-            scopes=[ScopeFacts("0.0", min(inside, default=MAX_TIME), released=min(leaves, default=None))]
+            scopes=[ScopeFacts((0, 0), min(inside, default=MAX_TIME), released=min(leaves, default=None))]
             if inside or leaves
             else [],
         )

@@ -116,5 +116,10 @@ def _scope(outer: StreamScope | None, index: int, nested: int) -> StreamScope:
     return made
 
 
+def path_of(scope: StreamScope) -> tuple[int, ...]:
+    """The scope as a value that can be sent: its number in the scope around it, behind the path of that one."""
+    return scope._path
+
+
 NO_LOOP = StreamScope()
 """The scope outside of loops."""

@@ -166,13 +166,16 @@ class EventTimeMoved(Message, frozen=True):
     none, of the first operators that assign timestamps; None where there is none."""
 
 
+Scope = tuple[int, ...]
+"""The scope of a loop: the number of each loop around it, the outermost first, and its own (`graph.scope.path_of`)."""
+
+
 class ScopeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """The facts of one worker about the event time that may leave one scope of the nest. They cover the operators of the
     scope, and of scopes inside of it, whose records come out with the times that they have there. They do not cover
     operators before one that assigns timestamps, where every way out leads through one."""
 
-    scope: str
-    """The scope as text, `StreamScope(0.1)`: the text shows which scope is in which other."""
+    scope: Scope
     reached: int = MAX_TIME
     """The smallest time up to which these operators had fired their timers at their cuts, at most `LAST_TIME`. `MAX_TIME`
     where all are idle or there is none. An operator further in may not yet have received what its entry has already
@@ -258,7 +261,7 @@ class Release(Message, frozen=True):
 
     nest: int
     wave: int
-    times: list[tuple[str, int]]
+    times: list[tuple[Scope, int]]
 
 
 class Advance(Message, frozen=True):

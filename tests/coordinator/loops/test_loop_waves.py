@@ -88,15 +88,15 @@ def test_nor_while_a_leave_inside_holds_any_back(
     reached: int, content: int, released: int | None, idle: bool, held: bool
 ) -> None:
     """Records in the channels count, and so does that a loop without event time is to be idle."""
-    here = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts("0.0", reached, content, released, idle)])
-    there = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts("0", 5), ScopeFacts("0.0", MAX_TIME)])
+    here = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts((0, 0), reached, content, released, idle)])
+    there = WaveFacts(ended=True, watermark=9, scopes=[ScopeFacts((0,), 5), ScopeFacts((0, 0), MAX_TIME)])
     assert decide([here, there]) == Decision(WaveResult.NOT_YET if held else WaveResult.ADVANCE)
 
 
 def test_event_time_goes_on_as_far_as_nothing_is_left_behind() -> None:
-    one = WaveFacts(scopes=[ScopeFacts("0", 45, 41), ScopeFacts("0.0", 45)])
-    two = WaveFacts(scopes=[ScopeFacts("0", 60, 30), ScopeFacts("0.10", 70, 30)])
-    assert left_behind([one, two]) == {"0": 29, "0.0": 45, "0.10": 29}
+    one = WaveFacts(scopes=[ScopeFacts((0,), 45, 41), ScopeFacts((0, 0), 45)])
+    two = WaveFacts(scopes=[ScopeFacts((0,), 60, 30), ScopeFacts((0, 10), 70, 30)])
+    assert left_behind([one, two]) == {(0,): 29, (0, 0): 45, (0, 10): 29}
 
 
 # The commands of the coordinator, one by one.
@@ -182,7 +182,7 @@ def test_what_is_new_during_a_wave_counts_for_the_next() -> None:
 
 
 def times(entry: int, content: int = MAX_TIME, **more: Any) -> WaveFacts:
-    return WaveFacts(watermark=entry, reached=entry, scopes=[ScopeFacts("0", entry, content)], **more)
+    return WaveFacts(watermark=entry, reached=entry, scopes=[ScopeFacts((0,), entry, content)], **more)
 
 
 def test_event_time_is_let_go_by_a_wave_and_waves_keep_their_distance() -> None:
@@ -192,11 +192,11 @@ def test_event_time_is_let_go_by_a_wave_and_waves_keep_their_distance() -> None:
     desk.say(1, EventTimeMoved(0, 60))
     assert desk.said() == [StartWave(0, 1)]
     desk.report(1, times(50), times(60, 31))
-    assert desk.said() == [Release(0, 1, [("0", 30)])]
+    assert desk.said() == [Release(0, 1, [((0,), 30)])]
     assert desk.nests.next_tick() == 1_000 + PAUSE, "there is more to be let go"
     desk.wait(PAUSE)
     desk.report(2, times(50), times(60))
-    assert desk.said() == [StartWave(0, 2), Release(0, 2, [("0", 50)])]
+    assert desk.said() == [StartWave(0, 2), Release(0, 2, [((0,), 50)])]
     assert desk.nests.next_tick() is None
     desk.say(1, EventTimeMoved(0, 70))
     desk.wait(PAUSE)
@@ -217,7 +217,7 @@ def test_waves_go_on_as_long_as_event_time_is_held_back() -> None:
     assert desk.said() == [StartWave(0, 1), StartWave(0, 2)], "not yet: the pause has grown"
     desk.wait(PAUSE)
     desk.report(3, times(50), times(50))
-    assert desk.said() == [StartWave(0, 3), Release(0, 3, [("0", 50)])]
+    assert desk.said() == [StartWave(0, 3), Release(0, 3, [((0,), 50)])]
     assert desk.nests.next_tick() is None
 
 
@@ -274,13 +274,13 @@ def test_a_scope_where_nobody_has_anything_to_say_is_idle() -> None:
 
 def test_at_the_end_event_time_goes_on_loop_by_loop_without_a_pause() -> None:
     def inner(outer: int, released: int) -> WaveFacts:
-        scopes = [ScopeFacts("0", outer), ScopeFacts("0.0", LAST_TIME, released=released)]
+        scopes = [ScopeFacts((0,), outer), ScopeFacts((0, 0), LAST_TIME, released=released)]
         return WaveFacts(ended=True, watermark=LAST_TIME, reached=outer, scopes=scopes)
 
     desk = Desk()
     desk.quiet()
     desk.report(1, inner(5, 5), inner(5, 5))
-    assert desk.said() == [StartWave(0, 1), Release(0, 1, [("0", 5), ("0.0", LAST_TIME)])]
+    assert desk.said() == [StartWave(0, 1), Release(0, 1, [((0,), 5), ((0, 0), LAST_TIME)])]
     desk.quiet(actions=1)
     assert desk.said() == [StartWave(0, 2)]
     desk.report(2, inner(LAST_TIME, LAST_TIME), inner(LAST_TIME, LAST_TIME))

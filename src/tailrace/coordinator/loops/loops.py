@@ -23,6 +23,7 @@ from tailrace.protocol.termination import (
     Quiet,
     Release,
     RoundReport,
+    Scope,
     ScopeFacts,
     StartRound,
     StartWave,
@@ -86,10 +87,10 @@ def decide(facts: Sequence[WaveFacts]) -> Decision:
     return Decision(WaveResult.END)
 
 
-def left_behind(facts: Sequence[WaveFacts]) -> dict[str, int]:
+def left_behind(facts: Sequence[WaveFacts]) -> dict[Scope, int]:
     """The time up to which nothing is left in each scope, nor will come out of it. All operators that the scope waits for
     have passed that time, and records in their channels are later. A record in a channel may come out with its own time."""
-    found: dict[str, int] = {}
+    found: dict[Scope, int] = {}
     for scope in (scope for one in facts for scope in one.scopes):
         content = scope.content if scope.content == MAX_TIME else max(scope.content - 1, MIN_TIME)
         found[scope.scope] = min(found.get(scope.scope, MAX_TIME), scope.reached, content)
@@ -106,11 +107,6 @@ def _holds(leaves: ScopeFacts, behind: int) -> bool:
     if behind == MAX_TIME:  # all leaves are to be idle
         return leaves.released is not None
     return leaves.idle or (leaves.released is not None and leaves.released < behind)
-
-
-def outermost(scope: str) -> bool:
-    """True if a scope, given as text, is in no other scope."""
-    return "." not in scope
 
 
 @dataclass(frozen=True)
@@ -185,9 +181,9 @@ class _Nest:
         self.again_at = 0
         """The time at which a wave may begin that only the clock calls for."""
         self.pause = self.pace.pause
-        self.released: dict[str, int] = {}
+        self.released: dict[Scope, int] = {}
         """The largest time that was released, of each scope."""
-        self.idle: set[str] = set()
+        self.idle: set[Scope] = set()
         """Scopes that were idle in the last `Release` about them."""
         self.rounds = _Rounds()
         self.replaced: set[int] = set()
@@ -294,9 +290,9 @@ class _Nest:
         """Releases event time behind the leaves, where it may go on farther than before. At the end of event time only
         loops inside this nest get a release: leaves of the nest itself get that time from the end of their inputs."""
         ending = all(one.ended for one in facts)
-        times: list[tuple[str, int]] = []
+        times: list[tuple[Scope, int]] = []
         for scope, time in sorted(left_behind(facts).items()):
-            if ending and time == LAST_TIME and outermost(scope):
+            if ending and time == LAST_TIME and len(scope) == 1:
                 continue
             if time == MAX_TIME:
                 if scope not in self.idle:
@@ -321,7 +317,7 @@ class _Nest:
     def _lags(self, facts: list[WaveFacts]) -> bool:
         """True if another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
         find nothing new: no message reports that a record was worked off, or that a watermark has come through."""
-        scope = next((own.scope for one in facts for own in one.scopes if outermost(own.scope)), None)
+        scope = next((own.scope for one in facts for own in one.scopes if len(own.scope) == 1), None)
         if scope is None:
             return False  # nothing leaves it
         wanted = self._entered()

@@ -19,6 +19,7 @@ from tailrace.elements.valuepickling import described, dump_described, load_desc
 from tailrace.graph.graph import Edge, Node
 from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Forward, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan
+from tailrace.graph.scope import path_of
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.task.channels.logs import LogFrame, Recording
@@ -338,7 +339,7 @@ class LeaveTask(OperatorTask, LeaveCutState):
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         LeaveCutState.__init__(self)
-        self.scope = str(_loop(node).scope)
+        self.scope = path_of(_loop(node).scope)
 
     def open(self) -> None:
         self.released = max(self.released, self.ctx.watermark_time)

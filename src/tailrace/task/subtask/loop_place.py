@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 from tailrace.elements.frames import ChannelId
 from tailrace.graph.plan import Nest, Plan, Vertex
-from tailrace.graph.scope import StreamScope
+from tailrace.graph.scope import StreamScope, path_of
+from tailrace.protocol.termination import Scope
 from tailrace.task.channels.gate import Gate
 from tailrace.task.operators.loops import HeadTask, LeaveTask, TailTask
 from tailrace.task.operators.timestamps import TimestampsTask
@@ -45,7 +46,7 @@ class LoopPlace:
         """Scopes that records on the task's channels may leave with their event time."""
         self.leaves = [self.leave.scope] if self.leave is not None and self.inside else []
         """The scope inside the nest that the task is a leave of, if any."""
-        self.outermost = str(nest.scope)
+        self.outermost = path_of(nest.scope)
         self.brings_time = (self.entry or bool(chain.generators)) and self.outermost in self.leading
         """True if event time that leaves the nest enters it here."""
         self.beginning = [
@@ -57,12 +58,12 @@ class LoopPlace:
         chain."""
 
 
-def _scopes(plan: Plan, uids: Iterable[str]) -> list[str]:
-    return sorted({str(scope) for uid in uids for scope in plan.leads_out.get(uid, ())})
+def _scopes(plan: Plan, uids: Iterable[str]) -> list[Scope]:
+    return sorted({path_of(scope) for uid in uids for scope in plan.leads_out.get(uid, ())})
 
 
-def _leading(plan: Plan, chain: Chain) -> dict[str, list[int]]:
-    leading: dict[str, list[int]] = {}
+def _leading(plan: Plan, chain: Chain) -> dict[Scope, list[int]]:
+    leading: dict[Scope, list[int]] = {}
     for i, operator in enumerate(chain.operators):
         for scope in _scopes(plan, {ctx.uid for ctx in operator.contexts()}):
             leading.setdefault(scope, []).append(i)

@@ -11,7 +11,7 @@ from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import InternalError
-from tailrace.protocol.termination import Gathering, Release, Wave
+from tailrace.protocol.termination import Gathering, Release, Scope, Wave
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.contract.cut_state import CutState
@@ -33,7 +33,7 @@ class WaveCut:
     time: int = MAX_TIME
     """The time that has come to it, if the coordinator sends it its commands."""
     reached: int = MAX_TIME
-    times: dict[str, int] = field(default_factory=dict)
+    times: dict[Scope, int] = field(default_factory=dict)
     """The time, by scope, up to which everything was done that the scope waits for."""
     released: int = MAX_TIME
     """The time that a leave inside the nest had released."""
