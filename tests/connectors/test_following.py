@@ -12,6 +12,8 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.following import PATIENCE, SETTLING
+from tailrace.connectors.marks import mark_of, plain
+from tailrace.errors import ConfigError
 
 
 class Tail:
@@ -356,22 +358,14 @@ def test_files_on_a_restored_volume_have_other_inodes_and_are_the_same(folder: P
     assert tail.poll(30) == [*OLD, "more"]
 
 
-def test_a_checkpoint_that_knows_files_by_their_names_can_be_read(folder: Path) -> None:
-    """Before files were known by identity, a split was a path, a position a number, and what was found a list of paths."""
-    (folder / "empty.log").touch()
-    tail = Tail(folder)
-    paths = [str(folder / "a.log"), str(folder / "empty.log")]
-    tail.saved = (OLD[:4], paths, [(paths[0], 24), (paths[1], 0)])
-    tail.restore()
-    assert tail.finding.position == paths
-    assert tail.poll() == OLD
-    append(folder / "empty.log", "no more\n")
-    (folder / "c.log").write_text("another\n")
-    assert sorted(tail.poll()) == sorted([*OLD, "no more", "another"])
-    tail.save()
-    (folder / "a.log").rename(folder / "a.log.1")
-    tail.restore()
-    assert sorted(tail.poll()) == sorted([*OLD, "no more", "another"])
+def test_a_checkpoint_that_knows_files_by_their_names_is_refused(folder: Path) -> None:
+    """A split was a path, a position a number, and what was found a list of paths."""
+    path, source = str(folder / "a.log"), tr.sources.TextFiles(str(folder), follow=True)
+    with pytest.raises(ConfigError, match=r"does not have marks of followed files .* give the source another uid"):
+        source.enumerator(1, [path])
+    for split, position in ((path, None), (path, 24), (plain(mark_of(path)), 24)):
+        with pytest.raises(ConfigError, match=r"does not have marks of followed files .* give the source another uid"):
+            source.reader(split, position)
 
 
 def test_positions_are_small_and_plain(folder: Path) -> None:

@@ -68,7 +68,7 @@ class Maker:
         name = f"{self.incarnation}/chk-{checkpoint}/w{slot}-0.state"
         index = Index("job", self.incarnation, checkpoint, slot, 8)
         tables = [TableInfo("sum", "reducing", "pickle", "int"), TableInfo("seen", "map", "msgspec", "dict[str, int]")]
-        data = bytearray(header(logs is not None))
+        data = bytearray(header())
         parts = {uid: OperatorPart(uid, uid.title(), slot, 2, False, b"meta" + uid.encode(), tables) for uid in chains}
         for uid, table, group, block in blocks:
             ref = BlockRef(table, group, len(data), len(block), checksum(block), 1)

@@ -11,7 +11,18 @@ import pytest
 
 from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
-from tailrace.state.format import FOOTER_SIZE, LogKind, Placed, checksum, header, tail
+from tailrace.state.format import (
+    FOOTER_SIZE,
+    BlockRef,
+    Index,
+    LogKind,
+    OperatorPart,
+    Placed,
+    checksum,
+    header,
+    read_index,
+    tail,
+)
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest, encode_manifest
 from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, ShapeOf, TablesOf
 from tailrace.storage.reading import load_index, read_placed, read_state, unreadable_for_good, verify
@@ -287,19 +298,28 @@ def test_a_log_in_a_file_that_is_not_named_is_refused(maker: Any) -> None:
     file = make.file(1, 0, [], {"b": {}}, {AB: [b"first"]})
     index = load_index(store, file.name)
     index.logs[0].pieces[0] = msgspec.structs.replace(index.logs[0].pieces[0], file=0)
-    data = header(logs=True) + b"first"
+    data = header() + b"first"
     store.memory.contents[file.name] = data + tail(index, len(data))
     with pytest.raises(CheckpointCorrupt, match="refers to file 0 of 0"):
         logged(store, store.manifest(make.commit(1, [file])), "b")
 
 
-def test_a_file_without_logs_can_be_read_by_an_older_tailrace(maker: Any) -> None:
-    """One with logs is of a version that it refuses: it would go on without what was on its way."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_the_versions_before_are_read(maker: Any, version: int) -> None:
     store = MemoryStore("job")
     make = maker(store, store.claim("run"))
-    make.file(1, 0, [], {"a": {}})
-    make.file(1, 1, [], {"a": {}}, {})
-    assert [store.memory.contents[f"1/chk-1/w{slot}-0.state"][4] for slot in (0, 1)] == [1, 2]
+    file = make.file(1, 0, [("a", 0, 3, b"block")], {"a": {3: ["."]}})
+    damage(store.memory, file.name, lambda data: data.__setitem__(4, version))
+    verify(store, store.manifest(make.commit(1, [file])))
+    assert load_index(store, file.name).operators[0].uid == "a"
+
+
+def test_feedback_in_the_entry_of_its_operator_is_refused() -> None:
+    """Nothing says so in the version of the file; without a word the records would be lost."""
+    part = OperatorPart("loop", "loop", 1, 2, feedback=[BlockRef(0, 4, 8, 3, 77, 2)])
+    data = msgspec.msgpack.encode(Index("job", 1, 1, 1, 8, operators=[part]))
+    with pytest.raises(CheckpointCorrupt, match=r"it: a build of tailrace before 0\.1\.0 .*: start without that checkpoint"):
+        read_index(data, checksum(data), "it")
 
 
 # What is refused.
@@ -404,15 +424,14 @@ def test_what_sinks_prepared_is_read_from_a_file_and_checked() -> None:
             verify(store, Manifest("job", "run", incarnation, 1, 0, 8, 0, [], prepared=[Prepared("rows", wrong)]))
 
 
-def test_a_manifest_has_the_oldest_version_that_says_it_all() -> None:
-    """An older tailrace can read one with all that sinks prepared within; one that points into files it must refuse, or it
-    would publish nothing in their place."""
+def test_a_manifest_has_what_sinks_prepared_or_its_place_and_one_of_the_version_before_is_read() -> None:
     within = Manifest("job", "run", 1, 1, 0, 8, 0, [], prepared=[Prepared("rows", b"a")])
     pointing = msgspec.structs.replace(within, prepared=[Prepared("rows", Placed("1/chk-1/w0-0.state", 8, 9, 2**63))])
-    assert encode_manifest(within).startswith(b"tailrace-manifest 1 ")
-    assert encode_manifest(pointing).startswith(b"tailrace-manifest 2 ")
     for manifest in (within, pointing):
-        assert decode_manifest(encode_manifest(manifest), "it") == manifest
+        data = encode_manifest(manifest)
+        assert data.startswith(b"tailrace-manifest 2 ")
+        assert decode_manifest(data, "it") == manifest
+    assert decode_manifest(encode_manifest(within).replace(b"manifest 2", b"manifest 1", 1), "it") == within
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ def unreadable(name: str, uid: str, error: Exception) -> str:
 
 def continues(record: OperatorRecord, node: Node) -> bool:
     """True if an operator may go on with the state that the checkpoint has under its uid: kind and shape are equal. Also
-    true for an older checkpoint, which does not record them."""
+    true for state that a user has made, which is of no kind."""
     if not record.kind:
         return True
     same = record.kind == kind_of(node.operator)
@@ -358,7 +358,7 @@ def _of_own(record: OperatorRecord, node: Node) -> Iterator[str]:
 def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave: str) -> Iterator[str]:
     """Misfits of timers, and of the keys of a round that was not over."""
     if not record.kind:
-        return  # an older checkpoint, which does not record whether it has any
+        return  # state that a user has made, which has none
     function = getattr(node.operator, "fn", None)
     there = {table.name for table in declared_tables(node)}
     takes = takes_timers(function) or not isinstance(node.operator, KeyedProcess | CoProcess)

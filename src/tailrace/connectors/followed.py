@@ -16,9 +16,9 @@ from tailrace.connectors.marks import (
     Mark,
     copy_of,
     ends_of,
+    from_checkpoint,
     identity_of,
     known_again,
-    mark_of,
     marked,
     plain,
 )
@@ -57,15 +57,9 @@ class FollowedFile(Reader):
         self.gone_at: float | None = None
         self._state: tuple[int, int] | None = None
         """Size and time of change of the file at the last read."""
-        # Checkpoints of an older version have names for files, and numbers for positions.
-        if isinstance(split, str) and not isinstance(position, dict):
-            self._begin(split, position or 0)
-            found = mark_of(split, 0)
-            self._find(found or Mark(split, 0, 0))
-            return
-        given = Mark(split, 0, 0) if isinstance(split, str) else msgspec.convert(split, Mark)
+        given = from_checkpoint(split, Mark)
         place = (
-            _Place(msgspec.structs.replace(given, size=0)) if position is None else msgspec.convert(position, _Place)
+            _Place(msgspec.structs.replace(given, size=0)) if position is None else from_checkpoint(position, _Place)
         )
         self.seen, self.copied, self.ended = place.seen, place.copied, place.over
         self._begin(place.mark.path, place.mark.size)

@@ -30,6 +30,7 @@ from tailrace.connectors.lines import compression_of
 from tailrace.connectors.marks import (
     Mark,
     begins_as,
+    from_checkpoint,
     identity_of,
     known_again,
     mark_of,
@@ -102,18 +103,14 @@ class Following(Enumerator):
         self.must_exist = position is None and not os.path.isdir(path)
         self.fresh = position is None
         self.restored = position is not None
-        self.older: set[str] = set()
-        """Names of files from a checkpoint of an older version, which holds names instead of marks."""
         self.known: dict[tuple[int, int], _Known] = {}
         self._undecided: dict[tuple[int, int], tuple[int, float]] = {}
         """Identity of a file that may be a copy -> its size, and the time since which it has that size."""
         self._passed: set[str] = set()
         self._looked: dict[tuple[int, int], tuple[int, int]] = {}
         """Identity of a file -> its size and time of change at the last look. An unchanged file is not read."""
-        if isinstance(position, list):
-            self.older = set(position)
-        elif position is not None:
-            self.known = {one.mark.identity: one for one in msgspec.convert(position, _Found).files}
+        if position is not None:
+            self.known = {one.mark.identity: one for one in from_checkpoint(position, _Found).files}
 
     def discover(self, now: float) -> list[dict[str, Any]]:
         there = self._there()
@@ -121,19 +118,17 @@ class Following(Enumerator):
         new = []
         for path, status in seen:
             identity = identity_of(status)
-            older = path in self.older
             if identity in self.known:
                 new += self._next_generation(self.known[identity])
                 continue
-            if not (older or (status.st_size and not self._is_copy(path, status, now))):
+            if not status.st_size or self._is_copy(path, status, now):
                 continue
             mark = mark_of(path)
             if mark is not None and mark.identity == identity:
                 self.known[identity] = _Known(mark)
-                if not older:
-                    new.append(_split(mark, 1))
+                new.append(_split(mark, 1))
         self._forget({identity_of(status) for _, status in seen}, now)
-        self.fresh, self.restored, self.older = False, False, set()
+        self.fresh = self.restored = False
         return new
 
     def _next_generation(self, one: _Known) -> list[dict[str, Any]]:
@@ -148,11 +143,8 @@ class Following(Enumerator):
         return [_split(mark, one.generation)]
 
     def ended(self, split: Any) -> None:
-        if isinstance(split, str):  # from a checkpoint of an older version
-            known, generation = next((k for k in self.known.values() if k.mark.path == split), None), 1
-        else:
-            mark, generation = msgspec.convert(split, Mark), split.get("generation", 1)
-            known = self.known.get(mark.identity)
+        mark, generation = from_checkpoint(split, Mark), split.get("generation", 1)
+        known = self.known.get(mark.identity)
         if known is not None and generation == known.generation and known.gone_at is None and not known.was_gone:
             known.due = True  # later bytes of the file need another reader
 
@@ -287,8 +279,6 @@ class Following(Enumerator):
 
     @property
     def position(self) -> Any:
-        if self.older:
-            return sorted(self.older)  # `discover` was not called yet
         return plain(_Found(list(self.known.values())))
 
     def next_at(self, now: float) -> float:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from tailrace.connectors.lines import compression_of
+from tailrace.errors import ConfigError
 
+Kind = TypeVar("Kind")
 HEAD = 1024
 TAIL = 256
 
@@ -36,6 +38,18 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def identity(self) -> tuple[int, int]:
         return (self.device, self.inode)
+
+
+def from_checkpoint(value: Any, kind: type[Kind]) -> Kind:
+    """A split, or a position, from its plain values. Raises `ConfigError` for values of another form."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"TextFiles: the checkpoint does not have marks of followed files ({error}): another version of tailrace, or "
+            f"another source, has written it; start without it, or give the source another uid, so that it reads the files "
+            f"from their beginning"
+        ) from error
 
 
 def identity_of(status: os.stat_result) -> tuple[int, int]:

@@ -110,9 +110,9 @@ class Collection(Source):
         return [(start, stop, size) for start, stop in itertools.pairwise(bounds)]
 
     def reader(self, split: tuple[int, ...], position: int | None = None) -> Reader:
-        start, stop = split[:2]
-        at, size = start if position is None else position, len(self.items)
-        if split[2:] not in ((), (size,)) or not start <= at <= stop <= size:  # older checkpoints have no size
+        start, stop, size = *split[:2], len(self.items)
+        at = start if position is None else position
+        if split[2:] != (size,) or not start <= at <= stop <= size:
             known = f"a list of {split[2]} records" if split[2:] else f"records {start} to {stop}, at {at},"
             raise ConfigError(
                 f"the checkpoint goes on with {known} and this list has {size}: start from it with the same list, or give "

@@ -29,8 +29,6 @@ from tailrace.elements.keyclasses import (
 from tailrace.elements.keys import UnsupportedKey, canonical_bytes
 from tailrace.elements.valueclasses import ChangedClass, class_named, dotted
 
-_MARK = b"tailrace.elements.keypickling"
-
 
 class ChangedKeyClass(ChangedClass):
     """The class of a written key is gone, or is another one now."""
@@ -46,11 +44,6 @@ def dump_keys(keys: Any) -> bytes:
     buffer = BytesIO()
     _Pickler(buffer).dump(keys)
     return buffer.getvalue()
-
-
-def has_classes(pickled: bytes) -> bool:
-    """True if these bytes of `dump_keys` may hold keys of classes. Also true for a text that looks like one."""
-    return _MARK in pickled
 
 
 class _Pickler(pickle.Pickler):

@@ -2,7 +2,7 @@
 
 Equal keys hash equally, whether a record comes as a Python object or in an Arrow column, on every machine and in every
 version. The group of a key decides where its state, timers and log entries live, and files outlive processes; so what
-`canonical_bytes` and `key_hash` return is a file format. It is frozen by golden vectors as `KEY_FORMAT`.
+`canonical_bytes` and `key_hash` return is a file format, which golden vectors freeze.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ from xxhash import xxh64_intdigest
 from tailrace.elements.keyclasses import KeyRefusal, MemberClass, RecordClass, key_class
 from tailrace.errors import TailraceError, message_of, shortened
 
-KEY_FORMAT = 2
-"""Version of the canonical bytes and of their hash. Another byte or another hash is another version. Version 1 took both
-passes of an hour that the clock repeats for the first one."""
-
 
 class UnsupportedKey(TailraceError, TypeError):
     """A value without a canonical form was used as a key."""
@@ -34,7 +30,7 @@ class UnsupportedKey(TailraceError, TypeError):
 def canonical_bytes(key: object) -> bytes:
     """The canonical bytes of a key. Keys that Python calls equal have equal bytes, except the passes of a repeated hour.
 
-    Frozen as KEY_FORMAT = 2. One tag byte, then the payload; `int` stands for a big-endian two's complement integer of
+    One tag byte, then the payload; `int` stands for a big-endian two's complement integer of
     `bit_length // 8 + 1` bytes.
 
     ===  =============================  =====================================================================

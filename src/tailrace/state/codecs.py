@@ -22,7 +22,7 @@ from uuid import UUID
 
 import msgspec
 
-from tailrace.elements.keypickling import dump_keys, has_classes
+from tailrace.elements.keypickling import dump_keys
 from tailrace.elements.valueclasses import Shapes, check_encoded, declared_classes, encoded_shape
 from tailrace.elements.valuepickling import ClassNotes, loader
 from tailrace.errors import CheckpointCorrupt, ConfigError
@@ -30,9 +30,8 @@ from tailrace.state.declarations import type_name
 from tailrace.state.roundtrip import check_came_back
 
 VERSION = 2
-_WITHOUT_CLASSES = 1
-"""The version of blocks without keys of classes. Old blocks of this version may hold such keys all the same, pickled like
-any value."""
+OLDEST = 1
+"""The oldest version that is read: a block without keys of classes."""
 _HEAD = struct.Struct("<BxxxII")
 _PLAIN: frozenset[type] = frozenset(
     (type(None), bool, int, float, complex, str, bytes, Decimal, datetime, date, timedelta, UUID)
@@ -183,9 +182,8 @@ def pack(entries: Entries) -> bytes:
     """The bytes of a block."""
     keys, values, single_keys, singles, deleted = entries
     head = dump_keys((keys, values, single_keys, deleted))
-    version = VERSION if has_classes(head) else _WITHOUT_CLASSES
     lengths = struct.pack(f"<{len(singles)}I", *map(len, singles))
-    return b"".join((_HEAD.pack(version, len(head), len(singles)), head, lengths, *singles))
+    return b"".join((_HEAD.pack(VERSION, len(head), len(singles)), head, lengths, *singles))
 
 
 def unpack(data: bytes | memoryview) -> Entries:
@@ -194,7 +192,7 @@ def unpack(data: bytes | memoryview) -> Entries:
     if len(view) < _HEAD.size:
         raise CheckpointCorrupt(f"a block of state is cut short: it has {len(view)} bytes")
     version, length, count = _HEAD.unpack(view[: _HEAD.size])
-    if version not in (_WITHOUT_CLASSES, VERSION):
+    if not OLDEST <= version <= VERSION:
         raise CheckpointCorrupt(
             f"a block of state is of version {version}; this tailrace reads up to version {VERSION}"
         )
@@ -210,5 +208,5 @@ def unpack(data: bytes | memoryview) -> Entries:
 
 
 def checks_classes(data: bytes | memoryview) -> bool:
-    """True if reading this block compares keys of classes with the current classes."""
+    """True if reading this block compares keys of classes with the current classes; False if it has no such keys."""
     return bool(_HEAD.unpack(memoryview(data)[: _HEAD.size])[0] == VERSION)

@@ -27,14 +27,9 @@ from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import CheckpointCorrupt
 
 VERSION = 3
-"""The version of a file that may hold logs of any channel. A reader that does not know them must refuse it, or it would lose
-records."""
-WITH_FEEDBACK = 2
-"""The version of a file that may hold logs of feedback, and no other logs."""
-WITHOUT_LOGS = 1
-"""The version of any other file, which an older tailrace can read."""
-_FEEDBACK_PORT = 1
-"""The port of a loop's head for feedback, in the dataflows of version 1."""
+OLDEST = 1
+"""The oldest version that is read: a file without logs. Files with logs of feedback alone are of version 2."""
+UNRELEASED = "a build of tailrace before 0.1.0 has written it, and this one cannot read it: start without that checkpoint"
 _MAGIC = b"TRST"
 _END_MAGIC = b"TRSE"
 _HEADER = struct.Struct("<4sHxx")
@@ -68,8 +63,7 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """For an `AggregatingState`: the aggregate that its accumulators belong to, a builtin one with its field, or
     "custom"."""
     times_up: bool = False
-    """For timers: True if their times were rounded up to microseconds. Older versions rounded to the nearest one, so it
-    stays False for state that comes from a checkpoint of theirs."""
+    """For timers: True. Timers of an unreleased format, whose times were not rounded up to microseconds, lack it."""
 
 
 class BlockRef(msgspec.Struct, frozen=True, array_like=True):
@@ -171,10 +165,9 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     kind: str = ""
-    """The kind of the operator (`api.kinds`); empty in older files."""
+    """The kind of the operator (`api.kinds`); empty for state that a user has made for an operator of any kind."""
     feedback: list[BlockRef] = []
-    """The feedback in flight to the head of a loop, in files of version 1 only. `read_index` makes a log of it. `table` is
-    0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""
+    """Records in flight to the head of a loop, in an unreleased format only. `read_index` refuses them."""
 
 
 class Index(msgspec.Struct, omit_defaults=True):
@@ -202,10 +195,9 @@ def checksum(data: bytes | memoryview) -> int:
     return xxhash.xxh64_intdigest(data)
 
 
-def header(logs: bool = False, overtaken: bool = False) -> bytes:
-    """The header of a file, with the oldest version that allows its content. `logs`: the file may hold logs. `overtaken`: it
-    may hold logs of channels on which barriers overtake records."""
-    return _HEADER.pack(_MAGIC, VERSION if overtaken else WITH_FEEDBACK if logs else WITHOUT_LOGS)
+def header() -> bytes:
+    """The header of a file."""
+    return _HEADER.pack(_MAGIC, VERSION)
 
 
 def tail(index: Index, offset: int) -> bytes:
@@ -220,9 +212,9 @@ def check_header(data: bytes, name: str) -> None:
     if len(data) < HEADER_SIZE or data[:4] != _MAGIC:
         raise CheckpointCorrupt(f"{name} is not a state file of tailrace: it starts with {data[:4]!r}")
     version = _HEADER.unpack(data[:HEADER_SIZE])[1]
-    if not WITHOUT_LOGS <= version <= VERSION:
+    if not OLDEST <= version <= VERSION:
         raise CheckpointCorrupt(
-            f"{name} is a state file of version {version}; this tailrace reads versions {WITHOUT_LOGS} to {VERSION}"
+            f"{name} is a state file of version {version}; this tailrace reads versions {OLDEST} to {VERSION}"
         )
 
 
@@ -245,19 +237,9 @@ def read_index(data: bytes | memoryview, expected: int, name: str) -> Index:
         index = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise CheckpointCorrupt(f"{name}: its index cannot be read: {error}") from error
-    for part in index.operators:
-        if part.feedback:
-            index.logs.append(_feedback_of_version_1(part))
+    if any(part.feedback for part in index.operators):
+        raise CheckpointCorrupt(f"{name}: {UNRELEASED}")
     return index
-
-
-def _feedback_of_version_1(part: OperatorPart) -> ChannelLog:
-    """The log of the feedback in a part of version 1. Version 1 does not name the tail of the loop, which was always in the
-    same subtask."""
-    pieces = [LogPiece(one.offset, one.length, one.checksum, one.count, round=one.group) for one in part.feedback]
-    channel = ChannelName("", None, part.uid, _FEEDBACK_PORT, 0, part.subtask, part.subtask)
-    part.feedback = []
-    return ChannelLog(channel, part.parallelism, pieces)
 
 
 def check_block(data: bytes | memoryview, block: BlockRef | LogPiece, name: str) -> None:

@@ -21,7 +21,7 @@ from tailrace.state.format import Placed, TableInfo, checksum
 
 VERSION = 2
 OLDEST = 1
-"""The oldest version that is read. It is written if it suffices: it holds all prepared output within the manifest."""
+"""The oldest version that is read: it holds all prepared output within the manifest."""
 SAVEPOINT_VERSION = 1
 """The version of a savepoint: of its manifest, and of the layout of its folder."""
 _MAGIC = "tailrace-manifest"
@@ -49,7 +49,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     stateful: bool = False
     """True if there is anything to restore: keyed state, or state of its own."""
     kind: str = ""
-    """The kind of the operator (`api.kinds`); empty in older manifests."""
+    """The kind of the operator (`api.kinds`); empty for state that a user has made for an operator of any kind."""
     shape: list[str] = []
     """The parts of its description that its state depends on: the aggregates, the windows, the source."""
     own: list[TableInfo] = []
@@ -107,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     in_flight: dict[str, int] = {}
     """Uid of an operator -> bytes of the records that barriers have overtaken on their way to it."""
     channels: list[InFlight] = []
-    """The edges with records in flight, including feedback of loops; empty in older manifests."""
+    """The edges with records in flight, including feedback of loops."""
     root: str = ""
     """The URL of the checkpoint folder of the job that wrote it, for people; files are found beside the manifest."""
 
@@ -132,8 +132,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of the file of a manifest."""
     if manifest.kind == "savepoint":
         return encode_savepoint(manifest)
-    version = VERSION if any(isinstance(one.data, Placed) for one in manifest.prepared) else OLDEST
-    return _encoded(_MAGIC, version, manifest)
+    return _encoded(_MAGIC, VERSION, manifest)
 
 
 def savepoint_of(manifest: Manifest) -> Manifest:

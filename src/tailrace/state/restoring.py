@@ -8,18 +8,16 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
-import msgspec
-
 from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
 from tailrace.elements.valueclasses import ChangedClass, Shapes, merged
-from tailrace.errors import IncompatibleState, TailraceError, error_text, shortened
+from tailrace.errors import IncompatibleState, TailraceError, error_text
 from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpack
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.format import TableInfo
+from tailrace.state.format import UNRELEASED, TableInfo
 from tailrace.state.tables import StateTable
 
 
@@ -56,11 +54,11 @@ class Restoring:
             self.dropped = True
             return
         if table.kind == "timers" and not table.times_up:
-            mine.info = msgspec.structs.replace(mine.info, times_up=False)
+            raise IncompatibleState(f"{self._who}: its timers in the checkpoint: {UNRELEASED}")
         try:
             found = unpack(data)
             if not checks_classes(data):
-                self._check_groups(mine, group, found)
+                self._check_keys(mine, found)
             # Values that must stay as they were stored are not encoded anew. Encoding others notes their current classes.
             same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
             self._load(mine, group, found, decode, same and mine.name not in self.renewed)
@@ -104,13 +102,11 @@ class Restoring:
     def _other_class(self, table: TableInfo, error: ChangedClass) -> IncompatibleState:
         return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
 
-    def _check_groups(self, table: StateTable, group: int, found: Entries) -> None:
-        """Checks keys of classes that were written before classes were compared. Under the current class such a key may be
-        another key, which is nearly always of another key group. Raises `IncompatibleState`."""
+    def _check_keys(self, table: StateTable, found: Entries) -> None:
+        """Refuses keys that have the form of the current class, whatever the class was: a block of an unreleased format."""
         for key in chain(found.keys, found.single_keys, found.deleted):
-            inner = key if table.group_by is None else table.group_by(key)
-            if key_class(type(inner)) is not None and self._encoder.group_of(table, key) != group:
-                raise self._changed(table.info, f"{shortened(key, 80)} is another key now: its class was changed")
+            if key_class(type(key if table.group_by is None else table.group_by(key))) is not None:
+                raise IncompatibleState(f"{self._who}: state {table.name!r} in the checkpoint: {UNRELEASED}")
 
     def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
         return IncompatibleState(

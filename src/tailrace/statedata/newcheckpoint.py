@@ -168,8 +168,7 @@ def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence
 def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tuple[StateFile, list[Prepared]]:
     name = state_file(INCARNATION, CHECKPOINT, 0, 0)
     index = Index(plan.job, INCARNATION, CHECKPOINT, 0, plan.max_parallelism)
-    logs = [log for one in base.indexes.values() for log in one.logs]
-    builder = FileBuilder(name, index, logs=bool(logs), overtaken=any(log.overtaken for log in logs))
+    builder = FileBuilder(name, index)
     writer = store.writer(name)
 
     def send() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.elements.timestamps import FINE, ceil_micros, floor_micros, floor_of_floats, micros
-from tailrace.state.format import TableInfo
+from tailrace.errors import IncompatibleState
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.operators.process import timers_of
 from tailrace.task.operators.timers import Timers
@@ -207,65 +207,21 @@ def test_what_a_timer_prunes_by_the_watermark_is_right_however_far_the_records_a
     assert [at for at, _ in out.result()] == sorted(set(ats))
 
 
-# What older versions have written.
-
-
-def old_timers(*times: int) -> Timers:
-    timers = Timers()
-    for time in times:
-        timers.set("k", time)
-    timers.table.info = msgspec.structs.replace(timers.table.info, times_up=False)
-    return timers
-
-
-AT = 1946.4850000000001
-"""Older versions kept it as 1946485000 microseconds."""
-
-
-def test_a_timer_of_an_older_checkpoint_is_deleted_by_the_float_that_it_was_set_with() -> None:
-    timers = old_timers(micros(AT))
-    timers.delete("k", ceil_micros(AT), micros(AT))
-    assert len(timers) == 0
-
-
-def test_a_timer_of_an_older_checkpoint_is_moved_when_it_is_set_again() -> None:
-    timers = old_timers(micros(AT))
-    timers.set("k", ceil_micros(AT), micros(AT))
-    assert timers.next_time() == ceil_micros(AT) and len(timers) == 1
-
-
-def test_a_timer_of_today_is_known_by_its_own_time_only() -> None:
-    timers = Timers()
-    timers.set("k", micros(AT))
-    timers.delete("k", ceil_micros(AT), micros(AT))
-    timers.set("k", ceil_micros(AT), micros(AT))
-    assert len(timers) == 2
-
-
-def test_an_older_index_says_nothing_of_how_times_were_rounded() -> None:
-    old = msgspec.msgpack.decode(msgspec.msgpack.encode({"name": "timers:event", "kind": "timers"}), type=TableInfo)
-    assert not old.times_up
-    assert Timers().table.info.times_up
-
-
 def test_a_fraction_is_a_time_as_a_float_is() -> None:
     assert ceil_micros(Fraction(1, 3)) == 333_334 and floor_micros(Fraction(1, 3)) == 333_333  # type: ignore[arg-type]
     with pytest.raises(OverflowError):
         ceil_micros(inf)
 
 
-def test_timers_of_an_older_checkpoint_stay_known_as_such_from_checkpoint_to_checkpoint() -> None:
+def test_timers_whose_times_were_not_rounded_up_are_refused() -> None:
     def made() -> tuple[MemoryBackend, Timers]:
         backend = MemoryBackend()
         return backend, timers_of(backend, "event", lambda entry: entry[0])
 
     (backend, timers), files = made(), Files()
-    timers.set("k", micros(AT))
+    timers.set("k", 7)
+    assert timers.table.info.times_up
     timers.table.info = msgspec.structs.replace(timers.table.info, times_up=False)
-    for checkpoint in (1, 2):
-        files.take(backend, checkpoint)
-        backend, timers = made()
-        files.restore(backend, checkpoint, True)
-        assert timers.next_time() == micros(AT)
-    timers.delete("k", ceil_micros(AT), micros(AT))
-    assert len(timers) == 0
+    files.take(backend, 1)
+    with pytest.raises(IncompatibleState, match=r"its timers .*: a build of tailrace before 0.1.0 has written it"):
+        files.restore(made()[0], 1, True)

@@ -10,7 +10,6 @@ import pytest
 import tailrace as tr
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelName
-from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.backend import Block
 from tailrace.state.format import (
@@ -90,7 +89,7 @@ def test_blocks_are_found_where_the_index_says_however_the_file_was_handed_over(
 def test_frames_of_a_log_are_found_where_the_index_says() -> None:
     channel = ChannelName("tail", None, "head", 1, 0, 2, 2)
     log = ChannelLog(channel, 3)
-    made = FileBuilder("mine", Index("job", 1, 5, 0, 128), logs=True)
+    made = FileBuilder("mine", Index("job", 1, 5, 0, 128))
     for frame in (LogFrame(0, 7, b"one"), LogFrame(4, 2, b"two")):
         made.add_frame(log, frame)
     made.finish()
@@ -103,12 +102,6 @@ def test_frames_of_a_log_are_found_where_the_index_says() -> None:
     ]
     for piece in found.pieces:
         check_block(data[piece.offset : piece.offset + piece.length], piece, "it")
-
-
-def test_a_file_that_was_begun_without_logs_takes_none() -> None:
-    """An older tailrace would read it, and leave them out."""
-    with pytest.raises(InternalError, match="begun as a file without logs"):
-        builder().add_frame(ChannelLog(ChannelName("a", None, "b", 0, 0, 0, 0), 1), LogFrame(0, 1, b"one"))
 
 
 # A task's snapshot, and the worker's file.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.api.functions import Context
 from tailrace.api.hints import CONTEXT, missing
-from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, micros, seconds
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
 from tailrace.task.channels.copies import own_copy
@@ -128,20 +128,19 @@ class OperatorContext(ContextCutState):
         found[1].append(self.current_time if timestamp is None else floor_micros(timestamp))
 
     def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
-        timers, time, before = self._timer(event_time, processing_time)
+        timers, time = self._timer(event_time, processing_time)
         if timers is self.processing_timers and time - self.services.now > FARTHEST_TIMER:
             raise OverflowError(
                 f"operator {self.name!r}: a processing-time timer at {processing_time!r} is more than a thousand years "
                 f"away, and the end of the input would wait for it; numbers are seconds"
             )
-        timers.set(self.key, time, before)
+        timers.set(self.key, time)
 
     def delete_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
-        timers, time, before = self._timer(event_time, processing_time)
-        timers.delete(self.key, time, before)
+        timers, time = self._timer(event_time, processing_time)
+        timers.delete(self.key, time)
 
-    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int, int]:
-        """(timers, time, the time as it was kept before times were rounded up)."""
+    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int]:
         if (event_time is None) == (processing_time is None):
             raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
         timers = self.event_timers if processing_time is None else self.processing_timers
@@ -155,7 +154,7 @@ class OperatorContext(ContextCutState):
             )
         given = event_time if processing_time is None else processing_time
         # A timer later than that would be due when a loop is over, and as a float its time is the same.
-        return timers, min(ceil_micros(given), LAST_TIME), min(micros(given), LAST_TIME)
+        return timers, min(ceil_micros(given), LAST_TIME)
 
     def now(self) -> float:
         self.services.clock_asked = True

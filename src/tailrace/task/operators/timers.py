@@ -57,11 +57,8 @@ class Timers:
         order: int | None = self._top.get(entry)
         return self.table.find(entry) if order is None else order
 
-    def set(self, key: Any, time: int, before: int | None = None) -> None:
-        """Sets a timer, unless it is set. `before`: its time as older versions kept it, rounded to the nearest
-        microsecond. A timer that a checkpoint of an older version has under that time is moved."""
-        if before is not None and before != time and not self.table.info.times_up:
-            self.delete(key, before)
+    def set(self, key: Any, time: int) -> None:
+        """Sets a timer, unless it is set."""
         entry = (key, time)
         if entry not in self._top and self.table.find(entry) is None:
             self.order += 1
@@ -71,10 +68,8 @@ class Timers:
             if len(self._heap) > 2 * self._count + _SLACK:
                 self._sweep()
 
-    def delete(self, key: Any, time: int, before: int | None = None) -> None:
-        """Deletes a timer, if it is set. `before`: see `set`."""
-        if before is not None and before != time and not self.table.info.times_up:
-            self.delete(key, before)
+    def delete(self, key: Any, time: int) -> None:
+        """Deletes a timer, if it is set."""
         if self.table.pop((key, time), MISSING) is not MISSING:
             self._count -= 1
 

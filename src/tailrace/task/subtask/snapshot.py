@@ -10,7 +10,6 @@ import msgspec
 from tailrace.api.kinds import STATELESS, key_columns, kind_of, shape_of
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
-from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
@@ -168,17 +167,14 @@ class TaskSnapshot:
 class FileBuilder:
     """The one file of a worker and checkpoint, as it grows: the bytes to append, and in the end the index."""
 
-    def __init__(self, name: str, index: Index, logs: bool = False, overtaken: bool = False) -> None:
-        """`logs`: whether there may be logs, and `overtaken`: logs of channels that barriers overtake. The file's header
-        has both."""
+    def __init__(self, name: str, index: Index) -> None:
         self.name = name
         self.index = index
-        self._logs = logs or overtaken
         self.offset = 0
         self._files: dict[str, int] = {}
         self.fresh: list[bytes] = []
         """Bytes to be written next."""
-        self._append(header(logs, overtaken))
+        self._append(header())
 
     def _append(self, data: bytes) -> None:
         self.fresh.append(data)
@@ -193,8 +189,6 @@ class FileBuilder:
 
     def add_frame(self, log: ChannelLog, frame: LogFrame) -> LogPiece:
         """Adds the next frame of a log; returns its place."""
-        if not self._logs:
-            raise InternalError(f"{self.name} was begun as a file without logs, and {log.channel} has one")
         if not log.pieces:
             self.index.logs.append(log)
         piece = self.place(frame)

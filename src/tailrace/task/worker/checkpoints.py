@@ -74,9 +74,6 @@ class WorkerCheckpoints:
         self._chunk = CHUNK if tuning.chunk is None else tuning.chunk
         self._inline = INLINE_BYTES if tuning.inline is None else tuning.inline
         self._tasks = tasks
-        self._logs = any(operator.recordings() for task in tasks for operator in task.chain.operators)
-        self._overtaken = services.overtaking
-        """True when the files may hold logs: of feedback, and of channels that barriers overtake."""
         self._written = services.written
         inflights = [task.inflight for task in tasks if services.ahead and task.inflight is not None]
         self._ahead = [Ahead(inflight) for inflight in inflights]
@@ -129,7 +126,7 @@ class WorkerCheckpoints:
     def _begin(self, checkpoint: int) -> _Pending:
         services = self._services
         index = Index(services.job, services.incarnation, checkpoint, self._slot, services.max_parallelism)
-        builder = FileBuilder(self.name(checkpoint), index, self._logs, self._overtaken)
+        builder = FileBuilder(self.name(checkpoint), index)
         return _Pending(builder, {task.vertex.id for task in self._tasks})
 
     def _take(self, task: Task, pending: _Pending) -> None:

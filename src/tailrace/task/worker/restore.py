@@ -181,7 +181,7 @@ class Restorer:
         restore_schema(operator, parts)
         try:
             operator.restore(parts)
-        except msgspec.MsgspecError as error:  # of an older checkpoint, without its kind
+        except msgspec.MsgspecError as error:  # the state is of no known kind
             raise IncompatibleState(unreadable(ctx.name, ctx.uid, error)) from error
         if anew:
             operator.start_anew()
