@@ -47,9 +47,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
-from tailrace.protocol.standby import StandsBy, StateHeld
-from tailrace.protocol.termination import EventTimeMoved, NestReport, Quiet, RoundReport, WaveReport
-from tailrace.protocol.wire import FromWorker
+from tailrace.protocol.wire import FromWorker, NestReport, StandbyReport
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 
@@ -231,9 +229,9 @@ class Coordinator:
                 self.course.do(self.durability.declined(message, f"worker {index}: ", now, self.course.flowing), now)
             case WasReset():
                 pass  # of an earlier restart; another one began since
-            case Quiet() | EventTimeMoved() | WaveReport() | RoundReport():
+            case _ if isinstance(message, NestReport):
                 self._of_a_nest(index, message, now)
-            case Failed() | StandsBy() | StateHeld():
+            case _ if isinstance(message, Failed | StandbyReport):
                 what = f"worker {index} sent {type(message).__name__}, which no worker of a slot may send"
                 self.course.fail(now, Cause(what))
             case _:

@@ -237,10 +237,6 @@ class RoundReport(Message, frozen=True):
     """The result of `until` for the round, from the worker with the judge."""
 
 
-NestReport = Quiet | EventTimeMoved | WaveReport | RoundReport
-"""Messages of a worker about a loop nest."""
-
-
 # From the coordinator.
 
 
@@ -297,10 +293,6 @@ class StopRounds(Message, frozen=True):
     back."""
 
     nest: int
-
-
-NestCommand = StartWave | Release | Advance | CallFinish | EndLoop | StartRound | StopRounds
-"""Messages of the coordinator to the tasks of a loop nest."""
 
 
 # One task's half.

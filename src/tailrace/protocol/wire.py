@@ -31,10 +31,28 @@ from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Gained, KnownHistory, Replaced, ReplayDone, Restored, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
-from tailrace.protocol.termination import NestCommand, NestReport
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    EventTimeMoved,
+    Quiet,
+    Release,
+    RoundReport,
+    StartRound,
+    StartWave,
+    StopRounds,
+    WaveReport,
+)
 
 Greeting = Hello | Heartbeat | PeerHello
 """The first messages on a link: they name the sender."""
+
+NestReport = Quiet | EventTimeMoved | WaveReport | RoundReport
+"""Messages of a worker about a loop nest."""
+
+StandbyReport = StandsBy | StateHeld
+"""Messages that only a standby sends."""
 
 FromWorker = (
     Deployed
@@ -53,10 +71,12 @@ FromWorker = (
     | KnownHistory
     | Restored
     | ReplayDone
-    | StandsBy
-    | StateHeld
+    | StandbyReport
 )
 """Messages of a worker to the coordinator that has welcomed it."""
+
+NestCommand = StartWave | Release | Advance | CallFinish | EndLoop | StartRound | StopRounds
+"""Messages of the coordinator to the tasks of a loop nest."""
 
 TaskMessage = Trigger | Abort | Complete | OperatorEvent | EndSources | NestCommand
 """Messages to a worker that concern its tasks. A worker that may be replaced numbers them and records them in its

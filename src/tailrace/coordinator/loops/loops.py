@@ -18,8 +18,6 @@ from tailrace.protocol.termination import (
     CallFinish,
     EndLoop,
     EventTimeMoved,
-    NestCommand,
-    NestReport,
     Quiet,
     Release,
     RoundReport,
@@ -31,6 +29,7 @@ from tailrace.protocol.termination import (
     WaveFacts,
     WaveReport,
 )
+from tailrace.protocol.wire import NestCommand, NestReport
 
 PAUSE = 10_000
 """The pause between waves that only event time, or the last wave itself, has called for (int64 microseconds)."""

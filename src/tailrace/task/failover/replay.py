@@ -17,7 +17,7 @@ from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
-from tailrace.protocol.termination import NestCommand
+from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.contract.facts import Facts
 from tailrace.task.contract.recorded_answers import Recorder, ReplayedAnswers

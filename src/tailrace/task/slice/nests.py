@@ -15,8 +15,6 @@ from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EventTimeMoved,
-    NestCommand,
-    NestReport,
     Quiet,
     Release,
     RoundReport,
@@ -25,6 +23,7 @@ from tailrace.protocol.termination import (
     WaveFacts,
     WaveReport,
 )
+from tailrace.protocol.wire import NestCommand, NestReport
 from tailrace.task.operators.loops import JudgeTask
 from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.machine import Task

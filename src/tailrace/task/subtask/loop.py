@@ -17,11 +17,11 @@ from tailrace.protocol.termination import (
     Advance,
     CallFinish,
     EndLoop,
-    NestCommand,
     Release,
     StartWave,
     StopRounds,
 )
+from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.contract.cut_state import CutState

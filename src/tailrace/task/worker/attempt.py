@@ -22,7 +22,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.replay import Replaced, Restored, Resume, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
-from tailrace.protocol.termination import NestCommand
+from tailrace.protocol.wire import NestCommand
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.channels.inputs import InputChannel

@@ -31,8 +31,7 @@ from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Replaced, Resume, Severed, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.standby import Hold, StandBy, TakeSlot
-from tailrace.protocol.termination import NestCommand
-from tailrace.protocol.wire import FromWorker, ToWorker
+from tailrace.protocol.wire import FromWorker, NestCommand, ToWorker
 from tailrace.state.backend import Backend
 from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
