@@ -13,13 +13,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from tailrace.passwords import hide_passwords
+
 OWN_FOLDER = __file__.rpartition("errors.py")[0]
 """The folder of the package in this process, with the separator at its end. Code in a file below it is Tailrace's, all
 other code is the user's. A name in a path proves nothing: a user's own folder may be called tailrace, as a clone is."""
+_LONGEST = 4_096
+"""Number of characters behind the limit of a shortened text in which a password that begins before it may end."""
 
 
 class TailraceError(Exception):
-    """The root of every error that Tailrace raises on purpose."""
+    """The root of every error that Tailrace raises on purpose. Its text shows no password of a URL."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(hide_passwords(one) if isinstance(one, str) else one for one in args))
 
 
 class ConfigError(TailraceError):
@@ -79,7 +86,7 @@ class UserCodeError(TailraceError):
         record = f", record {self.record}" if self.record is not None else ""
         written = f"\n{self.written}" if self.written else ""
         trace = f"\n{self.user_traceback.rstrip()}" if self.user_traceback else ""
-        return f"{where}{record}: {self.args[0]}{written}{trace}"
+        return hide_passwords(f"{where}{record}: {self.args[0]}{written}{trace}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (
@@ -92,7 +99,7 @@ class OutOfReachError(UserCodeError):
     """The error for a sink whose place is out of reach. The job tries again, whatever its restart strategy is."""
 
     def __str__(self) -> str:
-        return f"the sink {self.operator!r}: {self.args[0]}"
+        return hide_passwords(f"the sink {self.operator!r}: {self.args[0]}")
 
 
 def _user_code_error(
@@ -204,7 +211,7 @@ def written_here(verb: str) -> str:
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
     linecache.checkcache(file)
-    text = " ".join(linecache.getline(file, line, frame.f_globals).split())
+    text = hide_passwords(" ".join(linecache.getline(file, line, frame.f_globals).split()))
     shown = f": {text if len(text) <= 100 else text[:99] + '…'}" if text else ""
     return f"{verb} is written at {_named(file, line)}{shown}"
 
@@ -225,6 +232,7 @@ def shortened(value: object, limit: int = 200) -> str:
         text = repr(value)
     except Exception as error:  # a user's __repr__ may do anything
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    text = hide_passwords(text[: limit + _LONGEST])
     text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair could not be sent or printed
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
@@ -235,7 +243,7 @@ def message_of(error: BaseException) -> str:
         text = str(error)
     except Exception as another:  # a user's __str__ may do anything
         text = f"<{type(error).__name__} whose str raised {type(another).__name__}>"
-    return text.encode(errors="backslashreplace").decode()
+    return hide_passwords(text).encode(errors="backslashreplace").decode()
 
 
 def error_text(error: BaseException) -> str:

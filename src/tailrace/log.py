@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from tailrace.passwords import hide_passwords
+
 PAUSE = 60.0
 """Seconds between two warnings of a kind."""
 PACED = {"paced": True}
@@ -17,7 +19,8 @@ _MOST = 1_000
 
 class Sparing(logging.Filter):
     """Filter that lets one warning of a kind through in `PAUSE` seconds. The next one reports how many were held back. A
-    kind is the text before its values are put in, and the first value: the job, file or setting that it is about."""
+    kind is the text before its values are put in, and the first value: the job, file or setting that it is about. No
+    record that is let through shows a password of a URL."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -26,6 +29,15 @@ class Sparing(logging.Filter):
         """Kind -> time of its last warning that was let through, and how many were held back since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if not self._is_due(record):
+            return False
+        if (text := record.getMessage()) != (shown := hide_passwords(text)):
+            record.msg, record.args = shown, None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = hide_passwords(logging.Formatter().formatException(record.exc_info))
+        return True
+
+    def _is_due(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING or getattr(record, "paced", False):
             return True
         now, args = self._clock(), record.args

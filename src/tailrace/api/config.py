@@ -11,6 +11,7 @@ from typing import Any
 from tailrace.api.spill import Spill
 from tailrace.elements.durations import WANTED, span_micros
 from tailrace.errors import ConfigError
+from tailrace.passwords import hides_passwords
 
 MODES = ("aligned", "unaligned-max-inflight", "unaligned")
 PERSIST = ("ad-hoc", "continuous")
@@ -37,6 +38,7 @@ def _whole(value: Any, what: str) -> None:
         raise ConfigError(f"{what} must be a whole number of at least 0, not {value!r}")
 
 
+@hides_passwords
 @dataclass(frozen=True)
 class CheckpointConfig:
     """The settings of a job's checkpoints: when it takes them, where they are, and how many it keeps.
@@ -276,6 +278,7 @@ DEFAULT_RESTART = ExponentialDelay(initial=0.1, maximum=60.0, multiplier=2.0, re
 outage of about ten minutes. An error that comes again at each attempt fails the job after that time."""
 
 
+@hides_passwords
 @dataclass(frozen=True)
 class Checkpoint:
     """A complete checkpoint: its number, the path for `from_checkpoint`, its duration in seconds, and the bytes that were
@@ -297,6 +300,7 @@ class Checkpoint:
     inflight_referred_bytes: int = 0
 
 
+@hides_passwords
 @dataclass(frozen=True)
 class Savepoint(Checkpoint):
     """A savepoint: a checkpoint in a folder of its own, `path`, which holds all that is needed to start from it. The folder

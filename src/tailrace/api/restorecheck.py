@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.passwords import hide_passwords, hides_passwords
 
+
+@hides_passwords
 @dataclass(frozen=True)
 class RestoreCheck:
     """The result of `check_restore`: the parts of a checkpoint that fit a dataflow and the parts that do not, as sentences.
@@ -35,4 +38,4 @@ class RestoreCheck:
             ("is left behind", self.dropped),
         ):
             said += [f"{title}:", *(f"  - {line}" for line in lines)] if lines else []
-        return "\n".join(said)
+        return hide_passwords("\n".join(said))

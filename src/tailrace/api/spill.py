@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.errors import ConfigError
+from tailrace.passwords import hides_passwords
 
 
+@hides_passwords
 @dataclass(frozen=True)
 class Spill:
     """The places where feedback waits: up to `memory_bytes` of it in the memory of each subtask, the rest in files in the

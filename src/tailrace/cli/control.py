@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tailrace.cli.showing import job_parts, show, table
+from tailrace.cli.showing import echo, job_parts, show, table
 from tailrace.elements.durations import span_seconds
 from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
@@ -48,11 +48,11 @@ def list_command(as_json: JsonOption = False) -> None:
     with _Told("list"):
         found = [who for _, who in _running()]
         if as_json:
-            typer.echo(json.dumps(found))
+            echo(json.dumps(found))
         elif found:
             show(table([["name", "id", "status", "process"], *map(_row, found)]))
         else:
-            typer.echo("no job of yours is running on this machine")
+            echo("no job of yours is running on this machine")
 
 
 def show_command(
@@ -66,7 +66,7 @@ def show_command(
         request = {"verb": "show", "subtasks": True} if subtasks else {"verb": "show"}
         shown = _asked(job, request, timeout, "has not answered")
         if as_json:
-            typer.echo(json.dumps(shown))
+            echo(json.dumps(shown))
         else:
             show(*job_parts(shown))
 
@@ -79,7 +79,7 @@ def checkpoint_command(
     """Take a checkpoint of a running job of yours on this machine."""
     with _Told("checkpoint"):
         made = _asked(job, {"verb": "checkpoint"}, timeout, "completed no checkpoint")
-        typer.echo(json.dumps(made) if as_json else _made("checkpoint", made))
+        echo(json.dumps(made) if as_json else _made("checkpoint", made))
 
 
 def savepoint_command(
@@ -97,7 +97,7 @@ def savepoint_command(
     with _Told("savepoint"):
         request = {"verb": "savepoint", "path": absolute(path) if path else ""}
         made = _asked(job, request, timeout, "completed no savepoint")
-        typer.echo(json.dumps(made) if as_json else _made("savepoint", made))
+        echo(json.dumps(made) if as_json else _made("savepoint", made))
 
 
 def stop_command(
@@ -122,11 +122,11 @@ def stop_command(
         if ended["status"] != "FINISHED":
             raise Refused(f"the job did not stop in order: it is {ended['status']}")
         if as_json:
-            typer.echo(json.dumps(ended))
+            echo(json.dumps(ended))
             return
         what = "savepoint" if savepoint is not None else "checkpoint"
-        typer.echo(_made(what, ended) if "path" in ended else "no checkpoint is left: the job retains none")
-        typer.echo(f"job {job!r} has stopped")
+        echo(_made(what, ended) if "path" in ended else "no checkpoint is left: the job retains none")
+        echo(f"job {job!r} has stopped")
 
 
 def cancel_command(
@@ -137,7 +137,7 @@ def cancel_command(
     """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""
     with _Told("cancel"):
         ended = _asked(job, {"verb": "cancel"}, timeout, "was told to end, and has not ended")
-        typer.echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
+        echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
 
 
 class WithBareSavepoint(TyperCommand):
@@ -163,7 +163,7 @@ class _Told:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Refused | ConfigError):
-            typer.echo(f"tailrace {self._command}: {error}", err=True)
+            echo(f"tailrace {self._command}: {error}", err=True)
             raise typer.Exit(error.code if isinstance(error, Refused) else 2) from None
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tailrace.cli.showing import echo
 from tailrace.elements.sizes import size_text
 from tailrace.errors import TailraceError
 from tailrace.state.format import ChannelLog, Index
@@ -36,9 +37,9 @@ def inspect_command(
 ) -> None:
     """Show what a checkpoint holds."""
     try:
-        typer.echo(inspect(path, as_json, every_byte))
+        echo(inspect(path, as_json, every_byte))
     except (TailraceError, OSError) as error:
-        typer.echo(f"tailrace inspect: {error}", err=True)
+        echo(f"tailrace inspect: {error}", err=True)
         raise typer.Exit(1) from None
 
 

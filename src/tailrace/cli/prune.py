@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tailrace.cli.showing import echo
 from tailrace.connectors.filesinks import remove_given_up
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.state.manifest import Prepared
@@ -33,9 +34,9 @@ def prune_command(
             refused |= not _pruned(store, keep_runs, dry_run)
         scratch = [] if dry_run else remove_abandoned()
         if scratch:
-            typer.echo(f"{len(scratch)} folders with spill files of processes of this machine that are gone")
+            echo(f"{len(scratch)} folders with spill files of processes of this machine that are gone")
     except (TailraceError, OSError) as error:
-        typer.echo(f"tailrace prune: {error}", err=True)
+        echo(f"tailrace prune: {error}", err=True)
         raise typer.Exit(1) from None
     if refused:
         raise typer.Exit(1)
@@ -46,17 +47,17 @@ def _pruned(store: Store, keep: int, dry_run: bool) -> bool:
     try:
         check_settled(store.folder)
     except ConfigError as error:
-        typer.echo(f"tailrace prune: {error}", err=True)
+        echo(f"tailrace prune: {error}", err=True)
         return False
     found = surplus_in(store.folder, keep)
     tokens = [_token(store, one) for one in found.prepared]  # read before the files that hold them are removed
     if not dry_run:
         store.prune(keep)
     gone = "would go" if dry_run else "removed"
-    typer.echo(f"job {store.job!r}: {gone}: {len(found.runs)} runs, {len(found.names)} files in {store.url}")
+    echo(f"job {store.job!r}: {gone}: {len(found.runs)} runs, {len(found.names)} files in {store.url}")
     if tokens and not dry_run:
         for folder in remove_given_up(tokens, [run.run_id for run in found.runs]):
-            typer.echo(f"job {store.job!r}: removed: what these runs had left under cover in {folder}")
+            echo(f"job {store.job!r}: removed: what these runs had left under cover in {folder}")
     return True
 
 

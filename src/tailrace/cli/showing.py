@@ -13,10 +13,16 @@ from rich.table import Table
 
 from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import isoformat
+from tailrace.passwords import hide_passwords
 from tailrace.runtime.driver.progressline import told_of
 
 _WIDE = 1 << 16
 """Width of a table in a pipe, in columns: no line is broken there."""
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Prints a text, without the passwords of URLs in it."""
+    typer.echo(hide_passwords(text), err=err)
 
 
 def job_parts(shown: dict[str, Any]) -> list[str | Table]:
@@ -36,7 +42,7 @@ def job_parts(shown: dict[str, Any]) -> list[str | Table]:
         lines.append(f"refused connections: {', '.join(f'{many:,} ({why})' for why, many in refused.items())}")
     subtasks = shown.get("subtasks", ())
     parts: list[str | Table] = [
-        "\n".join(lines),
+        hide_passwords("\n".join(lines)),
         _operators(shown["operators"]),
         *_subtasks(subtasks),
         *(_event_times(subtasks) if _timed(progress) else []),

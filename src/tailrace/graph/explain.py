@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tailrace.graph.operators import MARKERS, EnterLoop, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.graph.scope import NO_LOOP, StreamScope
+from tailrace.passwords import hide_passwords
 
 
 def as_text(plan: Plan) -> str:
@@ -17,7 +18,7 @@ def as_text(plan: Plan) -> str:
         f"{plan.graph.max_parallelism} key groups"
     ]
     lines.extend(_text_of(plan, NO_LOOP))
-    return "\n".join(lines) + "\n"
+    return hide_passwords("\n".join(lines) + "\n")
 
 
 def _text_of(plan: Plan, scope: StreamScope) -> Iterator[str]:
@@ -45,7 +46,7 @@ def as_mermaid(plan: Plan) -> str:
     for edge in _told(plan.edges):
         lines.append(f'  v{edge.source} -->|"{_escape(_edge_label(edge))}"| v{edge.target}')
     lines.extend(f"  v{tail} -.->|feedback| v{head}" for tail, head in _feedback(plan))
-    return "\n".join(lines) + "\n"
+    return hide_passwords("\n".join(lines) + "\n")
 
 
 def _mermaid_of(plan: Plan, scope: StreamScope) -> Iterator[str]:

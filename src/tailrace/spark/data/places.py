@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from tailrace.api.config import memory_bytes
 from tailrace.connectors.travelling import SEEN, folder_of, is_local, leave_sign
 from tailrace.errors import ConfigError
+from tailrace.passwords import hide_passwords
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.outpost.hosting import FolderHost, Host
 from tailrace.settings import SETTINGS
@@ -49,7 +50,7 @@ class FilePlace(NamedTuple):
     """The host through which other processes reach it, where the driver serves it."""
 
     def __repr__(self) -> str:
-        return f"Place({self.url!r})"  # its options have secrets
+        return hide_passwords(f"Place({self.url!r})")  # its options have secrets
 
     def at(self, name: str) -> FilePlace:
         """A place for a folder inside this one."""

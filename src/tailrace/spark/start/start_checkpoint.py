@@ -15,6 +15,7 @@ from tailrace.elements.timestamps import age_of
 from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
 from tailrace.graph.plan import Plan
 from tailrace.log import log
+from tailrace.passwords import hide_passwords
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.opening import absolute
@@ -72,7 +73,7 @@ def warn_of_later(origin: Origin | None, store: Store | None) -> None:
     if origin is None or not origin.later or not origin.own_path(store):
         return
     warnings.warn(
-        f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
+        f"checkpoint {origin.manifest.checkpoint} ({hide_passwords(origin.path)}) is not the newest of this job, which is "
         f"{origin.later[-1][0]}: the output that later ones have published is visible already and is written again; "
         f"remove it where it must be there once. The later ones and their prepared output stay: you can start from them",
         stacklevel=level_of_user(),
@@ -85,7 +86,7 @@ def tell_of_start(name: str, origin: Origin | None) -> None:
         told = f"job {name!r} begins anew, with no checkpoint"
     else:
         age = max(0.0, time.time() - origin.manifest.timestamp / 1e6)
-        where = f"{origin.folder}/{origin.path}"
+        where = hide_passwords(f"{origin.folder}/{origin.path}")
         told = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
     log.info("%s", told)
     if DEFAULTS.by_command and not (log.isEnabledFor(logging.INFO) and log.hasHandlers()):

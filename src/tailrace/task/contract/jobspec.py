@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.graph.plan import Plan
+from tailrace.passwords import hides_passwords
 
 
+@hides_passwords
 @dataclass(frozen=True)
 class JobSpec:
     """The description of a job for its workers: the content of `Deploy.plan`, once unpickled."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace.elements.convert import Row, missing_column
 from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, shortened
+from tailrace.passwords import hide_passwords
 
 _NOTHING: Any = object()
 FUSED = "<tailrace fused functions>"
@@ -54,7 +55,7 @@ def raised_text(error: BaseException) -> str:
 def user_traceback(error: BaseException) -> str:
     """The traceback of `error`, and of what it was raised from, without the frames of Tailrace itself. Never raises."""
     try:
-        return _with_causes(error)
+        return hide_passwords(_with_causes(error))
     except Exception:  # a user's class may raise for its notes, its cause or the parts of its text
         return _alone(error, _own(traceback.extract_tb(error.__traceback__)))
 
@@ -62,7 +63,7 @@ def user_traceback(error: BaseException) -> str:
 def whole_traceback(error: BaseException) -> str:
     """The traceback of `error` as Python prints it, with the frames of Tailrace. Never raises."""
     try:
-        return "".join(traceback.format_exception(error))
+        return hide_passwords("".join(traceback.format_exception(error)))
     except Exception:
         return _alone(error, traceback.extract_tb(error.__traceback__))
 
@@ -80,7 +81,8 @@ def _with_causes(error: BaseException) -> str:
 def _alone(error: BaseException, frames: Iterable[traceback.FrameSummary]) -> str:
     """The traceback of an exception without its causes and notes."""
     stack = traceback.StackSummary.from_list(frames)
-    return "".join(["Traceback (most recent call last):\n", *stack.format(), f"{error_text(error)}\n"])
+    lines = ["Traceback (most recent call last):\n", *stack.format(), f"{error_text(error)}\n"]
+    return hide_passwords("".join(lines))
 
 
 def _own(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
