@@ -19,7 +19,7 @@ from tailrace.task.channels.logs import LogFrame
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.subtask import returning
-from tailrace.task.subtask.cutting import TaskCuts
+from tailrace.task.subtask.alignment import Alignment
 from tailrace.task.subtask.returning import Piece, Returned
 from tailrace.task.subtask.snapshot import TaskSnapshot
 from tailrace.testing.faults import Fault
@@ -212,7 +212,7 @@ def _cap_that_drops() -> Patches:
     """Bug: a task cuts whatever waits, and records no more than the cap allows."""
 
     def make_struck(struck: Any) -> Any:
-        def at_once(self: TaskCuts, now: int) -> bool:
+        def at_once(self: Alignment, now: int) -> bool:
             with mock.patch.object(InFlightRecording, "unread", lambda self, number: 0):
                 return bool(struck(self, now))
 
@@ -227,12 +227,12 @@ def _cap_that_drops() -> Patches:
 
         return dropping
 
-    return [method(TaskCuts, "struck", make_struck), method(InFlightRecording, "_write", make_write)]
+    return [method(Alignment, "struck", make_struck), method(InFlightRecording, "_write", make_write)]
 
 
 def _ahead_of_its_senders() -> Patches:
     """Bug: a task makes its unaligned cut upon the coordinator's message, even where receivers wait for its output."""
-    return [method(TaskCuts, "_senders_have_cut", lambda have_cut: lambda self, number: True)]
+    return [method(Alignment, "_senders_have_cut", lambda have_cut: lambda self, cut: True)]
 
 
 OVERTAKING_BUGS = (

@@ -172,8 +172,8 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         found["being written"] = found.get("being written", 0) + len(worker._attempt.checkpoints._pending)
         for task in worker.tasks():
             found["due"] = found.get("due", 0) + len(task.cuts.due) + len(task.cuts.declined)
-            for name in ("_aborted", "_triggered", "blocked", "announced"):
-                found[name] = found.get(name, 0) + len(getattr(task.cuts.aligner, name))
+            for name in ("_aborted", "known", "blocked"):
+                found[name] = found.get(name, 0) + len(getattr(task.cuts, name))
             for operator in task.chain.operators:
                 found["chains"] = found.get("chains", 0) + len(operator.chains._pending)
                 backend: Any = operator.backend

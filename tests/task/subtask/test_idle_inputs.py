@@ -206,7 +206,7 @@ def test_an_aligning_input_is_not_silent() -> None:
     driven, task, clock = behind_a_shuffle()
     driven.machine.handle(Step(task.id.vertex, 0, 100))
     [channel] = task.gate.channels.values()
-    task.cuts.aligner.blocked[channel.id] = None
+    task.cuts.blocked[channel.id] = None
     for now in range(0, 5 * AFTER, AFTER // LOOKS):
         driven.machine.handle(Step(task.id.vertex, now * S, 100))
     assert not clock.silent

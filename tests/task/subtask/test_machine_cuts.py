@@ -228,19 +228,19 @@ def test_how_long_it_waited_is_told() -> None:
 def test_a_barrier_is_announced_when_it_arrives_before_it_is_its_turn() -> None:
     """A slow task knows of a cut while all that is in front of the barriers is still to be read."""
     one = One(summed).arrive(0, 1, 1, 1, 1).barrier(0, 1)
-    aligner = one.task.cuts.aligner
-    assert list(aligner.announced) == [1] and len(aligner.announced[1]) == 1
-    assert (aligner.current, aligner.blocked) == (None, {})
+    cuts = one.task.cuts
+    assert list(cuts.known) == [1] and len(cuts.known[1].arrived) == 1
+    assert (cuts.current, cuts.blocked) == (None, {})
     for _ in range(3):
         assert one.step(budget=1) is None
         one.now += 100
     one.arrive(1, 1).barrier(1, 1)
-    assert len(aligner.announced[1]) == 2 and aligner.current is None
+    assert len(cuts.known[1].arrived) == 2 and cuts.current is None
     one.run(encode=True)
     ack = one.taken.ack(1, 0)
     assert (ack.announced_micros, ack.alignment_micros) == (300, 0)
     assert state(one.taken) == {0: 5}
-    assert aligner.announced == {} and one.task.cuts._announced_at == {}
+    assert cuts.known == {}
 
 
 def test_a_barrier_that_arrives_takes_nothing_from_the_cuts_that_were_made() -> None:
@@ -259,7 +259,7 @@ def test_a_barrier_that_arrives_takes_nothing_from_the_cuts_that_were_made() -> 
 
 def test_what_is_announced_of_a_cut_that_is_given_up_is_forgotten() -> None:
     one = One(summed).arrive(0, 1).barrier(0, 1).barrier(1, 2)
-    assert list(one.task.cuts.aligner.announced) == [1, 2]
+    assert list(one.task.cuts.known) == [1, 2]
     one.task.abort(1)
     one.run()
     one.now += 40
@@ -267,7 +267,7 @@ def test_what_is_announced_of_a_cut_that_is_given_up_is_forgotten() -> None:
     one.run(encode=True)
     ack = one.taken.ack(1, 0)
     assert (ack.announced_micros, ack.alignment_micros) == (40, 40)
-    assert one.task.cuts.aligner.announced == {} and one.task.cuts._announced_at == {}
+    assert one.task.cuts.known == {}
 
 
 def test_a_batch_is_cut_where_the_marker_stands_though_it_is_read_in_portions() -> None:

@@ -86,11 +86,11 @@ class InFlightRecording:
         self._plan, self._vertex, self._subtask, self._copy = plan, vertex, subtask, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
-        self.overtakable = [ident for ident in gate.channels if ident.edge in edges]
+        self.overtakable = dict.fromkeys(ident for ident in gate.channels if ident.edge in edges)
         """Channels into the task that may be overtaken."""
         self.follows = leads_to_one_that_waits(plan, vertex.id)
         """True if the task makes no unaligned cut before all tasks that send to it have made theirs: see
-        `TaskCuts.struck`."""
+        `Alignment.struck`."""
         self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)

@@ -30,7 +30,7 @@ def state_of(task: Task) -> bytes:
     known = {
         "states": [one.cut_state() for one in objects(task)],
         "positions": [channel.position for channel in task.gate.channels.values()],
-        "live": [*task.cuts.aligner.live],
+        "live": [*task.cuts.live],
         "came": came,
     }
     return pickle.dumps(known, 5)
@@ -45,8 +45,7 @@ def put_back(task: Task, data: bytes, checkpoint: int) -> Came:
         one.set_cut_state(state)
     for channel, position in zip(task.gate.channels.values(), known["positions"], strict=True):
         channel.expected = position
-    aligner = task.cuts.aligner
-    aligner.live, aligner.done = dict.fromkeys(known["live"]), checkpoint
+    task.cuts.live, task.cuts.done = dict.fromkeys(known["live"]), checkpoint
     task.chain.begin_epoch(checkpoint)
     came: Came = known["came"]
     return came

@@ -25,7 +25,7 @@ from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.channels.services import Services
 from tailrace.task.inflight.recording import Logged
 from tailrace.task.operators.sink import SinkTask
-from tailrace.task.subtask.cutting import DueCut
+from tailrace.task.subtask.alignment import TaskCut
 from tailrace.task.subtask.idleness import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
 from tailrace.task.subtask.opening import Opening, as_it_is
 from tailrace.task.subtask.order import NOTHING, Line, Turn, lines
@@ -267,7 +267,7 @@ class Task:
         """Replays a cut that was made in another process, for a checkpoint that will not be complete: no snapshot."""
         self.work.begin(now)
         self.wake()
-        self.cuts.do_again(request, now)
+        self.cuts.make_again(request, now)
         self.chain.cut_again(request)
         if not self.work.said_end:
             self.outbox.barrier(request)
@@ -308,23 +308,24 @@ class Task:
 
     # Unaligned cuts.
 
-    def _inputs_overtaken(self, due: DueCut) -> Logged:
+    def _inputs_overtaken(self, due: TaskCut) -> Logged:
         if self.inflight is None or not (due.request.may_overtake or self.gate.front):
             return []
         return self.inflight.cut_input(due.request.number, due.missing, due.request.kind.whole)
 
-    def _outputs_overtaken(self, due: DueCut) -> Logged:
+    def _outputs_overtaken(self, due: TaskCut) -> Logged:
         """Lets the barrier go past what waits for credit on some channels, now or at its time. Returns what it overtakes."""
-        if self.inflight is None or due.overtakes_at is None:
+        overtakes_at = due.overtakes_at
+        if self.inflight is None or overtakes_at is None:
             return []
         number, most = due.request.number, due.request.most_inflight
         if most >= 0:
             most = max(0, most - (self.inflight.found if due.missing else 0))
         logged = self.inflight.cut_output(number, most)
-        if due.struck:
+        if due.made_at >= overtakes_at:
             self.inflight.overtake_output(number)
         elif logged:
-            self._in_line[number] = due.overtakes_at
+            self._in_line[number] = overtakes_at
         return logged
 
     def _overtake_at_last(self, now: int) -> None:
@@ -356,7 +357,7 @@ class Task:
         """True if a cut is due, and has its place here: where a barrier gives it, and else behind a step of work."""
         if not self._due or self.work.busy or self._must_drain:
             return False
-        return bool(self.cuts.aligner.live) or (self._worked and self.snapshot is None)
+        return bool(self.cuts.live) or (self._worked and self.snapshot is None)
 
     @property
     def _must_drain(self) -> bool:
@@ -406,7 +407,7 @@ class Task:
             self.outbox.check()
             if self.inflight is not None:
                 self.inflight.check()
-            if (wrong := self.cuts.aligner.check()) is not None:
+            if (wrong := self.cuts.check()) is not None:
                 raise InternalError(wrong, ())
             chain = self.chain
             for operator, arrived, reached in zip(chain.operators, chain.arrived, chain.reached, strict=True):
@@ -456,7 +457,7 @@ def _barrier_between(task: Task, now: int) -> object:
 
 def _feeds_back(task: Task, now: int) -> object:
     head = task.head
-    return head is not None and head.takes_feedback(task.gate.has_input, task.cuts.aligner.awaited)
+    return head is not None and head.takes_feedback(task.gate.has_input, task.cuts.awaited)
 
 
 ORDER: tuple[Turn[Any], ...] = (
@@ -485,7 +486,7 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(lambda t, now: t.work.input_is_silent(now), _works(Work.fall_silent), whose=lambda t: t.work.silence.of_input),
     Turn(lambda t, now: t.gate.ended and not t.head.over, None, Reason.LOOPING, whose=lambda t: t.head),
     Turn(lambda t, now: t.gate.ended, _works(Work.end), Reason.QUIET),
-    Turn(lambda t, now: t.cuts.aligner.blocked, None, Reason.ALIGNING),
+    Turn(lambda t, now: t.cuts.blocked, None, Reason.ALIGNING),
     Turn(lambda t, now: True, None, Reason.NO_INPUT),
 )
 """The work of a task and its reasons to wait: it follows the first line that applies. (Of `Any`: a line is evaluated only

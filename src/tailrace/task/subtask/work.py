@@ -24,8 +24,8 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.operators.sink import SinkTask
+from tailrace.task.subtask.alignment import Alignment
 from tailrace.task.subtask.chain import build_chain, check_unchanged
-from tailrace.task.subtask.cutting import TaskCuts
 from tailrace.task.subtask.idle_inputs import EmptyInputs
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.loop import MARKERS, TaskLoop
@@ -93,7 +93,7 @@ class Work(WorkCutState):
         self.head = self.loop.head
         """The head of a loop, if the task is one: it decides whose turn it is."""
         self.silence = EmptyInputs(self.chain, self.gate, self.head)
-        self.cuts = TaskCuts(self.gate, self.inflight)
+        self.cuts = Alignment(self.gate, self.inflight)
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
         self.brought_in = False
@@ -216,7 +216,7 @@ class Work(WorkCutState):
 
     def input_is_silent(self, now: int) -> bool:
         """True if the input has been empty for long enough, and is not held up by a cut."""
-        return not self.cuts.aligner.blocked and self.silence.input_is_due(now)
+        return not self.cuts.blocked and self.silence.input_is_due(now)
 
     def fall_silent(self, now: int, budget: int) -> None:
         """Lets event time go on without the input, which has been empty for long enough."""
