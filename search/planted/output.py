@@ -17,7 +17,7 @@ from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointS
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.output import JobOutput
-from tailrace.coordinator.output.published_marks import PublishedMarks
+from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, resolve
 from tailrace.protocol.deployment import FailureKind, NotPublished, Publish, Published
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more
@@ -80,10 +80,13 @@ def _settled_by_number() -> Patches:
     """Bug: what sinks may forget follows from the number of an unmarked manifest, not from the oldest output that it
     carries along."""
 
-    def settled(self: PublishedMarks, number: int) -> int:
-        return min([number, *(entry.checkpoint - 1 for entry in self._unmarked())])
+    def by_number(state: OutputState) -> Resolution:
+        right = resolve(state)
+        unmarked = [one.checkpoint for one in state.manifests if one.checkpoint and not one.marked]
+        number = min([right.visible_through, *(checkpoint - 1 for checkpoint in unmarked)])
+        return replace(right, settled=right.settled._replace(number=number))
 
-    return [method(PublishedMarks, "settled", lambda _: settled)]
+    return [mock.patch("tailrace.coordinator.output.output.resolve", by_number)]
 
 
 def _given_up_unmarked() -> Patches:
@@ -130,14 +133,15 @@ def _marks_of_others_not_read() -> Patches:
 def _copies_settle() -> Patches:
     """Bug: a start in a copy of the folder makes sinks forget what they have published of the original."""
 
-    def make(settled: Any) -> Any:
-        def anywhere(self: JobOutput) -> bool:
-            foreign = self.origin.restored is not None and not self.origin.restores_own
-            return bool(settled(self)) or (foreign and self.origin.settled)
+    resolution = JobOutput.resolution
 
-        return anywhere
+    def anywhere(self: JobOutput) -> Resolution:
+        right, origin = resolution.__get__(self), self.origin
+        foreign: list[HeldOutput] = [one for one in self._manifests.values() if not one.checkpoint]
+        settled = self.restored.is_origin and all(one.path and one.marked for one in foreign) and not origin.spare
+        return replace(right, settled=right.settled._replace(restored=right.settled.restored or settled))
 
-    return [method(JobOutput, "_restored_settled", make)]
+    return [mock.patch.object(JobOutput, "resolution", property(anywhere))]
 
 
 def _lost_with_its_sink() -> Patches:

@@ -223,7 +223,7 @@ def _forget_before_a_commit() -> Patches:
     def make(marked: Any) -> Any:
         def early(self: Durability, path: str, now: int, running: bool) -> Decisions:
             decided, output = marked(self, path, now, running), self.output
-            output._publications.before_commit(output._marks.settled(output.visible_through))
+            output._due = output.resolution.settled
             return [*decided, *output._settle()]
 
         return early

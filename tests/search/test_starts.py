@@ -42,12 +42,12 @@ def test_whatever_users_and_readers_do_the_output_is_right() -> None:
 
 
 def test_what_a_start_from_a_checkpoint_does_not_publish_is_missed() -> None:
-    tell = JobOutput._tell
+    send = JobOutput._send
 
     def forgetful(self: JobOutput, number: int, prepared: Any, recover: Any) -> Any:
-        return tell(self, number, prepared if number else [], recover)
+        return send(self, number, prepared if number else [], recover)
 
-    with mock.patch.object(JobOutput, "_tell", forgetful):
+    with mock.patch.object(JobOutput, "_send", forgetful):
         wrong = run(0).wrong + run(1).wrong
     assert wrong and all(one.startswith("the job, started again (as it was after") for one in wrong)
     assert any("were lost" in one for one in wrong)

@@ -163,7 +163,7 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         "pending": len(checkpoints.pending),
         "names": len(checkpoints._sizes),
         "unpublished": len(world.coordinator.durability.output.carried()),
-        "marks": len(world.coordinator.durability.output._marks._entries),
+        "marks": len(world.coordinator.durability.output._manifests),
         "links": len(world.links),
         "writers": sum(len(process.writers) for process in world.processes.values()),
     }

@@ -118,9 +118,9 @@ class Course:
         attempts.deployed = True
         claims.deployed()
         self._takeovers.anew()
-        origin, peers = self._durability.output.origin, self._roster.peers()
+        restored, peers = self._durability.output.restored, self._roster.peers()
         attempts_of = sorted({slot.attempt for slot in self._roster.slots})
-        deploys = {of: origin.deploy(self.plan, peers, claims.incarnation, of) for of in attempts_of}
+        deploys = {of: restored.deploy(self.plan, peers, claims.incarnation, of) for of in attempts_of}
         self.do([Tell(deploys[slot.attempt], slot.index) for slot in self._roster.slots], now)
 
     def begin(self, now: int) -> None:

@@ -25,7 +25,7 @@ from tailrace.coordinator.job.restarts import Never, Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests, NestSpec, WavePace
-from tailrace.coordinator.output.origin import NOTHING, RestoredOrigin, StartFrom
+from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
@@ -93,8 +93,7 @@ class Coordinator:
         self.nests = Nests(nests, pace)
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempts = Attempts()
-        origin = RestoredOrigin(job, run_id, "" if checkpoints is None else checkpoints.origin, start_from)
-        self.durability = Durability(job, run_id, incarnation, self.checkpoints, origin, abandoned, self.limits)
+        self.durability = Durability(job, run_id, incarnation, self.checkpoints, start_from, abandoned, self.limits)
         self._no_savepoints = no_savepoints
         self._leaving = Shutdown(self.limits)
         self.stopping = Stopping()
@@ -469,7 +468,9 @@ class Coordinator:
 
     # Workers that are replaced.
 
-    def _of_replacing(self, index: int, message: Gained | KnownHistory | Severed | Restored | ReplayDone, now: int) -> None:
+    def _of_replacing(
+        self, index: int, message: Gained | KnownHistory | Severed | Restored | ReplayDone, now: int
+    ) -> None:
         match message:
             case Gained():
                 self.takeovers.gained(index, message)

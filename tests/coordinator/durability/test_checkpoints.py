@@ -8,8 +8,9 @@ import pytest
 
 from tailrace.coordinator.actions import CheckpointEnded
 from tailrace.coordinator.durability.checkpoints import HISTORY, Checkpoints, CheckpointSettings
-from tailrace.coordinator.output.published_marks import PublishedMarks
+from tailrace.coordinator.output.output import JobOutput
 from tailrace.elements.cuts import CutKind
+from tailrace.protocol.deployment import Published
 from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck, Transaction
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import Manifest, Prepared
@@ -25,7 +26,7 @@ class Books:
     def __init__(self, slots: int = 2, **settings: Any) -> None:
         self.books = Checkpoints(CheckpointSettings(**settings), "job", "run", slots, 128)
         self.books.clock_offset = 5
-        self.marks = PublishedMarks()
+        self.output = JobOutput("job", "run", "")
         self.slots = slots
 
     def trigger(self, now: int = 0, final: bool = False) -> int:
@@ -41,22 +42,21 @@ class Books:
         assert ready is not None and ready.id == number
         ready.committing = True
         manifest = self.manifest()
-        self.marks.made(number)
+        self.output.before_commit(number)
         complete = self.books.committed(number, manifest, path(number), f"url/{path(number)}", now)
-        self.marks.committed(number, complete.fresh)
-        self.marks.adopt(manifest, path(number))
+        self.output.committed(number, manifest, path(number), complete.fresh)
         return complete
 
     def manifest(self) -> Manifest:
         ready = next(one for one in self.books.pending.values() if len(one.acks) == self.slots)
-        return self.books.manifest(ready, self.unpublished, 1)
+        return self.books.manifest(ready, self.output.carried(), 1)
 
     @property
-    def unpublished(self) -> list[Prepared]:
-        return [one for _, one in self.marks.unpublished]
+    def unpublished(self) -> list[bytes]:
+        return [one.data for one in self.output.carried()]
 
     def surplus(self) -> list[str]:
-        return [name for name in self.books.surplus(self.marks.unmarked) if name != _POINTER]
+        return [name for name in self.books.surplus(self.output.unmarked) if name != _POINTER]
 
     def complete(self, older: list[str] | None = None, prepared: tuple[bytes, ...] = (), now: int = 0) -> int:
         number = self.trigger(now)
@@ -294,13 +294,13 @@ def test_what_was_prepared_goes_with_every_manifest_until_it_is_published() -> N
     b.ack(number, prepared=(b"b",))
     assert [one.data for one in b.manifest().prepared] == [b"a", b"b"]
     b.commit(number)
-    assert [(n, one.data) for n, one in b.marks.unpublished] == [(1, b"a"), (2, b"b")]
-    b.marks.published(1)
-    assert [(n, one.data) for n, one in b.marks.unpublished] == [(2, b"b")]
+    assert b.unpublished == [b"a", b"b"]
+    b.output.published(Published(1))
+    assert b.unpublished == [b"b"]
     b.complete()
-    assert [(n, one.data) for n, one in b.marks.unpublished] == [(2, b"b")]
-    b.marks.published(2)
-    assert b.marks.unpublished == []
+    assert b.unpublished == [b"b"]
+    b.output.published(Published(2))
+    assert b.unpublished == []
 
 
 # Files.

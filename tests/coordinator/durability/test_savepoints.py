@@ -199,4 +199,4 @@ def test_a_savepoint_is_a_checkpoint_of_the_job_like_others() -> None:
     job.commit(commit)
     assert [one.checkpoint for one in job.said(Complete)] == [number, number]
     job.restart()
-    assert job.machine.durability.output.origin.restored == job.disk[-1]
+    assert job.machine.durability.output.restored.manifest == job.disk[-1]

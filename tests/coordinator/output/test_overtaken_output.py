@@ -216,4 +216,4 @@ def test_what_was_published_while_the_next_manifest_was_made_is_not_published_ag
     job.machine.committed(second, "1/2.manifest", "url", job.now)
     assert job.said(Publish) == [Publish([("sink", [b"later"])], 2)]
     assert job.machine.checkpoints is not None
-    assert [one.data for _, one in job.machine.durability.output._marks.unpublished] == [b"later"]
+    assert [one.data for one in job.machine.durability.output.carried()] == [b"later"]

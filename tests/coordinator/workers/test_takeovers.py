@@ -43,7 +43,8 @@ def resumed(job: Job, slot: int) -> Resume:
     turn = job.machine.takeovers.turn
     for survivor in {0, 1, 2} - {slot}:
         job.says(
-            survivor, KnownHistory(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)], turn)
+            survivor,
+            KnownHistory(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)], turn),
         )
     job.hello(slot)
     (resume,) = job.said(Resume)
@@ -464,7 +465,7 @@ def test_without_standbys_every_loss_is_a_restart() -> None:
 
 def test_who_takes_the_place_of_the_publisher_is_told_what_is_to_be_published() -> None:
     job = running()
-    job.machine.durability.output._publications.tell(3, [], [])
+    job.machine.durability.output._send(3, [], [])
     resumed(job, 0)
     job.says(0, SaidReplayed(0))
     assert [message.number for message in job.said(Publish)] == [3]

@@ -19,7 +19,7 @@ from tailrace.coordinator.durability.outages import SINKS, STORAGE, Outage, what
 from tailrace.coordinator.durability.savepoints import SavepointRequest, Savepoints
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.output.origin import RestoredOrigin
+from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.output.output import JobOutput
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
@@ -43,7 +43,7 @@ class Durability:
         run_id: str,
         incarnation: int,
         checkpoints: Checkpoints | None,
-        origin: RestoredOrigin,
+        start_from: StartFrom = NOTHING,
         abandoned: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> None:
@@ -52,7 +52,8 @@ class Durability:
         self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
         self.claims = IncarnationClaims(incarnation)
         self.checkpoints = checkpoints
-        self.output = JobOutput(run_id, origin, abandoned)
+        folder = "" if checkpoints is None else checkpoints.settings.origin
+        self.output = JobOutput(job, run_id, folder, start_from, abandoned)
         self.savepoints = Savepoints()
         self.newest: tuple[int, Manifest] | None = None
         """The newest checkpoint that was complete in this attempt."""
@@ -218,7 +219,7 @@ class Durability:
 
     def found_stop(self, now: int) -> CheckpointStats | None:
         """The newest checkpoint of this run, found by a claim, where a stop has taken it; else None."""
-        found = self.output.origin.restored if self.output.origin.restores_own else None
+        found = self.output.restored.manifest if self.output.restored.own else None
         if self.checkpoints is None or found is None or not found.stopped:
             return None
         self.savepoints.found(found, now)
@@ -371,7 +372,7 @@ class Durability:
         ready = None if self.checkpoints is None else self.checkpoints.ready()
         if self.checkpoints is None or ready is None or not running:
             return []
-        if ready.ends and self.output.origin.marking:
+        if ready.ends and self.output.origin_marking:
             # Behind the last commit no other one follows whose success lets sinks forget the origin's output.
             self._held_since = now if held is None else held
             return []

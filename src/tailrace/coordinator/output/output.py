@@ -1,24 +1,39 @@
-"""The way of output: what sinks prepared is published, its manifests are marked, and sinks may forget it.
+"""The book of output: what sinks prepared is published, its manifests are marked, and sinks may forget it.
 
-`JobOutput` decides, from three books: `Publications` (what was sent to the worker), `PublishedMarks` (the manifests of this
-run) and `RestoredOrigin` (the checkpoint of another run that this one started from). One worker publishes, the one of slot
-`PUBLISHER`.
+`JobOutput` keeps the state of one run's output, and carries out what `resolution` makes of it. One worker publishes, the one
+of slot `PUBLISHER`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
 
 from tailrace.coordinator.actions import MarkPublished, MarkSwept
 from tailrace.coordinator.decisions import Decisions, Tell
-from tailrace.coordinator.output.origin import RestoredOrigin
-from tailrace.coordinator.output.publications import Publications
-from tailrace.coordinator.output.published_marks import PublishedMarks
-from tailrace.protocol.deployment import NotPublished, Published
+from tailrace.coordinator.output.origin import NOTHING, RestoredCheckpoint, StartFrom
+from tailrace.coordinator.output.parts import publish_messages
+from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, Settlement, resolve
+from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.manifest import Manifest, Prepared
 
 PUBLISHER = 0
 """The slot whose worker publishes what the sinks of all workers prepared."""
+
+
+@dataclass
+class _Publication:
+    """Output that was sent to the publisher under one number."""
+
+    prepared: Sequence[Prepared]
+    messages: list[Publish]
+    visible: bool = False
+    """True if the publisher has reported that all of it is visible."""
+    failed: bool = False
+    """True if the publisher could not make all of it visible, and it is to be sent once more."""
 
 
 class JobOutput:
@@ -26,37 +41,86 @@ class JobOutput:
 
     Invariant J2: what sinks prepared is published only after a manifest with it was committed, or, where there are no
     checkpoints, once and after every slice has finished.
+    Invariant U1: in an attempt no prepared output is published under two numbers.
+    Invariant U2: `Settled` is sent for a publication when every manifest that has something of it was marked as published
+    before a commit that has succeeded. None is deleted before it is marked.
     """
 
-    def __init__(self, run_id: str, origin: RestoredOrigin, abandoned: Sequence[str] = ()) -> None:
+    def __init__(
+        self, job: str, run_id: str, folder: str, origin: StartFrom = NOTHING, abandoned: Sequence[str] = ()
+    ) -> None:
         self.origin = origin
-        self._run_id = run_id
-        self._marks = PublishedMarks()
-        self._publications = Publications()
+        self.restored = RestoredCheckpoint(origin.manifest, origin.path, origin.folder)
+        """The checkpoint that the next deployment restores."""
+        self._job, self._run_id, self._folder = job, run_id, folder
+        self._newest = 0
+        """The newest complete checkpoint of this run."""
+        with_output = {origin.path} if origin.manifest is not None and origin.manifest.prepared else set()
+        self._manifests = {path: HeldOutput(path) for path in sorted(with_output.union(origin.before))}
+        """The manifests that have output: those of this run that are kept, and those of the origin's run."""
+        self._origin_visible = False
+        """True if all output is visible that the origin had prepared."""
+        self._sent: dict[int, _Publication] = {}
+        """The publications of the attempt, from the oldest on that is not visible."""
+        self._made = (0, 1)
+        """The newest manifest that was made: its checkpoint, and the number of the oldest output in it."""
+        self._due = Settlement()
+        """The output that was settled when the newest commit was requested."""
+        self._settled = Settlement()
+        """The newest settlement that was sent to the publisher."""
         self._abandoned = set(abandoned)
         """Earlier runs whose sinks may have left hidden output that will never be published, until it is removed."""
         self._swept = False
+
+    @property
+    def resolution(self) -> Resolution:
+        """What follows from the state of the output."""
+        restored = self.restored.manifest
+        return resolve(
+            OutputState(
+                self._newest,
+                list(self._open),
+                list(self._manifests.values()),
+                self._manifests.get(self.restored.path) if restored is not None and restored.prepared else None,
+                self.restored.own,
+                self._origin_visible,
+                self._origin_is_here and not self.origin.spare,
+            )
+        )
+
+    @property
+    def _origin_is_here(self) -> bool:
+        """True if another run of this job has written the origin in this very folder: that run cannot live any more. It
+        may, where this folder is a copy of its own, or the job has another name."""
+        manifest = self.origin.manifest
+        return (
+            manifest is not None and manifest.job == self._job and self.origin.folder == manifest.root == self._folder
+        )
 
     # An attempt begins and ends.
 
     def restore(self, ours: Manifest | None, path: str) -> None:
         """Takes the newest checkpoint of this run that a claim has found, or none."""
-        self.origin.restore(ours)
-        if ours is not None:
-            self._marks.adopt(ours, path)
+        if ours is None:
+            self.restored = RestoredCheckpoint(self.origin.manifest, self.origin.path, self.origin.folder)
+        else:
+            self.restored = RestoredCheckpoint(ours, path, own=True)
+            self._adopt(ours, path)
 
     def begin(self, restarted: bool) -> Decisions:
         """Begins an attempt whose workers have deployed. Output that the restored checkpoint had prepared may not be
         published yet, and output that was prepared after it never will be: the former is published, and the latter removed,
         before anything else happens."""
-        restored, origin = self.origin.restored, self.origin
-        runs = self._abandoned | ({self._run_id} if restarted and not self._traces_needed else set())
-        if restored is not None and self._fenced:
+        restored, runs = self.restored.manifest, set(self._abandoned)
+        if restored is not None and self.resolution.removable:
             runs.add(restored.run_id)
-        if runs or (restored is not None and restored.prepared):
-            return self._tell(0, [] if restored is None else restored.prepared, sorted(runs))
-        origin.visible = origin.restores_itself
-        return _marks(origin.to_mark())
+        if restarted and not self.restored.own:
+            runs.add(self._run_id)
+        prepared = [] if restored is None else restored.prepared
+        if runs or prepared:
+            return self._send(0, prepared, sorted(runs))
+        self._origin_visible = self._origin_visible or self.restored.is_origin
+        return self._mark_visible()
 
     def started(self) -> Decisions:
         """Notes that the attempt runs: hidden output of earlier runs is removed."""
@@ -66,29 +130,13 @@ class JobOutput:
         return [] if self.origin.spare else [MarkSwept()]  # where something was spared, the next start looks again
 
     def attempt_over(self) -> None:
-        """Ends the attempt: nothing of it is committed any more."""
-        self._marks.attempt_over()
+        """Ends the attempt: nothing of it is committed any more. Marks on their way may not have been made, and are
+        requested again."""
+        self._update(*self._manifests, requested=False)
 
     def anew(self) -> None:
-        """Begins another attempt: its worker is sent everything again."""
-        self._publications = Publications()
-        self.origin.attempt_over()
-
-    @property
-    def _traces_needed(self) -> bool:
-        """True if traces of this run must stay, and with them all that it has left. A kept checkpoint may have output that
-        is visible and not in the restored one, and a start from it publishes that output."""
-        restored = self.origin.restored
-        return restored is not None and self.origin.restores_own and self._marks.has_more(restored)
-
-    @property
-    def _fenced(self) -> bool:
-        """True if the run that wrote the restored manifest cannot commit any more because of us: it is ours, or one of this
-        job in this folder. Another job may live on, so its unpublished output is not ours to remove. Nor is output that a
-        later checkpoint of that run needs: the user may have gone back too far, and start from it after all."""
-        if self.origin.restores_own:
-            return not self._traces_needed
-        return self.origin.is_here and not self.origin.spare
+        """Begins another attempt: it publishes from its manifest what was on its way to be published."""
+        self._sent, self._due, self._settled = {}, Settlement(), Settlement()
 
     # Publishing.
 
@@ -100,114 +148,152 @@ class JobOutput:
         """Publishes the output of a committed manifest that no earlier one has (`fresh`). Sinks may then forget output that
         was marked as published before the commit was requested. No other driver has read a manifest without its mark: a
         driver that claims reads after our commit, and finds a later manifest."""
-        self._marks.committed(number, fresh)
-        self._marks.adopt(manifest, path)
+        self._adopt(manifest, path)
         return [*self._publish(number, fresh), *self._settle()]
 
     def _publish(self, number: int, prepared: list[Prepared]) -> Decisions:
-        return self._tell(number, prepared, []) if prepared else self._mark_visible()
+        return self._send(number, prepared, []) if prepared else self._mark_visible()
 
     def _settle(self) -> Decisions:
-        settled = self._publications.settle()
-        return [] if settled is None else [Tell(settled, PUBLISHER)]
+        if self._due <= self._settled:
+            return []
+        self._settled = self._due
+        return [Tell(Settled(*self._settled), PUBLISHER)]
 
-    def _tell(self, number: int, prepared: list[Prepared], recover: list[str]) -> Decisions:
-        folder = "" if number else self.origin.files_in  # the restored checkpoint has number 0 here
-        return [Tell(told, PUBLISHER) for told in self._publications.tell(number, prepared, recover, folder)]
+    def _send(self, number: int, prepared: list[Prepared], recover: list[str]) -> Decisions:
+        folder = "" if number else self.restored.folder  # the restored checkpoint has number 0 here
+        messages = publish_messages(number, prepared, recover, folder)
+        self._sent[number] = _Publication(prepared, messages)
+        return [Tell(one, PUBLISHER) for one in messages]
 
     def publisher_replaced(self) -> Decisions:
-        """Sends everything again to the worker that has taken the place of the lost publisher."""
-        return [Tell(told, PUBLISHER) for told in self._publications.again()]
+        """Sends everything again to the worker that has taken the place of the lost publisher. It may publish again what the
+        worker before had published and not reported."""
+        decided: Decisions = []
+        for sent in self._open.values():
+            sent.failed = False
+            decided += [Tell(one, PUBLISHER) for one in sent.messages]
+        return decided if self._settled == Settlement() else [*decided, Tell(Settled(*self._settled), PUBLISHER)]
 
     def published(self, said: Published) -> Decisions | None:
         """Takes the worker's report that all output of a number is visible; None where it is not awaited."""
-        if not self._publications.answered(said.number):
+        if said.number not in self._open:
             return None
+        self._sent[said.number].visible = True
         # Skipped output is not visible: a run that starts from the origin with its sink publishes it.
-        if said.number == 0 and not said.skipped:
-            self.origin.visible = self.origin.visible or self.origin.restores_itself
+        if said.number == 0 and not said.skipped and self.restored.is_origin:
+            self._origin_visible = True
+        through = self.visible_through
+        self._sent = {number: sent for number, sent in self._sent.items() if number > through}
         return self._mark_visible()
 
     def not_published(self, said: NotPublished) -> bool:
         """Takes the worker's report that not all output of a number is visible. Returns True if the report is about the
         newest send."""
-        return self._publications.failed(said.number, said.tries)
+        sent = self._open.get(said.number)
+        if sent is None or sent.messages[0].tries != said.tries:
+            return False
+        sent.failed = True
+        return True
 
     def was_tried(self, number: int) -> bool:
         """True if a number was sent before without success."""
-        return self._publications.was_tried(number)
+        return number in self._open and self._sent[number].messages[0].tries > 0
 
     @property
     def unpublished(self) -> bool:
         """True if something is to be sent once more."""
-        return bool(self._publications.unpublished)
+        return any(sent.failed for sent in self._open.values())
 
     def tell_again(self) -> Decisions:
         """Sends once more what could not be made visible."""
-        return [Tell(told, PUBLISHER) for told in self._publications.once_more()]
+        failed = [sent for sent in self._open.values() if sent.failed]
+        for sent in failed:
+            sent.failed = False
+            sent.messages = [msgspec.structs.replace(one, tries=one.tries + 1) for one in sent.messages]
+        return [Tell(one, PUBLISHER) for sent in failed for one in sent.messages]
 
     @property
     def pending(self) -> bool:
         """True if the worker has a publication to answer."""
-        return bool(self._publications.open)
+        return bool(self._open)
+
+    @property
+    def _open(self) -> dict[int, _Publication]:
+        """The publications that the publisher has to answer, the oldest first."""
+        return {number: sent for number, sent in sorted(self._sent.items()) if not sent.visible}
 
     # Commits and marks.
 
     def carried(self) -> list[Prepared]:
         """Output that complete checkpoints have prepared and that may not be visible: the next manifest carries it
         along."""
-        return [one for _, one in self._marks.unpublished]
+        return [one for sent in self._sent.values() for one in sent.prepared]
 
     def before_commit(self, number: int) -> None:
         """Notes that the manifest of a checkpoint is requested, with what is `carried`. Once it exists, sinks may forget
         what was marked until now."""
-        self._marks.made(number)
-        self._publications.restored_marked = self._restored_settled()
-        self._publications.before_commit(self._marks.settled(self.visible_through))
+        self._made = (number, min([number, *self._sent]))
+        self._due = self.resolution.settled
+
+    def _adopt(self, manifest: Manifest, path: str) -> None:
+        """Adds a complete checkpoint of this run."""
+        self._newest = max(self._newest, manifest.checkpoint)
+        if not manifest.prepared:
+            self._update(path, marked=True)
+        elif path not in self._manifests:
+            made, first = self._made
+            first = first if made == manifest.checkpoint else 1  # how far back another manifest reaches is not known
+            self._manifests[path] = HeldOutput(path, manifest.checkpoint, first)
 
     def origin_published(self) -> None:
-        """Notes that the origin is marked, by us or by another start from it."""
-        self.origin.published()
+        """Notes that the origin is marked, by us or by another start from it: all its output is visible, and is not
+        published again. The run that has marked it may have removed the traces of it."""
+        origin = self.origin
+        if origin.manifest is None:
+            return
+        self._manifests.pop(origin.path, None)
+        # Checkpoints before it may need the traces of what is not published again now.
+        before = any(not one.checkpoint and not one.marked for one in self._manifests.values())
+        spare = origin.spare or (bool(origin.manifest.prepared) and before)
+        self.origin = replace(origin, manifest=msgspec.structs.replace(origin.manifest, prepared=[]), spare=spare)
 
     def marked(self, path: str) -> None:
         """Notes that a manifest is marked: all its output is published."""
-        self._marks.marked(path)
-        self.origin.marked(path)
+        self._update(path, marked=True)
 
     def not_marked(self, path: str) -> None:
         """Notes that a mark could not be written: it is requested again with the next publication, or the next
         checkpoint."""
-        self._marks.not_marked(path)
-        self.origin.not_marked(path)
+        self._update(path, requested=False)
 
     def kept(self, paths: Collection[str]) -> None:
         """Forgets the manifests of the run that are not kept any more."""
-        self._marks.only(paths)
+        self._manifests = {path: one for path, one in self._manifests.items() if not one.checkpoint or path in paths}
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The manifests of this run that must be kept: they have output, and are not marked as published."""
-        return self._marks.unmarked
+        """The manifests that must be kept: they have output, and are not marked as published."""
+        return frozenset(path for path, one in self._manifests.items() if not one.marked)
+
+    @property
+    def origin_marking(self) -> bool:
+        """True if the storage was requested to mark the origin, or a checkpoint before it, and has not answered."""
+        return any(one.requested and not one.marked for one in self._manifests.values() if not one.checkpoint)
 
     @property
     def visible_through(self) -> int:
         """The checkpoint up to which all output is visible; below 0 while the restored one's output is not."""
-        return self._publications.visible_through(self._marks.newest)
+        return self.resolution.visible_through
 
     def _mark_visible(self) -> Decisions:
         """Requests a mark for every manifest whose output is visible, and that is not marked."""
-        return _marks([*self.origin.to_mark(), *self._marks.published(self.visible_through)])
+        paths = self.resolution.to_mark
+        self._update(*paths, requested=True)
+        return [MarkPublished(path) for path in paths]
 
-    def _restored_settled(self) -> bool:
-        """True if the restored checkpoint's output will never be published again, neither by a start from it, nor by one
-        from another manifest with some of the same output."""
-        restored = self.origin.restored
-        if restored is None or not restored.prepared:
-            return False
-        if self.origin.restores_own:
-            return self._marks.all_marked(restored.checkpoint)
-        return self.origin.is_here and self.origin.settled
-
-
-def _marks(paths: list[str]) -> Decisions:
-    return [MarkPublished(path) for path in paths]
+    def _update(self, *paths: str, **changes: Any) -> None:
+        """Changes what is known of the marks of these manifests."""
+        for path in paths:
+            if path in self._manifests:
+                self._manifests[path] = self._manifests[path]._replace(**changes)

@@ -131,8 +131,8 @@ class Replacements:
         why = takeovers.cut_short()
         if why is not None:
             return [Cause(why, FailureKind.WORKER)]
-        claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
-        in_flight = [] if origin.restored is None else [*origin.restored.in_flight]
+        claims, restored, newest = self._durability.claims, self._durability.output.restored, self._durability.newest
+        in_flight = [] if restored.manifest is None else [*restored.manifest.in_flight]
         peers = self._roster.peers()
         told: Decisions = []
         for slot in slots:
@@ -141,7 +141,7 @@ class Replacements:
         for slot in slots:
             slot.deployed = True
             takeovers.resumes += 1
-            deploy = origin.deploy(plan, peers, claims.incarnation, slot.attempt + takeovers.resumes)
+            deploy = restored.deploy(plan, peers, claims.incarnation, slot.attempt + takeovers.resumes)
             if newest is not None:
                 manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
                 deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)

@@ -1,14 +1,15 @@
-"""Publications go out in parts that fit into messages, whatever sinks have prepared."""
+"""The book of output: what is sent to the publisher, what of it is visible, marked and settled."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tailrace.coordinator.actions import Delete, MarkPublished
+from tailrace.coordinator.decisions import Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
-from tailrace.coordinator.output.origin import NOTHING, RestoredOrigin
-from tailrace.coordinator.output.publications import PART_BYTES, Publications
+from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.parts import PART_BYTES, publish_messages
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.protocol.snapshot import Ack, Transaction
@@ -26,7 +27,7 @@ def test_a_publication_is_parted_by_what_its_parts_hold() -> None:
     third = PART_BYTES // 3
     prepared = [Prepared("a", bytes(third)), Prepared("b", placed(2 * third)), Prepared("a", b"x"), Prepared("b", b"y")]
     prepared += [Prepared("a", placed(5 * PART_BYTES)), Prepared("b", b"z")]
-    told = Publications().tell(7, prepared, ["run"], "elsewhere")
+    told = publish_messages(7, prepared, ["run"], "elsewhere")
     assert [(one.number, one.recover, one.more, one.folder) for one in told] == [
         (7, [], True, "elsewhere"),
         (7, [], True, "elsewhere"),
@@ -42,28 +43,50 @@ def test_a_publication_is_parted_by_what_its_parts_hold() -> None:
 
 
 def test_to_remove_leftovers_only_is_one_message() -> None:
-    assert Publications().tell(0, [], ["run"]) == [Publish([], 0, ["run"])]
+    assert publish_messages(0, [], ["run"]) == [Publish([], 0, ["run"])]
+
+
+def manifest(number: int, *prepared: bytes) -> Manifest:
+    """The manifest of a checkpoint of the run; it has this output."""
+    return Manifest("job", "run", 1, number, 0, 128, 1, [], prepared=[Prepared("a", one) for one in prepared])
+
+
+def output(newest: int) -> JobOutput:
+    """The book of a run with a complete checkpoint, without output."""
+    book = JobOutput("job", "run", "")
+    book.restore(manifest(newest), f"1/{newest}.manifest")
+    return book
 
 
 def test_what_is_visible_is_what_comes_before_all_that_is_under_way() -> None:
-    one = Publications()
-    assert one.visible_through(4) == 4
-    for number in (0, 5, 6):
-        one.tell(number, [Prepared("a", b"x")], [])
-    assert one.visible_through(6) == -1
-    assert one.answered(0) and not one.answered(0) and one.answered(6)
-    assert one.visible_through(6) == 4
+    book = output(newest=4)
+    assert book.visible_through == 4
+    book.begin(restarted=True)
+    for number in (5, 6):
+        book.committed(number, manifest(number, b"x"), f"1/{number}.manifest", [Prepared("a", b"x")])
+    assert book.visible_through == -1
+    for number in (0, 6):
+        assert book.published(Published(number)) is not None and book.published(Published(number)) is None
+    assert book.visible_through == 4
+
+
+def settled(decided: Any) -> list[Settled]:
+    return [one.message for one in decided if isinstance(one, Tell) and isinstance(one.message, Settled)]
 
 
 def test_the_worker_is_told_once_what_is_settled() -> None:
-    one = Publications()
-    assert one.settle() is None
-    one.before_commit(3)
-    assert one.settle() == Settled(3) and one.settle() is None
-    one.restored_marked = True
-    assert one.settle() is None, "only with the next commit"
-    one.before_commit(3)
-    assert one.settle() == Settled(3, True)
+    book = JobOutput("job", "run", "")
+    book.restore(manifest(3, b"x"), "1/3.manifest")
+    book.begin(restarted=True)
+    assert book.published(Published(0)) == [MarkPublished("1/3.manifest")]
+    assert settled(book.committed(4, manifest(4), "1/4.manifest", [])) == []
+    book.before_commit(5)
+    assert settled(book.committed(5, manifest(5), "1/5.manifest", [])) == [], "the restored one is not marked"
+    book.marked("1/3.manifest")
+    assert settled(book.committed(6, manifest(6), "1/6.manifest", [])) == [], "only with the next commit"
+    book.before_commit(7)
+    assert settled(book.committed(7, manifest(7), "1/7.manifest", [])) == [Settled(6, True)]
+    assert settled(book.committed(8, manifest(8), "1/8.manifest", [])) == []
 
 
 class Store:
@@ -71,7 +94,7 @@ class Store:
 
     def __init__(self) -> None:
         checkpoints = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
-        self.books = Durability("job", "run", 1, checkpoints, RestoredOrigin("job", "run", "", NOTHING))
+        self.books = Durability("job", "run", 1, checkpoints)
         self.deleted: list[str] = []
         self.marks: list[str] = []
         """What was to be marked."""
@@ -123,9 +146,9 @@ def test_a_manifest_that_is_not_marked_is_not_given_up() -> None:
     store.told(books.marked("1/2.manifest", 0, running=True))
     books.output.not_marked("1/1.manifest")
     store.complete(Transaction("sink", b"x", 3))
-    assert store.deleted == pointer and books.output._marks.settled(2) == 0
+    assert store.deleted == pointer and books.output.resolution.settled.number == 0
     store.published(3)
     assert store.marks[2:] == ["1/1.manifest", "1/3.manifest"]
     store.told(books.marked("1/1.manifest", 0, running=True))
     store.complete(Transaction("sink", b"x", 4))
-    assert {"1/1.manifest", "1/2.manifest"} <= set(store.deleted) and books.output._marks.settled(2) == 2
+    assert {"1/1.manifest", "1/2.manifest"} <= set(store.deleted) and books.output.resolution.settled.number == 2
