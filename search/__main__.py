@@ -17,7 +17,7 @@ from search.random_flows.hunting import Hunt, hunt
 from search.random_flows.running import Outcome, carry_out, story
 from search.random_flows.shrinking import shrunk
 from search.scenarios import Scenario, Verdict, run_scenario, scenario
-from tailrace.testing.seeds import seeds_of
+from search.seeds import seeds_of
 
 FIGURES = (
     "completed a checkpoint",

@@ -21,6 +21,7 @@ from typing import Any
 import tailrace as tr
 from search.program_versions import ALIKE, FORMS, OPERATORS, PLACES, build, define, forgotten
 from search.scenarios import LIMITS, NETWORKS
+from search.seeds import report, run_seeds, seeds_of
 from search.watchers.checker import BOOKS, Book
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -32,7 +33,6 @@ from tailrace.storage.store import Store
 from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.seeds import report, run_seeds, seeds_of
 from tailrace.testing.simulator import Simulation
 
 N = 240

@@ -20,15 +20,15 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 import tailrace as tr
+from search.drawn_faults import drawn_faults
 from search.scenarios import LIMITS, MS, NETWORKS, strategy
+from search.seeds import run_seeds
 from search.watchers.checker import WatchedFiles
 from tailrace.connectors.publishing import one_by_one
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import TailraceError
-from tailrace.testing.faults import drawn_faults
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.seeds import run_seeds
 from tailrace.testing.simulator import Simulation
 
 PROTOCOL = "outages"

@@ -23,9 +23,9 @@ from search.random_flows.drawing import drawn
 from search.random_flows.running import carry_out
 from search.replaying import Difference, differences
 from search.scenarios import Scenario, run_scenario, scenario
+from search.seeds import seeds_of
 from tailrace.testing.otherprocess import OtherProcess, serve
 from tailrace.testing.recording import Happened, Recordings, WorkerRecording
-from tailrace.testing.seeds import seeds_of
 
 
 @dataclass

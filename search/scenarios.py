@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import tailrace as tr
+from search.drawn_faults import LOOP_ANCHORS, NEW_DRIVERS, calm_clocks, drawn_faults, drawn_jumps, drawn_outages
 from search.ends import FINISHED, found_by
 from search.programs.golden import LOOPS, PROGRAMS, SILENT, Program
 from search.programs.loops import LoopOptions, loops_with
 from search.starts import SINK, TURNS, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger, check_leftovers, check_records
+from search.watchers.clock_watch import ClockWatch, without_jumps
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
 from search.watchers.shadows import Shadows
@@ -29,16 +31,7 @@ from tailrace.errors import TailraceError
 from tailrace.state.paths import marked_manifest
 from tailrace.storage.endings import leave, still_ours
 from tailrace.task.contract.tuning import Tuning
-from tailrace.testing.clock_watch import ClockWatch, without_jumps
-from tailrace.testing.faults import (
-    LOOP_ANCHORS,
-    NEW_DRIVERS,
-    Fault,
-    calm_clocks,
-    drawn_faults,
-    drawn_jumps,
-    drawn_outages,
-)
+from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings

@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from search.drawn_faults import calm_clocks, drawn_jumps
 from search.ends import once_more
 from search.programs.golden import PROGRAMS
 from search.scenarios import MS, Scenario, build, is_expected, scenario
+from search.seeds import report, run_seeds, seeds_of
 from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from search.watchers.clock_watch import ClockWatch
 from search.watchers.loops import LoopFiles
 from tailrace.coordinator.actions import SavepointEnded, StopEnded
 from tailrace.coordinator.durability.stopping import Aim
@@ -32,9 +35,7 @@ from tailrace.state.paths import SAVEPOINT
 from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.task.contract.events import Step
-from tailrace.testing.clock_watch import ClockWatch
-from tailrace.testing.faults import Fault, calm_clocks, drawn_jumps
-from tailrace.testing.seeds import report, run_seeds, seeds_of
+from tailrace.testing.faults import Fault
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, SimulatedProcess
 

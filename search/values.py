@@ -24,6 +24,7 @@ import pyarrow as pa
 import tailrace as tr
 from search.functions import table as functions_table
 from search.functions.checking import check_function
+from search.seeds import seeds_of
 from search.value_model import grouped, key_of, results, windows
 from search.value_shapes import (
     NAMES,
@@ -47,7 +48,6 @@ from tailrace.elements.columns.schemas import columns_of
 from tailrace.elements.convert import Row, field_getter, made_rows, plain_values, rows_of
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
-from tailrace.testing.seeds import seeds_of
 
 
 class Wrong(AssertionError):

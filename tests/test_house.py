@@ -261,6 +261,18 @@ def test_the_types_of_modules_need_each_other_in_no_circle() -> None:
     assert circles(imports_of(files_of("."), types=True)) == []
 
 
+def test_of_testing_there_is_what_users_have_and_nothing_for_the_searches_alone() -> None:
+    """What a user imports (`run`, `simulate`, faults, `harness`, `check_backend`), and what that needs."""
+    imports = imports_of(files_of("testing"), types=False)
+    audits = "tailrace.testing.auditagain"  # a program that `audit` starts
+    waiting, reached = ["tailrace.testing", "tailrace.testing.backends", audits], set[str]()
+    while waiting:
+        one = waiting.pop()
+        reached.add(one)
+        waiting += imports[one] - reached
+    assert imports.keys() - reached == set(), "move it to search"
+
+
 def test_a_circle_is_seen() -> None:
     imports = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a", "f"}, "f": {"f"}}
     assert circles(imports) == [{"b", "c"}, {"f"}]

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from search.campaigns.unaligned import closely, overtaking, overtaking_run
+from search.drawn_faults import jumps
 from search.random_flows.drawing import Run
 from search.random_flows.remembering import remembering
 from search.scenarios import MS, Scenario
-from tailrace.testing.faults import Fault, jumps
+from tailrace.testing.faults import Fault
 
 
 def replacing(made: Scenario) -> Scenario:

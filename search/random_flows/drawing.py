@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from search.drawn_faults import ANCHORS, LOOP_ANCHORS, drawn_faults
 from search.random_flows.description import (
     LEVELS,
     WAYS,
@@ -22,7 +23,7 @@ from search.random_flows.description import (
 )
 from search.random_flows.remembering import remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
-from tailrace.testing.faults import ANCHORS, LOOP_ANCHORS, Fault, drawn_faults
+from tailrace.testing.faults import Fault
 
 
 @dataclass(frozen=True)

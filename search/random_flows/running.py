@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tailrace as tr
+from search.drawn_faults import calm_clocks
 from search.random_flows.building import Building
 from search.random_flows.description import told
 from search.random_flows.drawing import Phase, Run
@@ -28,14 +29,14 @@ from search.scenarios import (
 )
 from search.starts import SINK, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger
+from search.watchers.clock_watch import ClockWatch, without_jumps
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
 from search.watchers.shadows import Shadows
 from tailrace.coordinator.job.failures import HALF_PUBLISHED
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import TailraceError
-from tailrace.testing.clock_watch import ClockWatch, without_jumps
-from tailrace.testing.faults import Fault, calm_clocks
+from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings

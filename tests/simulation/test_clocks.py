@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.drawn_faults import NEW_DRIVERS
 from search.scenarios import MS, Verdict, run_scenario, scenario
 from search.stories import Story
 from tailrace.testing.clocks import HOURS
-from tailrace.testing.faults import NEW_DRIVERS, Fault
+from tailrace.testing.faults import Fault
 from tailrace.testing.world import EPOCH
 
 BACK_AND_FORTH = [-3 * HOURS, 3 * HOURS]

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from search.__main__ import FIGURES, main, search, told
+from search.drawn_faults import ANCHORS, LOOP_ANCHORS, WEIGHTS
 from search.programs.golden import LOOPS, PROGRAMS
 from search.scenarios import MS, run_scenario, scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.testing.faults import ANCHORS, LOOP_ANCHORS, WEIGHTS, Fault
+from tailrace.testing.faults import Fault
 
 EACH = 3
 SEEDS = {name: range(i * EACH, (i + 1) * EACH) for i, name in enumerate(sorted(PROGRAMS))}

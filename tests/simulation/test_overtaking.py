@@ -11,13 +11,13 @@ import pytest
 
 from search.__main__ import search
 from search.campaigns.unaligned import closely, overtaking, overtaking_run, rescaled_run, resting_run
+from search.drawn_faults import WEIGHTS
 from search.programs.golden import LOOPS, PROGRAMS
 from search.random_flows.description import WAYS
 from search.random_flows.drawing import Run, drawn
 from search.random_flows.running import carry_out
 from search.scenarios import scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.testing.faults import WEIGHTS
 
 GOLDEN = {
     name: range(each * i, each * (i + 1))
