@@ -324,6 +324,26 @@ def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
     far.post.thread.join(5)
 
 
+class Watch(logging.Handler):
+    """Calls a function for each line that the program logs, and cancels the job at the end. The coordinator's process is
+    another one: a line of its threads is not seen by the program's user."""
+
+    def __init__(self, far: Far, read: Callable[[str], object]) -> None:
+        super().__init__()
+        self.far, self.read = far, read
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if threading.current_thread() is self.far.follower:
+            self.read(record.getMessage())
+
+    def __enter__(self) -> None:
+        log.addHandler(self)
+
+    def __exit__(self, *error: object) -> None:
+        log.removeHandler(self)
+        self.far.job.cancel()
+
+
 def test_the_program_sees_the_replacement_of_a_worker(
     flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,29 +353,37 @@ def test_the_program_sees_the_replacement_of_a_worker(
     run = WorkerProcess.run
     monkeypatch.setattr(WorkerProcess, "run", lambda self: (workers.setdefault(self.config.slot, self), run(self))[1])
     far = Far(flow(None, 100), tmp_path / "checkpoints", standbys=1)
-    lines: list[tuple[str, tr.SliceStatus]] = []
-
-    class Watch(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if threading.current_thread() is far.follower:
-                lines.append((record.getMessage(), job.slices[0]))
-
-    job = far.begin()
-    log.addHandler(watch := Watch())
-    try:
+    job, lines = far.begin(), list[tuple[str, tr.SliceStatus]]()
+    with Watch(far, lambda line: lines.append((line, job.slices[0]))):
         until(lambda: job.slices and [one.ready for one in job.slices[0].standbys] == [True])
         workers[0].loop.call_soon_threadsafe(lambda: workers[0].control._sock.shutdown(socket.SHUT_RDWR))
         until(lambda: any("is back" in line for line, _ in lines))
-        until(lambda: job.last_progress["tailrace"]["standby"]["replaced"] == 1)
-    finally:
-        log.removeHandler(watch)
-        job.cancel()
+        until(lambda: job.last_progress and job.last_progress["tailrace"]["standby"]["replaced"] == 1)
     begun, back = (line for line, _ in lines)
     assert begun.startswith("job 'job': worker 0 is being replaced, and the others go on: worker 0 was lost")
     assert re.fullmatch(r"job 'job': worker 0 is back, [\d.]+ s after its loss was noticed", back)
     assert [(one.being_replaced, one.replaced) for _, one in lines] == [(True, 0), (False, 1)]
     [after] = [one for _, one in lines if one.last_failover is not None]
     assert after.last_failover.total_ms > 0 and job.restarts == 0
+    assert job.await_termination(20)
+    far.post.thread.join(5)
+
+
+def test_the_program_reads_what_fails_in_the_storage_of_its_job(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the traceback, which was in the log of an executor."""
+
+    def mark_published(self: Store, path: str) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Store, "mark_published", mark_published)
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job, lines = far.begin(), list[str]()
+    with Watch(far, lines.append):
+        until(lambda: lines)
+    assert lines[0].startswith("job 'job': could not mark a checkpoint as published\nTraceback")
+    assert lines[0].endswith("OSError: the disk is full")
     assert job.await_termination(20)
     far.post.thread.join(5)
 

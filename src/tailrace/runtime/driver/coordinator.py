@@ -15,25 +15,16 @@ import msgspec
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
-    CheckpointFailed,
     CloseLink,
     Ended,
-    InReach,
     Kill,
     Launch,
-    NotReplaced,
-    OutOfReach,
-    Replacing,
-    Restarting,
     SavepointEnded,
     Send,
-    Stalled,
-    StandbyLost,
     StatusChanged,
     StopEnded,
     Told,
     WasPublished,
-    WorkerReplaced,
 )
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
@@ -70,8 +61,7 @@ class JobRunner(threading.Thread):
     def __init__(
         self, machine: Coordinator, provider: SlotProvider, monitor: JobMonitor, store: Store | None = None
     ) -> None:
-        name = monitor.job_name
-        super().__init__(name=f"tailrace-coordinator-{name}")
+        super().__init__(name=f"tailrace-coordinator-{monitor.job_name}")
         self.machine, self.monitor, self._provider = machine, monitor, provider
         self._clock = monitor.clock
         if machine.checkpoints is not None:
@@ -80,7 +70,7 @@ class JobRunner(threading.Thread):
         self._loop = EventLoop()
         self._at = provider.listen_at()
         self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._placed)
-        self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
+        self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out)
         """The storage of checkpoints; None for a job that takes none."""
         self._moving = Moving(machine, self._carry_out)
         self._waiting: set[WishFuture] = set()
@@ -242,6 +232,9 @@ class JobRunner(threading.Thread):
                 self._carry_out_one(action)
 
     def _carry_out_one(self, action: Action) -> None:
+        if isinstance(action, Told):
+            self._warn(action)
+            return
         match action:
             case Launch():
                 self._launch(action)
@@ -257,10 +250,6 @@ class JobRunner(threading.Thread):
                 self._ended(action)
             case WasPublished():
                 self.monitor.receive(action)
-            case Restarting() | Stalled() | Replacing() | NotReplaced() | WorkerReplaced() | StandbyLost():
-                self._warn(action)
-            case CheckpointFailed() | OutOfReach() | InReach():
-                self._warn(action)
             case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None
                 self.store.act(action)

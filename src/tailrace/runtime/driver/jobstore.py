@@ -4,6 +4,7 @@ coordinator."""
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 from typing import assert_never
 
@@ -20,8 +21,9 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.job.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import error_text
-from tailrace.log import log
 from tailrace.runtime.driver.copier import Copier
+from tailrace.runtime.driver.monitor import JobMonitor
+from tailrace.runtime.driver.warning import StorageWarning
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
@@ -39,10 +41,11 @@ class JobStore:
     """The storage of one job's checkpoints, as its coordinator's driver uses it."""
 
     def __init__(
-        self, store: Store, loop: EventLoop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+        self, store: Store, loop: EventLoop, monitor: JobMonitor, machine: Coordinator, carry_out: Callable[[], None]
     ) -> None:
+        name = monitor.job_name
         self._store = store
-        self._name = name
+        self._monitor = monitor
         self._machine = machine
         self._carry_out = carry_out
         """Carries out the actions of the coordinator after an event."""
@@ -131,7 +134,7 @@ class JobStore:
         try:
             self._store.mark_published(path)
         except Exception:
-            log.warning("job %r: could not mark a checkpoint as published", self._name, exc_info=True)
+            self._warn("could not mark a checkpoint as published")
             self._tell(lambda: machine.not_marked(path, monotonic_micros()))
             return
         self._tell(lambda: machine.marked(path, monotonic_micros()))
@@ -162,11 +165,7 @@ class JobStore:
         try:
             return awaited(self._store, self._machine.run_id, checkpoints.kept_paths)
         except Exception:
-            log.warning(
-                "job %r: its last checkpoint cannot be read, so no prepared output is removed",
-                self._name,
-                exc_info=True,
-            )
+            self._warn("its last checkpoint cannot be read, so no prepared output is removed")
             return None
 
     def _release(self) -> None:
@@ -179,4 +178,8 @@ class JobStore:
         try:
             yield
         except Exception:
-            log.warning("job %r: " + what, self._name, exc_info=True)
+            self._warn(what)
+
+    def _warn(self, what: str) -> None:
+        """Warns of the error at hand."""
+        self._monitor.receive(StorageWarning(what, traceback.format_exc().rstrip()))

@@ -18,7 +18,7 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.announcing import Announcer
 from tailrace.runtime.driver.answering import Answering
 from tailrace.runtime.driver.requests import Runner
-from tailrace.runtime.driver.warning import warn
+from tailrace.runtime.driver.warning import StorageWarning, warn
 from tailrace.runtime.eventloop.clock import JobClock
 
 ANNOUNCE_SECONDS = 60.0
@@ -39,7 +39,7 @@ class JobEnd:
     kept: dict[str, list[bytes]] | None
 
 
-News = JobView | Told | WasPublished | JobEnd
+News = JobView | Told | StorageWarning | WasPublished | JobEnd
 
 
 class JobMonitor:

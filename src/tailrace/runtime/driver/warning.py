@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tailrace.coordinator.actions import (
     CheckpointFailed,
     InReach,
@@ -17,9 +19,19 @@ from tailrace.coordinator.actions import (
 from tailrace.log import PACED, log
 
 
-def warn(job: str, action: Told) -> None:
+@dataclass(frozen=True)
+class StorageWarning:
+    """A failure of the storage of checkpoints that the next start makes good. `trace` is its traceback."""
+
+    what: str
+    trace: str
+
+
+def warn(job: str, action: Told | StorageWarning) -> None:
     """Logs what goes wrong in a job, and what follows."""
     match action:
+        case StorageWarning():
+            log.warning("job %r: " + action.what + "\n%s", job, action.trace)
         case Restarting():
             cause = action.cause
             where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
