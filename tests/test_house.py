@@ -294,7 +294,6 @@ FIELDS_TODAY = {
     "Task": 22,
 }
 IMPORTS_TODAY = {
-    "spark/start/launcher.py": 45,
     "runtime/worker/process.py": 33,
     "coordinator/machine.py": 27,
     "task/operators/aggregate.py": 27,

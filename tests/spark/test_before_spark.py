@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tailrace as tr
-from tailrace.spark.start import launcher
+from tailrace.spark.start import allocation
 
 
 def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_slots_are_taken(
@@ -19,7 +19,7 @@ def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_slots_are_taken(
     def no_session(*args: object) -> None:
         raise AssertionError("Spark is asked for")
 
-    monkeypatch.setattr(launcher, "session_of", no_session)
+    monkeypatch.setattr(allocation, "session_of", no_session)
     env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig(tmp_path / "disk" / "checkpoints"))
     env.from_collection([1]).sink_to(tr.sinks.Print())
     with pytest.raises(

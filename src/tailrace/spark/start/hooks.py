@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from tailrace.api import connectors
-from tailrace.api.launch import Settings
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -15,14 +14,15 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.progressline import ProgressLine
 from tailrace.spark.cluster.defaults import DEFAULTS
-from tailrace.task.contract.jobspec import JobSpec
+from tailrace.spark.start.checks import Checked
 
 
-def monitor_of(env: Settings, spec: JobSpec, run_id: str) -> ProgramMonitor:
-    """The monitor of a job in this program. `run_id`: the whole id of the run, which users see."""
-    shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
-    line = ProgressLine(spec.job) if shown else None
-    return ProgramMonitor(spec.job, run_id, spec.plan, line, _tidier(spec.plan, spec.run_id), _told(spec.plan))
+def monitor_of(checked: Checked) -> ProgramMonitor:
+    """The monitor of a job in this program."""
+    job = checked.submission
+    shown = job.env.progress if job.env.progress is not None else DEFAULTS.show_progress()
+    line = ProgressLine(job.name) if shown else None
+    return ProgramMonitor(job.name, job.run_id, job.plan, line, _tidier(job.plan, checked.spec.run_id), _told(job.plan))
 
 
 def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:

@@ -6,17 +6,22 @@ import logging
 import sys
 import time
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 from tailrace.api.compat import check_manifest, unpublishable
 from tailrace.api.hints import did_you_mean
 from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
+from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.timestamps import age_of
 from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
 from tailrace.graph.plan import Plan
 from tailrace.log import log
 from tailrace.passwords import hide_passwords
 from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.statedata.fitting import restore_check
+from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.opening import absolute
 from tailrace.storage.origins import Origin, origin_at
@@ -66,6 +71,22 @@ def wanted_checkpoint(
     store = Store(absolute(config.dir), name, options)
     found = newest_start(store, or_new=wanted == OR_NEW, start_again=start_again, dataflow=dataflow_of(plan.graph))
     return None if found is None else (store, found)
+
+
+def check_restore(
+    env: Settings, plan: Plan, name: str, from_checkpoint: str | None, allow_dropped_state: bool | tuple[str, ...]
+) -> RestoreCheck:
+    """Comparison of a checkpoint with this plan: what would be restored, and what would not. Starts nothing."""
+    found = wanted_checkpoint(env, plan, name, from_checkpoint)
+    if found is None:
+        there = f"there is none of job {name!r}" if from_checkpoint == OR_NEW else "its path, or 'latest'"
+        raise ConfigError(f"a dry run needs a checkpoint: {there}")
+    return restore_check(StoredCheckpoint(*found), plan.graph.nodes, plan.graph.max_parallelism, allow_dropped_state)
+
+
+def open_checkpoint(path: str, storage_options: Mapping[str, Any] | None = None) -> StoredCheckpoint:
+    """A checkpoint, opened so that its contents can be read."""
+    return StoredCheckpoint.open(absolute(path), storage_options)
 
 
 def warn_of_later(origin: Origin | None, store: Store | None) -> None:

@@ -1,0 +1,133 @@
+"""What a job takes before it runs: task slots, and its checkpoint folder; and the coordinator that begins with both."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.api.identity import dataflow_of
+from tailrace.api.launch import Settings
+from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import ConfigError, level_of_user
+from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
+from tailrace.spark.cluster.application import Application, application, is_connect
+from tailrace.spark.cluster.capacity import notices_after
+from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.spark.outpost.remote import BESIDE
+from tailrace.spark.shipping.plan_files import dump_job
+from tailrace.spark.slots.provider import SparkSlots, check_settings
+from tailrace.spark.slots.reachability import is_out_of_reach
+from tailrace.spark.start.checks import Checked
+from tailrace.spark.start.start_checkpoint import tell_of_start, warn_of_later, warn_of_lost_output
+from tailrace.storage.origins import Origin
+from tailrace.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """The slots that a job holds."""
+
+    spark: Any
+    app: Application
+    slots: SparkSlots
+    standbys: int | None
+    """Number of processes that stand by; None: no worker is replaced alone."""
+    far: bool
+    """True if executors do not reach this program: the coordinator runs on one of them."""
+    ship: bool
+    """True if executors receive at once what they may lack."""
+
+
+def allocate_slots(checked: Checked, undo: contextlib.ExitStack) -> Allocated:
+    """Takes the slots of a job; `undo` gives them back. Raises `ConfigError` or `SlotsError`."""
+    job, env = checked.submission, checked.submission.env
+    needed = job.plan.slots
+    spark = session_of(env, needed)
+    app = application(spark)
+    app.choose_interpreter()
+    check_settings(app)
+    far = is_out_of_reach(spark, env.slot_timeout)
+    ship, beside = DEFAULTS.ships(), BESIDE if far else 0
+    standbys = None if env.standby is None else env.standby.processes(needed)
+    more = {"beside": beside, "standbys": standbys or 0}
+    slots = SparkSlots(spark, job.name, job.run_id, needed, env.slot_timeout, ship=ship, cpus=env.task_cpus, **more)
+    undo.callback(slots.close, 0)
+    if slots.warning is not None:
+        warnings.warn(slots.warning, stacklevel=level_of_user())
+    return Allocated(spark, app, slots, standbys, far, ship)
+
+
+def session_of(env: Settings, slots: int) -> Any:
+    """The environment's session, the active one, or a new local one."""
+    spark = env._session(slots)
+    if not is_connect(spark) and not hasattr(spark, "sparkContext"):
+        raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(spark).__name__}")
+    over = application(spark).over()
+    if over is not None:
+        raise ConfigError(f"Environment(spark): {over}; make a new one")
+    return spark
+
+
+@dataclass(frozen=True)
+class ClaimedFolder:
+    """A job that alone may write into its checkpoint folder, if it has one."""
+
+    origin: Origin | None
+    """The checkpoint that it starts from."""
+    incarnation: int = 0
+    abandoned: Sequence[str] = ()
+    """Names of files of earlier runs, which are to go."""
+
+
+def claim(checked: Checked, undo: contextlib.ExitStack) -> ClaimedFolder:
+    """Claims the checkpoint folder of a job; `undo` releases it. Reports where the job starts. Raises `CheckpointError` or
+    `JobAlreadyFinished`."""
+    job, store, run_id = checked.submission, checked.store, checked.spec.run_id
+    claimed = ClaimedFolder(checked.origin)
+    if store is not None:
+        incarnation = store.claim(run_id)
+        undo.callback(_release, store, incarnation)
+        # An older driver may have committed until now; from here on it cannot.
+        origin = job.find_origin()
+        spare = [] if origin is None else [origin.manifest.run_id]
+        keep = None if job.env.checkpoint is None else job.env.checkpoint.keep_runs
+        claimed = ClaimedFolder(origin, incarnation, store.abandoned([] if keep is None else store.dead(keep, spare)))
+    warn_of_lost_output(claimed.origin, job.plan)
+    warn_of_later(claimed.origin, store)
+    if job.from_checkpoint is not None:
+        tell_of_start(job.name, claimed.origin)
+    return claimed
+
+
+def _release(store: Store, incarnation: int) -> None:
+    with contextlib.suppress(Exception):  # the first error is raised
+        store.release(incarnation)
+
+
+def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolder) -> Coordinator:
+    """The coordinator of a job whose files are prepared."""
+    spec, env, plan, store = checked.spec, checked.submission.env, checked.submission.plan, checked.store
+    config = env.checkpoint
+    return Coordinator(
+        spec.job,
+        claimed.incarnation or 1,
+        plan.slots,
+        dump_job(spec),
+        limits_of(config, env.slot_timeout, notices_after(allocated.app.master, allocated.app.setting)),
+        run_id=spec.run_id,
+        max_parallelism=plan.graph.max_parallelism,
+        checkpoints=None
+        if config is None or store is None
+        else settings_of(config, store.url, dataflow_of(plan.graph)),
+        restarts=strategy_of(env.restart),
+        start_from=start_from(claimed.origin, store),
+        abandoned=claimed.abandoned,
+        nests=nests_of(plan),
+        no_savepoints=no_savepoints(plan),
+        standbys=allocated.standbys,
+        replicas=1 if env.standby is None else max(1, env.standby.replicas),
+        depth=spec.depth,
+    )

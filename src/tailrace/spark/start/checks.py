@@ -1,0 +1,88 @@
+"""The checks of a job before Spark is needed: a job that cannot run is refused then."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from tailrace.api.launch import Settings
+from tailrace.elements.durations import span_micros
+from tailrace.graph.plan import Plan
+from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.spark.shipping.plan_files import check_size, dump_job
+from tailrace.spark.start.start_checkpoint import find_origin
+from tailrace.storage.opening import absolute
+from tailrace.storage.origins import Origin
+from tailrace.storage.store import Store
+from tailrace.task.contract.jobspec import JobSpec
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job as its user has submitted it. `from_checkpoint`, `allow_dropped_state` and `start_again`: where it starts."""
+
+    env: Settings
+    plan: Plan
+    name: str
+    run_id: str
+    from_checkpoint: str | None
+    allow_dropped_state: bool | tuple[str, ...]
+    start_again: bool
+
+    def find_origin(self) -> Origin | None:
+        """The checkpoint to start from. Raises `CheckpointError`, `JobAlreadyFinished`."""
+        wanted, allow = self.from_checkpoint, self.allow_dropped_state
+        return find_origin(self.env, self.plan, self.name, wanted, allow, self.start_again)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A job that can run, as far as that is known without Spark."""
+
+    submission: Submission
+    spec: JobSpec
+    store: Store | None
+    """The folder of its checkpoints; None for a job that takes none."""
+    origin: Origin | None
+
+
+def check(job: Submission) -> Checked:
+    """Checks a job. Raises `GraphError`, `ConfigError`, `CheckpointError` or `JobAlreadyFinished`."""
+    spec, config = _spec(job), job.env.checkpoint
+    for without_effect in DEFAULTS.overruled(job.env):
+        print(f"tailrace run: job {job.name!r}: {without_effect}", file=sys.stderr)
+    check_size(spec, dump_job(spec))  # a job that cannot travel is refused before Spark starts
+    origin = job.find_origin()
+    store = None if config is None else Store(absolute(config.dir), job.name, config.storage_options)
+    if store is not None:
+        store.make()  # raises for a folder that cannot be made, before any slot is taken
+    return Checked(job, spec, store, origin)
+
+
+def _spec(job: Submission) -> JobSpec:
+    """The description of a job for its workers."""
+    env, config, standby = job.env, job.env.checkpoint, job.env.standby
+    return JobSpec(
+        job.name,
+        1,
+        job.plan,
+        env.memory,
+        job.run_id[:8],
+        int(job.run_id[:8], 16),
+        env.copy_records,
+        env.debug,
+        checkpointing=config is not None,
+        overtaking=config is not None and config.overtakes,
+        ahead=config is not None and config.writes_ahead,
+        depth=0 if standby is None else standby.depth,
+        reseeds=standby is not None,
+        history_bytes=0 if standby is None else standby.history_bytes,
+        kept_bytes=0 if standby is None else standby.spill.memory_bytes,
+        kept_dir=None if standby is None else standby.spill.dir,
+        kept_stored=standby is not None and standby.inflight == "checkpoint",
+        storage_patience=600.0 if config is None else span_micros(config.storage_patience) / 1e6,
+        allow_dropped_state=job.allow_dropped_state,
+        state_backend=env.state_backend,
+        checkpoint_dir=None if config is None else absolute(config.dir),
+        storage_options=None if config is None else config.storage_options,
+    )

@@ -1,0 +1,64 @@
+"""The files of a job that starts: rows of DataFrames that it reads, and places for its results."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+from tailrace.connectors.results import Result
+from tailrace.connectors.sinks import Collect, Table
+from tailrace.graph.operators import Sink, Source
+from tailrace.graph.plan import Plan
+from tailrace.runtime.outpost.hosting import Host, forget, host_of
+from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
+from tailrace.spark.data.places import Places
+from tailrace.spark.data.tables import prepare_table
+from tailrace.storage.origins import Origin
+from tailrace.task.operators.expected import expected_schema
+
+
+def results_of(plan: Plan) -> list[Result]:
+    """The sinks of a dataflow whose result the program reads."""
+    operators = [node.operator for node in plan.graph.nodes]
+    return [one.sink for one in operators if isinstance(one, Sink) and isinstance(one.sink, Result)]
+
+
+def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None) -> Host | None:
+    """Materialises DataFrames that are read, gives result sinks their folders, and finds tables. Returns the host through
+    which workers reach the driver's folder, if the job uses that folder.
+
+    Nothing is materialised for operators that go on from a checkpoint, which knows the files of their sources.
+    """
+    restored = frozenset() if origin is None else frozenset(record.uid for record in origin.manifest.operators)
+    for node in plan.graph.nodes:
+        operator = node.operator
+        if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
+            if node.uid in restored:
+                operator.source.restored(places.store_options)
+            else:
+                place, durable = places.inputs()
+                operator.source.materialise(place.at(f"in-{node.id}"), durable=durable)
+        elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
+            place = places.results().at(f"out-{node.id}")
+            operator.sink.bind(place.url, place.options, shared=place.shared)
+            operator.sink.begin()
+            if place.host is not None and isinstance(operator.sink, Collect):  # a DataFrame may outlive its sink
+                weakref.finalize(operator.sink, forget, place.url).atexit = False
+            if isinstance(operator.sink, DataFrame):
+                operator.sink.prepare(spark, partial(expected_schema, plan.graph, node))
+        elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
+            prepare_table(spark, operator.sink)
+    return _host(plan)
+
+
+def _host(plan: Plan) -> Host | None:
+    """The host through which workers reach the driver's folder, if the job uses that folder."""
+    places: list[str] = []
+    for node in plan.graph.nodes:
+        operator = node.operator
+        if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
+            places += operator.source.paths
+        elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
+            places.append(operator.sink.directory or "")
+    return next(filter(None, map(host_of, places)), None)

@@ -1,0 +1,37 @@
+"""The start of a job that has come to its end in an earlier run."""
+
+from __future__ import annotations
+
+import sys
+
+from tailrace.errors import ConfigError, JobAlreadyFinished
+from tailrace.runtime.driver.finishedrun import FinishedRun
+from tailrace.runtime.driver.monitor import ProgramMonitor
+from tailrace.runtime.job import JOBS, Job
+from tailrace.spark.start.checks import Submission
+from tailrace.spark.start.files import results_of
+
+
+def _check_first_of_its_name(name: str) -> None:
+    """Raises `ConfigError` where this program has had a job of this name. That job is the one that has finished, and the
+    dataflow at hand would never run."""
+    if any(job.name == name for job in JOBS):
+        raise ConfigError(
+            f"this program has started two jobs called {name!r}: the first one has finished, and with --from the second one "
+            "is taken for the same job, which has nothing left to do. Give each job of a program a name of its own, "
+            "env.execute(name); collect() and to_dataframe() are jobs called 'collect' and 'to_dataframe'"
+        )
+
+
+def finished_job(over: JobAlreadyFinished, job: Submission, *, by_program: bool) -> Job:
+    """The handle of a job that came to its end in an earlier run, for a program that does not itself start from a
+    checkpoint. The command that runs the program prints the reason, and the program goes on as it did after the first
+    run. Raises the error for any other program."""
+    if not by_program:
+        _check_first_of_its_name(job.name)
+    if by_program or results_of(job.plan):  # the results of the run that has ended are gone
+        raise over
+    print(over, file=sys.stderr)
+    monitor = ProgramMonitor(job.name, job.run_id, job.plan)
+    JOBS.append(Job(FinishedRun(monitor), monitor))
+    return JOBS[-1]
