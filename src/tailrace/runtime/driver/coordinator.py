@@ -123,8 +123,8 @@ class JobRunner(threading.Thread):
     # The thread.
 
     def run(self) -> None:
-        self.monitor.open(self)
         try:
+            self.monitor.open(self)
             self._start_machine()
             self._carry_out()
             self._provider.watch(self._leaving)
