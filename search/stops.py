@@ -244,12 +244,12 @@ class _Held(Observer):
             return
         for task in process.machine.tasks():
             place = process.party, task.id
-            if task.held_by is None or task.id.vertex != event.vertex:
-                if task.held_by is None:
+            if task.checkpoints.held_by is None or task.id.vertex != event.vertex:
+                if task.checkpoints.held_by is None:
                     self._done.pop(place, None)
                 continue
-            done = task.held_by, task.work.records_in, task.outbox.records, task.chain.next_processing()
-            if self._done.setdefault(place, done) != done and self._done[place][0] == task.held_by:
+            done = task.checkpoints.held_by, task.work.records_in, task.outbox.records, task.chain.next_processing()
+            if self._done.setdefault(place, done) != done and self._done[place][0] == task.checkpoints.held_by:
                 self.wrong.append(f"{task.id} did something behind the cut of a stop: {self._done[place]}, then {done}")
             self._done[place] = done
 

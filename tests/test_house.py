@@ -289,9 +289,7 @@ FIELDS_TODAY = {
     "SourceTask": 25,
     "LayeredBackend": 27,
     "FeedbackQueue": 23,
-    "Work": 23,
     "JobSpec": 22,
-    "Task": 22,
 }
 IMPORTS_TODAY = {
     "runtime/worker/process.py": 33,

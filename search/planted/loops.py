@@ -202,8 +202,8 @@ def _cuts_come_first() -> Patches:
 
     def make(step: Any) -> Any:
         def cutting(self: Task, now: int, budget: int) -> Any:
-            self._worked = True
-            if self.cuts.due and not self.work.busy and self.snapshot is not None:
+            self.checkpoints.worked = True
+            if self.cuts.due and not self.work.busy and self.checkpoints.snapshot is not None:
                 return Idle(Reason.ENCODING)
             return step(self, now, budget)
 

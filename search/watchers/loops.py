@@ -206,8 +206,8 @@ def _left_in_task(task: Any, inside: Mapping[int, int]) -> Iterator[str]:
     for channel in task.outbox.channels.values():
         if channel.id.edge in inside and (channel.buffer or any(charge for _, _, charge in channel.queue)):
             yield f"something unsent on {channel.id}"
-    if task.head is not None and (task.head.queue.records or task.head.queue.waiting):
-        yield f"feedback of {task.head.queue.records + task.head.queue.waiting} records"
+    if task.loop.head is not None and (task.loop.head.queue.records or task.loop.head.queue.waiting):
+        yield f"feedback of {task.loop.head.queue.records + task.loop.head.queue.waiting} records"
     if any(operator.awaited() for operator in task.chain.operators):
         yield "a timer of the clock"
 

@@ -37,7 +37,6 @@ from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.loop_waves import LoopWaves
 from tailrace.task.subtask.machine import Task
-from tailrace.task.subtask.work import Work
 from tailrace.task.worker.attempt import Attempt
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, SimulatedProcess
@@ -338,7 +337,7 @@ def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[s
     }
     if in_any_frames:
         unlike |= {"worked_off", "seq", "sealed", "sent", "record_bytes"}
-    if isinstance(one, Work) and state["said_end"]:
+    if isinstance(one, Task) and state["said_end"]:
         unlike.add("finished")  # this depends on credit that may still be on its way
     if isinstance(one, TaskLoop):
         # Commands come with the cuts that they are behind: those under way are given up.

@@ -22,7 +22,7 @@ from tailrace.testing.simulator import Simulation
 
 
 def held(world: Simulation) -> list[bool]:
-    return [task.held_by is not None for task in heads(world).values()]
+    return [task.checkpoints.held_by is not None for task in heads(world).values()]
 
 
 def records_in_logs(files: WatchedFiles) -> int:
@@ -59,7 +59,7 @@ def world_with_a_held_loop(what: Scenario, files: WatchedFiles) -> Simulation:
 
 
 def heads(world: Simulation) -> dict[TaskId, Task]:
-    return {task.id: task for worker in world.workers() for task in worker.tasks() if task.head is not None}
+    return {task.id: task for worker in world.workers() for task in worker.tasks() if task.loop.head is not None}
 
 
 def run_to_the_end(world: Simulation) -> None:
@@ -68,7 +68,7 @@ def run_to_the_end(world: Simulation) -> None:
     while not world.coordinator.status.final:
         world.turn()
         for ident, task in heads(world).items():
-            assert task.held_by is None or task.work.records_in == standing[ident]
+            assert task.checkpoints.held_by is None or task.work.records_in == standing[ident]
     assert world.coordinator.status is JobStatus.FINISHED
 
 

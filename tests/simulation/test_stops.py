@@ -135,7 +135,7 @@ def test_behind_the_cut_of_a_stop_no_task_does_anything(book: Book) -> None:
         world.turn()
         for process in world.processes.values():
             for task in process.machine.tasks():
-                if task.held_by is not None:
+                if task.checkpoints.held_by is not None:
                     done = task.work.records_in, task.outbox.records
                     assert before.setdefault((process.party, task.id), done) == done
     assert before

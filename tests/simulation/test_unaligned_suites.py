@@ -392,7 +392,8 @@ def test_checkpoints_that_come_to_nothing_leave_no_records_behind(story: Story) 
     held = []
     for aborts in (30, 60, 90):
         assert until(world, lambda aborts=aborts: world.covered["aborted a checkpoint"] >= aborts)
-        shelves = [task.inflight for worker in world.workers() for task in worker.tasks() if task.inflight is not None]
+        found = [task.checkpoints.inflight for worker in world.workers() for task in worker.tasks()]
+        shelves = [one for one in found if one is not None]
         logs = sum(len(one.open) for inflight in shelves for one in inflight._received.values())
         held.append((logs, sum(inflight._shelf.memory for inflight in shelves)))
     assert held[-1][1] <= 2 * max(size for _, size in held[:-1]) and held[-1][0] <= 10

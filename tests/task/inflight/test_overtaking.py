@@ -82,7 +82,8 @@ def test_a_barrier_goes_past_what_waits_and_what_it_passes_belongs_to_the_checkp
     task.arrive(0, 1, 2)
     task.step()
     task.arrive(0, 3).arrive(1, 4).cut(0).arrive(0, 100)
-    assert task.step(budget=1) is None and task.task.snapshot is not None, "the cut is made before 3 and 4 are read"
+    assert task.step(budget=1) is None
+    assert task.task.checkpoints.snapshot is not None, "the cut is made before 3 and 4 are read"
     task.arrive(1, 5).cut(1).arrive(1, 200)
     task.encode()
     assert state(task.taken) == {0: 3}
@@ -129,7 +130,7 @@ def test_a_checkpoint_that_is_given_up_keeps_nothing() -> None:
     task.arrive(0, 1).arrive(1, 2).cut(0)
     task.step(budget=1)
     task.task.abort(1)
-    inflight = task.task.inflight
+    inflight = task.task.checkpoints.inflight
     assert inflight is not None and not inflight.recording and not inflight._shelf.memory
     task.arrive(1, 3).cut(1)
     task.run()
@@ -162,7 +163,7 @@ def test_a_cut_with_a_timeout_begins_aligned_and_goes_on_unaligned() -> None:
     task = Overtaken(summed)
     task.arrive(0, 1).cut(0, overtakes_after=50).arrive(1, 2)
     idle = task.run()
-    assert task.task.snapshot is None and idle.reason is Reason.ALIGNING
+    assert task.task.checkpoints.snapshot is None and idle.reason is Reason.ALIGNING
     assert idle.wake_at == task.now + 50, "the clock alone will bring it on"
     task.now += 50
     task.step()
@@ -184,7 +185,7 @@ def test_more_than_the_cap_is_not_overtaken_and_the_rest_is_waited_for() -> None
     task = Overtaken(summed)
     task.arrive(0, 1).arrive(0, 2).cut(0, most_inflight=1).arrive(1, 3)
     task.step(budget=1)
-    assert task.task.snapshot is None, "nobody knows yet how much is on its way on the other channel"
+    assert task.task.checkpoints.snapshot is None, "nobody knows yet how much is on its way on the other channel"
     task.cut(1, most_inflight=1)
     task.run()
     task.encode()
@@ -197,7 +198,7 @@ def test_a_savepoint_or_a_last_checkpoint_is_always_aligned() -> None:
     task = Overtaken(summed)
     task.arrive(0, 1).mark(0, Barrier(CutRequest(1, CutKind.SAVEPOINT))).arrive(1, 2)
     idle = task.run()
-    assert idle.reason is Reason.ALIGNING and task.task.snapshot is None
+    assert idle.reason is Reason.ALIGNING and task.task.checkpoints.snapshot is None
 
 
 def with_broadcast(env: tr.Environment, sink: tr.Sink) -> None:
@@ -208,10 +209,10 @@ def with_broadcast(env: tr.Environment, sink: tr.Sink) -> None:
 def test_a_broadcast_channel_is_never_overtaken() -> None:
     task = Overtaken(with_broadcast)
     task.arrive(0, 1).cut(0).arrive(1, 2)
-    assert task.run().reason is Reason.ALIGNING and task.task.snapshot is None
+    assert task.run().reason is Reason.ALIGNING and task.task.checkpoints.snapshot is None
     task.cut(1)
     task.run()
-    assert task.task.snapshot is not None
+    assert task.task.checkpoints.snapshot is not None
 
 
 def before_a_broadcast(env: tr.Environment, sink: tr.Sink) -> None:
@@ -227,7 +228,7 @@ def test_a_task_whose_records_come_to_one_that_waits_cuts_behind_its_senders() -
         task.task.trigger(AT_ONCE)
         task.arrive(0, 1, 2).cut(0).arrive(1, *range(100))
         task.step(budget=1)
-        assert task.task.snapshot is None
+        assert task.task.checkpoints.snapshot is None
         task.mark(1, last)
         task.step(budget=1)
         task.encode()

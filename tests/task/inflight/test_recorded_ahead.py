@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_written_behind_its_cut_fails_its_checkpoint() -> 
     fleet = behind()
     fleet.number += 1
     fleet.say(Trigger(CutRequest(2, overtakes_after=0)))
-    while any(fleet.words) or any(task.has_cut_to_make for task in fleet.workers[0].tasks()):
+    while any(fleet.words) or any(t.checkpoints.may_cut(t.services.now) for t in fleet.workers[0].tasks()):
         fleet.turn()
     fleet.workers[0].handle(StateNotWritten(2, "the disk is full"))
     fleet.carry()

@@ -39,7 +39,8 @@ def test_parts_of_batches_meet_again_behind_many_exchanges(monkeypatch: pytest.M
 def task(name: str, *, source: bool = False, cuts: bool = False) -> Any:
     return SimpleNamespace(
         id=name,
-        has_cut_to_make=cuts,
+        services=SimpleNamespace(now=0),
+        checkpoints=SimpleNamespace(may_cut=lambda now: cuts),
         chain=SimpleNamespace(source=object() if source else None),
         work=SimpleNamespace(brought_in=source),
     )

@@ -90,10 +90,10 @@ class One:
 
     def encode(self, limit: int = 1 << 30) -> None:
         """Encodes what there is, and takes it away as the worker does."""
-        while self.task.snapshot is not None and not self.task.snapshot.done:
-            self.task.encode(self.now, limit)
-        if self.task.snapshot is not None:
-            self.taken, self.task.snapshot = self.task.snapshot, None
+        while self.task.checkpoints.snapshot is not None and not self.task.checkpoints.snapshot.done:
+            self.task.checkpoints.encode(self.now, limit)
+        if self.task.checkpoints.snapshot is not None:
+            self.taken, self.task.checkpoints.snapshot = self.task.checkpoints.snapshot, None
 
     def sent(self) -> list[tuple[int, Any]]:
         """What went out since the last call: (target, records or marker)."""
@@ -158,7 +158,8 @@ def test_every_reason_to_do_nothing_has_its_place_in_the_order() -> None:
     """A task takes the lines that are for its kind, and the last one applies to all: it never has no answer."""
     assert {turn.reason for turn in ORDER if turn.act is None or turn.reason is Reason.QUIET} == set(Reason)
     task = One(passed_on).task
-    assert [(*turn[:3], number) for number, turn in enumerate(ORDER) if turn.whose(task)] == task._order
+    kinds = [(*turn[:3], number, turn.of_task) for number, turn in enumerate(ORDER) if turn.whose(task)]
+    assert kinds == task._order
     assert len(task._order) == 9, "what loops, sources and timers of the clock do is not asked of a task without them"
     assert ORDER[-1].guard(task, 0) and ORDER[-1].whose(task)
 
@@ -203,7 +204,7 @@ def test_what_happens_between_the_cut_and_the_encoding_is_not_in_the_snapshot() 
     one = One(summed)
     one.arrive(0, 1).barrier(0, 1).barrier(1, 1)
     one.run()
-    assert one.task.snapshot is not None
+    assert one.task.checkpoints.snapshot is not None
     one.arrive(0, 5).arrive(1, 6)
     one.run()
     assert one.out[-1] == 12
@@ -274,7 +275,7 @@ def test_a_batch_is_cut_where_the_marker_stands_though_it_is_read_in_portions() 
     one = One(summed).arrive(0, 1, 1, 1, 1, 1).barrier(0, 1).barrier(1, 1)
     for _ in range(3):
         one.step(budget=1)
-    assert one.task.snapshot is None
+    assert one.task.checkpoints.snapshot is None
     one.run(encode=True)
     assert state(one.taken) == {0: 5}
 
@@ -294,7 +295,7 @@ def test_a_trigger_alone_cuts_nothing_while_inputs_are_alive() -> None:
     one = One(summed)
     one.task.trigger(CutRequest(1))
     one.run()
-    assert one.task.snapshot is None
+    assert one.task.checkpoints.snapshot is None
     one.mark(0, EndOfInput()).mark(1, EndOfInput())
     one.run(encode=True)
     assert one.taken.checkpoint == 1
@@ -328,7 +329,7 @@ def test_a_source_cuts_when_it_is_triggered_behind_what_it_has_read() -> None:
     sent = one.sent()
     assert [what for _, what in sent][-2:] == [Barrier(CutRequest(1)), Barrier(CutRequest(1))]
     assert sorted(v for _, what in sent if isinstance(what, list) for v in what) == [0, 2, 4]
-    assert one.task.snapshot is not None and one.task.cuts.made == 1
+    assert one.task.checkpoints.snapshot is not None and one.task.cuts.made == 1
 
 
 def test_without_credit_the_cut_is_made_and_its_barrier_stays_in_order() -> None:
@@ -342,7 +343,7 @@ def test_without_credit_the_cut_is_made_and_its_barrier_stays_in_order() -> None
     before = one.sent()
     # The barriers are there already: what is read waits for credit, and so they wait behind it.
     one.barrier(0, 1).barrier(1, 1)
-    assert one.run() == Idle(Reason.NO_CREDIT) and one.task.snapshot is None
+    assert one.run() == Idle(Reason.NO_CREDIT) and one.task.checkpoints.snapshot is None
     for _ in range(20):
         for channel in list(one.task.outbox.channels):
             one.task.granted(channel, 1 << 30)
@@ -366,7 +367,11 @@ def test_a_cut_that_is_due_is_made_though_what_was_emitted_waits_for_credit() ->
             one.task.flush()
     assert one.task.outbox.blocked
     one.task.trigger(CutRequest(2))
-    assert one.step() is None and one.task.snapshot is not None and one.task.snapshot.checkpoint == 2
+    assert (
+        one.step() is None
+        and one.task.checkpoints.snapshot is not None
+        and one.task.checkpoints.snapshot.checkpoint == 2
+    )
     for channel in one.task.outbox.channels.values():
         assert (
             not channel.queue
@@ -397,9 +402,9 @@ def test_a_watermark_belongs_to_the_cut_it_came_before() -> None:
     one = One(timed)
     one.mark(0, Watermark(50)).mark(1, Watermark(40)).barrier(0, 1).barrier(1, 1)
     one.mark(0, Watermark(500)).mark(1, Watermark(500))
-    while one.task.snapshot is None:
+    while one.task.checkpoints.snapshot is None:
         one.step()
-    assert reached(one.task.snapshot) == [40, 40]
+    assert reached(one.task.checkpoints.snapshot) == [40, 40]
     one.run(encode=True)
     assert one.task.watermark() == 500
 
@@ -419,9 +424,9 @@ def test_event_time_that_is_on_its_way_is_in_the_cut_though_not_all_timers_have_
     """They are in the state, and fire behind the cut (`tests/task/subtask/test_portions.py`)."""
     one = One(timed)
     one.arrive(0, *range(10)).mark(0, Watermark(20)).mark(1, Watermark(20)).barrier(0, 1).barrier(1, 1)
-    while one.task.snapshot is None:
+    while one.task.checkpoints.snapshot is None:
         assert one.step(budget=1) is None
-    snapshot = one.task.snapshot
+    snapshot = one.task.checkpoints.snapshot
     assert one.out == [0] and reached(snapshot) == [MIN_TIME, MIN_TIME]
     assert [read_meta(part.meta).came for part in snapshot.parts if part.meta is not None] == [20, MIN_TIME]
     one.run(encode=True)
@@ -469,12 +474,12 @@ def test_an_abort_gives_the_channel_back_and_the_snapshot_away() -> None:
     assert one.out == [5]
     one.barrier(1, 1)
     one.run()
-    assert one.task.snapshot is None, "of one that was aborted no marker counts"
+    assert one.task.checkpoints.snapshot is None, "of one that was aborted no marker counts"
     one.barrier(0, 2).barrier(1, 2)
     one.run()
-    assert one.task.snapshot is not None
+    assert one.task.checkpoints.snapshot is not None
     one.task.abort(2)
-    assert one.task.snapshot is None
+    assert one.task.checkpoints.snapshot is None
     one.arrive(0, 1).barrier(0, 3).barrier(1, 3)
     one.run(encode=True)
     assert state(one.taken) == {0: 6}, "and the next one has it all"
@@ -592,7 +597,7 @@ def test_a_sink_prepares_at_each_cut_and_for_the_last_time_at_the_end() -> None:
     one.task.confirm(4)
     one.task.trigger(CutRequest(5))
     assert prepared() == []
-    assert one.task.work.prepared() == [], "that is for jobs without checkpoints"
+    assert one.task.prepared() == [], "that is for jobs without checkpoints"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -620,7 +625,7 @@ def test_whatever_the_order_each_record_is_on_one_side_of_each_cut(seed: int) ->
             what = todo[channel].pop(0)
             _ = one.arrive(channel, *what) if isinstance(what, list) else one.barrier(channel, what)
         one.step(budget=chance.randrange(1, 4))
-        if one.task.snapshot is not None and chance.random() < 0.3:
+        if one.task.checkpoints.snapshot is not None and chance.random() < 0.3:
             one.encode(limit=1)
             found[one.taken.checkpoint] = state(one.taken).get(0, 0)
     assert found == before

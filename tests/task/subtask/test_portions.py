@@ -84,7 +84,7 @@ def test_a_cut_waits_for_a_portion_of_the_timers_that_are_due_and_not_for_all(ov
     for channel in range(len(one.channels)):
         one.mark(channel, Barrier(cut))
     before = len(one.out)
-    while one.task.snapshot is None:
+    while one.task.checkpoints.snapshot is None:
         assert one.step(budget=50) is None
     assert before <= len(one.out) <= before + 100
     one.encode()
@@ -125,7 +125,7 @@ def test_at_the_end_of_the_input_windows_fire_in_portions_as_well() -> None:
         one.step(budget=50)
     one.task.trigger(CutRequest(1))
     before = len(one.out)
-    while one.task.snapshot is None:
+    while one.task.checkpoints.snapshot is None:
         one.step(budget=50)
     assert len(one.out) <= before + 100
 

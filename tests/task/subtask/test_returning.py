@@ -352,7 +352,7 @@ class Restored(Overtaken):
         self.returned = Returned(self.plan(), self.task, 0)
 
     def plan(self) -> Any:
-        inflight = self.task.inflight
+        inflight = self.task.checkpoints.inflight
         assert inflight is not None
         return inflight._plan
 
@@ -497,7 +497,7 @@ def test_a_sender_that_leaves_a_cut_out_gives_up_its_log() -> None:
         task.task.trigger(CutRequest(1, overtakes_after=0))
         task.arrive(0, 1)
         task.run(encode=True)
-        inflight = task.task.inflight
+        inflight = task.task.checkpoints.inflight
         assert inflight is not None and inflight.recording == 2
         task.cut(0, 2)
         assert inflight.recording == 1

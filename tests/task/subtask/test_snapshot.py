@@ -138,10 +138,10 @@ class Held:
         for _ in range(60):
             for task in self.slice.tasks:
                 self.slice.step(task, 7, 100)
-                while encode and task.snapshot is not None and not task.snapshot.done:
-                    task.encode(9, 3)
+                while encode and task.checkpoints.snapshot is not None and not task.checkpoints.snapshot.done:
+                    task.checkpoints.encode(9, 3)
                     self.actions += self.checkpoints.collect(task, 9)
-                if task.snapshot is not None:
+                if task.checkpoints.snapshot is not None:
                     self.actions += self.checkpoints.collect(task, 9)
             self.slice.flush()
 

@@ -145,7 +145,7 @@ class Resumed:
                 elif not channel.local:
                     task.outbox.receiver_replaced(ident, came.get(ident, (0, 0))[0])
             task.cuts.declined.clear()
-            task.work.finished = task.work.finished and not task.outbox.blocked
+            task.finished = task.finished and not task.outbox.blocked
             task.wake()
             slice.route(task)
             wanted += self._events(task.id.vertex)

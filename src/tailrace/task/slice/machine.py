@@ -73,7 +73,7 @@ class Slice:
         ]
         self.nests = WorkerNests(plan, slot, self.tasks)
         self.by_vertex = {task.vertex.id: task for task in self.tasks}
-        heads = {id(task.head.queue): task for task in self.tasks if task.head is not None}
+        heads = {id(task.loop.head.queue): task for task in self.tasks if task.loop.head is not None}
         self._fed = {
             task.vertex.id: heads[id(task.loop.place.tail.queue)]
             for task in self.tasks
@@ -242,7 +242,7 @@ class Slice:
 
     def _remember(self, history: History, task: Task, now: int, budget: int, idle: Idle | None) -> None:
         """Adds the last step of a task to the history."""
-        services, vertex, cut = self.services, task.vertex.id, task.just_cut
+        services, vertex, cut = self.services, task.vertex.id, task.checkpoints.just_cut
         assert services.facts is not None and services.sizes is not None
         facts, answers, sizes = services.facts.taken(), services.outside.taken(), services.sizes.taken()
         sealed = task.did == NOTHING and idle is None and cut is None
@@ -313,8 +313,8 @@ class Slice:
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
-        if task.head is not None:
-            metrics |= task.head.figures()
+        if task.loop.head is not None:
+            metrics |= task.loop.head.figures()
         for operator in task.chain.operators:
             for ctx in operator.contexts():
                 for name, value in (*ctx.metrics.counters.items(), *ctx.metrics.gauges.items()):

@@ -83,7 +83,7 @@ class Alignment:
         self.blocked: dict[ChannelId, None] = {}
         self.known: dict[int, TaskCut] = {}
         self.due: deque[TaskCut] = deque()
-        """Cuts to make before anything else; but see `Task._worked`."""
+        """Cuts to make before anything else; but see `TaskCheckpoints.worked`."""
         self.declined: list[int] = []
         """Checkpoints that cannot be completed here; the worker reports them and empties the list."""
         self.made = 0

@@ -1,4 +1,5 @@
-"""The connections of a subtask to the rest of its dataflow: its input channels and its outputs."""
+"""The connections of a subtask to the rest of its dataflow: its input channels, its outputs, and
+the recording of records in flight."""
 
 from __future__ import annotations
 
@@ -9,6 +10,17 @@ from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import make_partitioner
 from tailrace.task.channels.services import Services
+from tailrace.task.inflight.recording import InFlightRecording
+
+
+def make_recording(
+    plan: Plan, vertex: Vertex, subtask: int, services: Services, gate: Gate, outbox: Outbox
+) -> InFlightRecording | None:
+    """The recording of records that unaligned cuts overtake, if the job makes such cuts."""
+    if not services.overtaking:
+        return None
+    on_inexact = services.note_inexact if services.depth else None
+    return InFlightRecording(plan, vertex, subtask, gate, outbox, services.copy_records, services.written, on_inexact)
 
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:

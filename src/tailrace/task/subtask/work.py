@@ -13,24 +13,23 @@ from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import InternalError
-from tailrace.graph.plan import Plan, Vertex
+from tailrace.graph.plan import Plan
 from tailrace.task.channels.copies import fingerprint
+from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel, Taken
 from tailrace.task.channels.merged_reads import Pieces
+from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
-from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
-from tailrace.task.operators.sink import SinkTask
 from tailrace.task.subtask.alignment import Alignment
-from tailrace.task.subtask.chain import build_chain, check_unchanged
+from tailrace.task.subtask.chain import Chain, check_unchanged
 from tailrace.task.subtask.idle_inputs import EmptyInputs
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.loop import MARKERS, TaskLoop
-from tailrace.task.subtask.loop_place import FEEDBACK_CHANNEL, LoopPlace
-from tailrace.task.subtask.wiring import make_gate, make_outbox
+from tailrace.task.subtask.loop_place import FEEDBACK_CHANNEL
 
 _STORY = 32
 BARRIERS = 1024
@@ -54,46 +53,30 @@ class WorkCutState(CutState):
 
     advancing: bool = False
     """True while event time has work left in the chain."""
-    said_end: bool = False
-    """True once the end of the input has gone to all channels: no barrier may go behind it."""
-    finished: bool = False
     records_in: int = 0
 
 
 class Work(WorkCutState):
-    """The parts of one subtask, and its work between two cuts."""
+    """The work of one subtask between two cuts."""
 
-    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
+    def __init__(
+        self,
+        ident: TaskId,
+        plan: Plan,
+        services: Services,
+        gate: Gate,
+        outbox: Outbox,
+        chain: Chain,
+        loop: TaskLoop,
+        cuts: Alignment,
+    ) -> None:
         super().__init__()
-        self.id = TaskId(vertex.id, subtask)
-        self.plan = plan
+        self.id, self.services = ident, services
+        self.gate, self.outbox, self.chain, self.loop, self.cuts = gate, outbox, chain, loop, cuts
+        self.silence = EmptyInputs(chain, gate, loop.head)
+        self._plan = plan
         self._today: dict[tuple[int, int], Today] = {}
         """The present form of records, for operators to which records in flight come back, by node and port."""
-        self.services = services
-        self.gate = make_gate(plan, vertex, subtask, services, window)
-        self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
-        self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
-        self.inflight = (
-            InFlightRecording(
-                plan,
-                vertex,
-                subtask,
-                self.gate,
-                self.outbox,
-                services.copy_records,
-                services.written,
-                services.note_inexact if services.depth else None,
-            )
-            if services.overtaking
-            else None
-        )
-        """The recording of records that unaligned cuts overtake, if the job makes such cuts."""
-        place = LoopPlace(plan, vertex, self.gate, self.chain)
-        self.loop = TaskLoop(place, self.gate, self.chain, self.outbox)
-        self.head = self.loop.head
-        """The head of a loop, if the task is one: it decides whose turn it is."""
-        self.silence = EmptyInputs(self.chain, self.gate, self.head)
-        self.cuts = Alignment(self.gate, self.inflight)
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
         self.brought_in = False
@@ -105,7 +88,7 @@ class Work(WorkCutState):
         self._turns = 0
         """Steps of few records in this round, while something waits to be sent."""
         self.story: deque[str] = deque(maxlen=_STORY)
-        self._seed = self.services.seed_of("step", vertex.id, subtask)
+        self._seed = services.seed_of("step", ident.vertex, ident.subtask)
 
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
@@ -144,7 +127,7 @@ class Work(WorkCutState):
         if self.outbox.oldest is None:
             self._turns = 0
             return
-        source, head = self.chain.source, self.head
+        source, head = self.chain.source, self.loop.head
         if self.last_count < budget:
             self._turns += 1
         inputs = len(self.gate.channels) if source is None else len(source.splits)
@@ -304,7 +287,7 @@ class Work(WorkCutState):
         receiver, port = self._receiver(channel), channel.port
         where = (receiver.node.id, port)
         if where not in self._today:
-            self._today[where] = Today.at(self.plan.graph.node, receiver, port)
+            self._today[where] = Today.at(self._plan.graph.node, receiver, port)
         return self._today[where].bring(receiver, batch)
 
     def open_inputs(self) -> None:
@@ -342,20 +325,21 @@ class Work(WorkCutState):
 
     def take_feedback(self, now: int, budget: int) -> None:
         """Reads what has come back to the head of a loop."""
-        assert self.head is not None
+        head = self.loop.head
+        assert head is not None
         self.brought_in = True
-        element = self.head.queue.take(budget)
+        element = head.queue.take(budget)
         if isinstance(element, MARKERS):
             self.story.append(f"feedback {element}")
             self._moved(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
         elif element is not None:
-            if self.head.over:
+            if head.over:
                 raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
             self.loop.waves.read(FEEDBACK_CHANNEL, element)
             self._process(element, FEEDBACK_PORT, self.chain.root)
             if self._timely:
                 self.advance(budget)
-        if not self._fact(self.head.queue.ready):
+        if not self._fact(head.queue.ready):
             self._still_idle()
         self.outbox.flush_if_old()
 
@@ -427,23 +411,3 @@ class Work(WorkCutState):
 
     def advance(self, budget: int) -> None:
         self.advancing = not self.chain.advance(self.outbox, budget)
-
-    def end(self, now: int, budget: int) -> Idle | None:
-        if not self.chain.ended:
-            must_wait = self.chain.end(self.outbox, budget)
-            self.outbox.flush_if_old()
-            if must_wait and not self.chain.ended:
-                return Idle(Reason.QUIET, self.chain.next_processing())
-            return None
-        if not self.said_end:
-            self.said_end = True
-            self.outbox.end()
-        self.finished = not self.outbox.blocked
-        self.outbox.flush_if_old()
-        return None
-
-    def prepared(self) -> list[tuple[str, bytes]]:
-        """The output of the task's sinks to be published once the job has succeeded, in a job without checkpoints: (uid,
-        prepared)."""
-        sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
-        return [(sink.ctx.uid, one) for sink in sinks for one in sink.final_prepared]

@@ -295,7 +295,7 @@ class Attempt:
                 for checkpoint in task.cuts.declined:
                     wanted.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
                 task.cuts.declined.clear()
-            if task.snapshot is not None and self.checkpoints is not None:
+            if task.checkpoints.snapshot is not None and self.checkpoints is not None:
                 wanted += self.checkpoints.collect(task, now)
         return wanted
 
@@ -329,13 +329,13 @@ class Attempt:
         if services.debug:
             self._check_stirred()
         stirred.clear()
-        stirred.update((task.id.vertex, None) for task in tasks if task.snapshot is not None)
+        stirred.update((task.id.vertex, None) for task in tasks if task.checkpoints.snapshot is not None)
         return tasks
 
     def _check_stirred(self) -> None:
         for task in self.slice.tasks:
             source = task.chain.source
-            if (task.snapshot or task.cuts.declined or (source and source.events)) and (
+            if (task.checkpoints.snapshot or task.cuts.declined or (source and source.events)) and (
                 task.id.vertex not in self.slice.services.stirred
             ):
                 raise InternalError(f"K5: {task.id} wants something, and nothing has happened to it", ())
@@ -402,8 +402,8 @@ class Attempt:
     def urgency(self) -> Urgency:
         """The share of a busy worker's time that the next portion of encoding may take."""
         checkpoints, task = self.checkpoints, self.to_encode()
-        if task is not None and task.snapshot is not None:
-            return Urgency.LAST if task.snapshot.ends_job else Urgency.USUAL
+        if task is not None and task.checkpoints.snapshot is not None:
+            return Urgency.LAST if task.checkpoints.snapshot.ends_job else Urgency.USUAL
         in_flight = checkpoints is not None and checkpoints.in_flight_to_encode
         return Urgency.IN_FLIGHT if in_flight else Urgency.USUAL
 
@@ -411,14 +411,14 @@ class Attempt:
         """The task whose snapshot is encoded next."""
         for vertex in self.slice.services.stirred:
             task = self.slice.by_vertex[vertex]
-            if task.snapshot is not None and not task.snapshot.done:
+            if task.checkpoints.snapshot is not None and not task.checkpoints.snapshot.done:
                 return task
         return None
 
     def encode(self, task: Task | None, now: int, limit: int) -> list[Action]:
         """Encodes about `limit` more entries of the snapshot of a task, or, where none has one, of a log."""
         if task is not None:
-            task.encode(now, limit)
+            task.checkpoints.encode(now, limit)
             return self.wanted(now)
         if self.checkpoints is None:
             return []
@@ -469,7 +469,7 @@ class Attempt:
 
     def finished(self) -> list[Action]:
         """Reports the end of all tasks, in a job without checkpoints, with the output that sinks have prepared, in parts."""
-        *parts, last = in_parts([one for task in self.slice.tasks for one in task.work.prepared()])
+        *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared()])
         told = [SubtasksFinished(part, more=True) for part in parts]
         return [*self.at_rest(), *map(ToCoordinator, told), ToCoordinator(SubtasksFinished(last))]
 

@@ -75,7 +75,7 @@ class WorkerCheckpoints:
         self._inline = INLINE_BYTES if tuning.inline is None else tuning.inline
         self._tasks = tasks
         self._written = services.written
-        inflights = [task.inflight for task in tasks if services.ahead and task.inflight is not None]
+        inflights = [task.checkpoints.inflight for task in tasks if services.ahead and task.checkpoints.inflight is not None]
         self._ahead = [Ahead(inflight) for inflight in inflights]
         """Records that wait and are written before the cut of the next checkpoint."""
         self._next: int | None = None
@@ -103,14 +103,14 @@ class WorkerCheckpoints:
             return "writing"
         cut = pending is not None and all(
             task.vertex.id not in pending.waiting
-            or (task.snapshot is not None and task.snapshot.checkpoint == checkpoint)
+            or (task.checkpoints.snapshot is not None and task.checkpoints.snapshot.checkpoint == checkpoint)
             for task in self._tasks
         )
         return "encoding" if cut else "aligning"
 
     def collect(self, task: Task, now: int) -> list[WriteState | DropState]:
         """Takes what a task has encoded; returns what is to be written now."""
-        snapshot = task.snapshot
+        snapshot = task.checkpoints.snapshot
         assert snapshot is not None
         drops = self._pass(snapshot.checkpoint)
         pending = self._pending.get(snapshot.checkpoint)
@@ -131,7 +131,7 @@ class WorkerCheckpoints:
 
     def _take(self, task: Task, pending: _Pending) -> None:
         """Takes the whole snapshot of a task."""
-        snapshot = task.snapshot
+        snapshot = task.checkpoints.snapshot
         assert snapshot is not None
         for operator, part in snapshot.operators:
             if operator.backend is None:
@@ -149,7 +149,7 @@ class WorkerCheckpoints:
         for uid, data, first in snapshot.prepared:
             pending.prepared.append(Transaction(uid, self._place(pending, data), first))
         pending.waiting.discard(task.vertex.id)
-        task.snapshot = None
+        task.checkpoints.snapshot = None
 
     def _place(self, pending: _Pending, data: bytes) -> bytes | Placed:
         """The place of what a sink prepared: in the manifest if it is small, else in the file."""
