@@ -12,7 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors import hidden, localfiles
-from tailrace.connectors.agreement import Agreement
+from tailrace.connectors.filesinks import Agreement
 from tailrace.elements.batches import Columns
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Sink

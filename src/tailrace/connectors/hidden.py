@@ -29,7 +29,7 @@ class CoveredFile(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
     hidden: str
     final: str
     columns: Columns | None = None
-    """Columns of the file if they are not declared: all files of a sink must agree (`connectors.agreement`)."""
+    """Columns of the file if they are not declared: all files of a sink must agree (`filesinks.Agreement`)."""
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):

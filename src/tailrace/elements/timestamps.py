@@ -27,7 +27,6 @@ LAST_TIME = MAX_TIME - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-Seconds = float | int | timedelta
 Time = float | int | timedelta | datetime | date
 Rounding = Literal["nearest", "down", "up"]
 

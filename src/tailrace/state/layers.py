@@ -28,11 +28,9 @@ from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import type_name
-from tailrace.state.exactbase import ExactBase, Stored
 from tailrace.state.format import TableInfo
-from tailrace.state.generations import Generation
 from tailrace.state.restoring import Restoring
-from tailrace.state.tables import Base, Layer, MemoryBase, StateTable
+from tailrace.state.tables import Base, ExactBase, Layer, MemoryBase, StateTable, Stored
 
 SMALL = 20_000
 """Number of entries up to which each checkpoint writes all state of an operator."""
@@ -40,6 +38,32 @@ _PORTION = 32
 """Number of entries between two checks of the limit."""
 _UNPACKED = 1_024
 """Number of entries of frozen columns that become objects at once."""
+
+
+class Generation:
+    """One freeze whose checkpoint is not confirmed: the keys it changed, and the groups it wrote."""
+
+    def __init__(self, checkpoint: int, tables: int) -> None:
+        self.checkpoint = checkpoint
+        self.aborted = False
+        self.changed: list[list[set[Any]]] = [[set()] for _ in range(tables)]
+        """By table, the keys that the freeze changed, in one or several sets."""
+        self.full: list[int] = []
+        self.delta: list[int] = []
+        self.empty: set[int] = set()
+        """Groups that were written as a whole and have no entry."""
+
+    def absorb(self, other: Generation) -> None:
+        """Takes over the keys of another aborted freeze."""
+        for mine, others in zip(self.changed, other.changed, strict=True):
+            sets = sorted([*mine, *others], key=len)
+            largest = sets.pop()
+            largest.update(*sets)
+            mine[:] = [largest]
+
+    def size(self) -> int:
+        """Number of keys in all sets."""
+        return sum(len(one) for sets in self.changed for one in sets)
 
 
 class LayeredBackend:

@@ -1,5 +1,5 @@
 """The claims of one run in the folder of its job: how the run gets an incarnation, releases it, and notices that another run
-has taken the job over. `store` describes what a claim guarantees.
+has taken the job over; and the seals that keep earlier drivers from committing. `store` describes what they guarantee.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.errors import CheckpointsRemoved, ConfigError, Fenced
-from tailrace.state.paths import claim_name, closed_mark, ready_mark
+from tailrace.state.paths import claim_name, closed_mark, manifest_name, ready_mark
 from tailrace.state.takeover import Holder, barred_by, overtaken_by
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.processes import Owner, ProcessId, this_process
-from tailrace.storage.seals import seal_before
-from tailrace.storage.slots import incarnations_in, owner_of
+from tailrace.storage.slots import SEAL, behind, incarnations_in, numbers_in, owner_of
 
 _CLAIMS = 100
 """Largest number of incarnations that other starts may take before one claim gives up."""
+_SEALS = 1000
+"""Largest number of commits of an earlier driver that may come before its seal."""
 
 
 class Claims:
@@ -205,3 +206,42 @@ class Claims:
 
 def _holder(incarnation: int, owner: Owner, lives: bool = False) -> Holder:
     return Holder(incarnation, owner.run_id, f"process {owner.pid} of {owner.host}", lives, owner.term)
+
+
+def seal_before(folder: Folder, incarnation: int) -> None:
+    """Seals every incarnation before this one: no driver commits under them any more."""
+    for earlier in reversed([i for i in incarnations_in(folder) if i < incarnation]):
+        _seal(folder, earlier, incarnation)
+        if folder.exists(ready_mark(earlier)):
+            break  # its run has sealed every incarnation before it
+    with contextlib.suppress(FileExistsError):
+        folder.create(ready_mark(incarnation), b"ready\n")
+
+
+def _seal(folder: Folder, incarnation: int, by: int) -> None:
+    """Seals an incarnation: takes the manifest slot that comes next. It is done when a seal has the last taken slot. A slot
+    whose old manifest is deleted meanwhile is not the end. Each try takes a slot behind the one of the try before,
+    whatever the listing shows."""
+    following = 0
+    for _ in range(_SEALS):
+        numbers = numbers_in(folder, incarnation)
+        if numbers:
+            last = _in_slot(folder, incarnation, numbers[-1])
+            if last.startswith(SEAL):
+                return
+            following = max(following, behind(numbers[-1], last))
+        try:
+            folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
+        except FileExistsError:  # a commit came first: then try the slot behind it
+            following = behind(following, _in_slot(folder, incarnation, following))
+    raise OSError(
+        f"{folder.url_of(str(incarnation))} could not be sealed: at each of {_SEALS} tries a commit came first"
+    )
+
+
+def _in_slot(folder: Folder, incarnation: int, number: int) -> bytes:
+    """The content of a slot; empty if its job has deleted it meanwhile, because a later slot is taken."""
+    try:
+        return folder.read(manifest_name(incarnation, number))
+    except FileNotFoundError:
+        return b""

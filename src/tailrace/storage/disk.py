@@ -26,8 +26,7 @@ from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
 from tailrace.state.comingback import comes_back
-from tailrace.state.generations import Generation
-from tailrace.state.layers import LayeredBackend
+from tailrace.state.layers import Generation, LayeredBackend
 from tailrace.state.tables import MISSING, Base, Entry, Portion, StateTable
 
 TOP_ENTRIES = 100_000

@@ -203,10 +203,10 @@ def _jobs(url: str, options: Mapping[str, Any] | None) -> list[str]:
     return sorted(job for job in found if job is not None)
 
 
-def job_folders(url: str, options: Mapping[str, Any] | None = None) -> list[str]:
+def job_folders(url: str) -> list[str]:
     """The folders of the jobs in a checkpoint folder; for the folder of a job, that folder alone."""
-    folder = open_folder(absolute(url), options)
+    folder = open_folder(absolute(url))
     if job_in(folder) is not None:
         return [folder.url]
     inside = [folder.url_of(entry.name) for entry in folder.entries() if entry.folder]
-    return [one for one in sorted(inside) if job_in(open_folder(one, options)) is not None]
+    return [one for one in sorted(inside) if job_in(open_folder(one)) is not None]

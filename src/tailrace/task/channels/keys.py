@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.batches import Batch, Columns, Groups, Rows
@@ -144,11 +143,6 @@ def settled_keys(keys: list[Any]) -> list[Any]:
 def are_plain(keys: list[Any]) -> bool:
     """True if all keys have plain types."""
     return set(map(type, keys)) <= PLAIN_KEYS
-
-
-def targets_of(groups: Groups, owners: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Subtask that owns each group."""
-    return owners[groups]
 
 
 def _itself(value: Any) -> Any:

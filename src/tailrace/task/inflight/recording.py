@@ -83,7 +83,7 @@ class InFlightRecording:
     ) -> None:
         """`copy`: True if functions may change records that they are given, so that a log needs its own. `written`: what
         the worker's files have of its channels. `on_inexact`: see `Shelf`."""
-        self._plan, self._vertex, self._subtask, self._copy = plan, vertex, subtask, copy
+        self._plan, self._vertex, self._copy = plan, vertex, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
         self.overtakable = dict.fromkeys(ident for ident in gate.channels if ident.edge in edges)
