@@ -1,5 +1,6 @@
 """Searches for a seed under which a job is not exactly once: `python -m search --seeds 0:2000` goes through the golden
-programs, with `--random` through random dataflows, with `--outages` through stores that come and go."""
+programs, with `--random` through random dataflows, with `--outages` through stores that come and go, with `--followed`
+through files that change while they are read."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from search import followed, outages
 from search.campaigns.replacements import TUNES, run_of
-from search.outages import look
 from search.programs.golden import PROGRAMS
 from search.random_flows.drawing import Run, drawn
 from search.random_flows.hunting import Hunt, hunt
@@ -110,6 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--outages", action="store_true", help="run the sink of files on a store that fails now and then"
     )
+    parser.add_argument("--followed", action="store_true", help="follow files that grow, are rotated and appear")
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
     parser.add_argument(
         "--shrink", action="store_true", help="with --random: shrink each dataflow that fails, and print it"
@@ -124,7 +127,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.random and options.shrink:
         parser.error("--shrink needs --random: golden programs are not shrunk")
     if options.outages:
-        return _outages(seeds, options)
+        return _files(seeds, options, outages.look, "refused by the store of a sink")
+    if options.followed:
+        return _files(seeds, options, followed.look, "rotated a followed file")
     tune = TUNES[options.lost] if options.lost else lambda made: made
     if options.random:
         shape = run_of(tune) if options.lost else lambda run: run
@@ -146,13 +151,11 @@ def _lost(options: argparse.Namespace) -> str:
     return f" --lost {options.lost}" if options.lost else ""
 
 
-def _outages(seeds: Iterable[int], options: argparse.Namespace) -> int:
+def _files(seeds: Iterable[int], options: argparse.Namespace, look: Callable[..., Any], what: str) -> int:
     covered, failed = look(seeds, stop=not options.all, seconds=options.seconds)
     for outcome in failed:
         print(outcome.told, file=sys.stderr)
-    print(
-        f"{covered['seeds']} runs, {covered['refused by the store of a sink']} refusals, {covered['restarted']} restarts"
-    )
+    print(f"{covered['seeds']} runs, {covered['restarted']} restarts, {covered[what]} {what}")
     return 1 if failed else 0
 
 

@@ -8,10 +8,10 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from search import changes, stops
+from search import changes, followed, stops
 from search.__main__ import search
 from search.outages import look
-from search.planted.patches import CHANGES, OUTAGES, RANDOM, STOPS, Bug
+from search.planted.patches import CHANGES, FOLLOWED, OUTAGES, RANDOM, STOPS, Bug
 from search.planted.table import BUGS, planted
 from search.random_flows.hunting import hunt
 from search.replay import replays
@@ -27,7 +27,7 @@ class Found:
 
     bug: str
     search: str
-    """Name of the golden program, or "random", "outages", "stops" or "changes"."""
+    """Name of the golden program, or "random", "outages", "followed", "stops" or "changes"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
@@ -67,6 +67,11 @@ def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return (failed[0].seed, failed[0].wrong) if failed else None
 
 
+def _followed(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = followed.look(seeds)
+    return (failed[0].seed, failed[0].wrong) if failed else None
+
+
 def _stops(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     _, failed = stops.look(seeds, tune=bug.tune)
     return (failed[0].seed, failed[0].wrong) if failed else None
@@ -84,7 +89,7 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return None
 
 
-SEARCHES = {RANDOM: _random, OUTAGES: _outages, STOPS: _stops, CHANGES: _changes}
+SEARCHES = {RANDOM: _random, OUTAGES: _outages, FOLLOWED: _followed, STOPS: _stops, CHANGES: _changes}
 """Searches for bugs that no golden program shows."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +11,13 @@ from typing import Any
 from unittest import mock
 
 from search.campaigns.replacements import replacing_run
-from search.planted.patches import RANDOM, Bug, Patches, method
+from search.planted.patches import FOLLOWED, RANDOM, Bug, Patches, method
 from search.random_flows.description import Do, Events, Kind
 from search.random_flows.drawing import Phase, Run
 from search.random_flows.remembering import remembering
+from tailrace.connectors.followed import FollowedFile
+from tailrace.connectors.following import Following
+from tailrace.connectors.marks import Mark
 from tailrace.state.layers import LayeredBackend
 from tailrace.task.contract import recorded_answers
 from tailrace.task.operators.source import SourceTask
@@ -68,6 +72,33 @@ def _no_cut_of_state() -> Patches:
 def _impatient() -> Patches:
     """Bug: a reader that gives nothing a few times counts as one that gives something else."""
     return [mock.patch.object(recorded_answers, "_EMPTY", 4)]
+
+
+def _files_by_name() -> Patches:
+    """Bug: the reader of a followed file that goes on from a checkpoint opens the file that has the name now."""
+
+    def make(find: Any) -> Any:
+        def by_name(self: FollowedFile, mark: Mark, *, restored: bool = False) -> None:
+            if restored and os.path.exists(mark.path):
+                self._open(mark.path)
+            else:
+                find(self, mark, restored=restored)
+
+        return by_name
+
+    return [method(FollowedFile, "_find", make)]
+
+
+def _generations_forgotten() -> Patches:
+    """Bug: the position of the search for followed files has no generations of a file that was cut."""
+
+    def make(place: property) -> property:
+        def forgetful(self: Following) -> Any:
+            return {"files": [{**one, "due": False, "unread": False} for one in place.fget(self)["files"]]}  # type: ignore[misc]
+
+        return property(forgetful)
+
+    return [method(Following, "position", make)]
 
 
 def _ties_in_no_order() -> Patches:
@@ -139,5 +170,7 @@ AS_IT_WAS_BUGS = (
         wants=_checkpoints,
         seed=107,
     ),
+    Bug("a followed file is found by its name", FOLLOWED, _files_by_name, seed=2),
+    Bug("a file that was cut is forgotten", FOLLOWED, _generations_forgotten, seed=3),
     Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=replaced, wants=_pauses, seed=7),
 )

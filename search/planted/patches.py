@@ -14,6 +14,8 @@ RANDOM = "random"
 """Name of the search through random flows, for a bug that no golden program shows."""
 OUTAGES = "outages"
 """Name of the search with a store of files that goes out of reach."""
+FOLLOWED = "followed"
+"""Name of the search with followed files that change."""
 STOPS = "stops"
 """Name of the search that stops jobs and takes savepoints, through all golden programs."""
 CHANGES = "changes"
@@ -22,7 +24,8 @@ CHANGES = "changes"
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: its name, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, `STOPS` or `CHANGES`."""
+    """A bug: its name, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, `FOLLOWED`, `STOPS` or
+    `CHANGES`."""
 
     name: str
     program: str

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from search.followed import Logs
 from tailrace.connectors.following import PATIENCE, SETTLING
 from tailrace.connectors.marks import mark_of, plain
 from tailrace.errors import ConfigError
@@ -433,52 +434,6 @@ def test_files_of_folders_below_are_followed_too(folder: Path) -> None:
 
 
 # All of it, by chance.
-
-
-class Logs:
-    """A program that logs, and what rotates its files, by chance. Each line is another."""
-
-    def __init__(self, folder: Path, chance: random.Random, how: str, heading: bool) -> None:
-        self.folder, self.chance, self.how, self.heading = folder, chance, how, heading
-        self.written: list[str] = []
-        self.file = (folder / "app.log").open("a")
-        self.begin()
-
-    def begin(self) -> None:
-        if self.heading:  # a table with its names of columns, the same in each file
-            self.written.append("id,text")
-            self.file.write("id,text\n")
-
-    def write(self) -> None:
-        for _ in range(self.chance.choice([1, 1, 3, 40])):
-            line = f"{len(self.written)}:" + "x" * self.chance.choice([0, 0, 5, 300])
-            self.written.append(line)
-            self.file.write(line + "\n")
-        if self.chance.random() < 0.5:
-            self.file.flush()  # else half a line may be in the file
-
-    def rotate(self) -> None:
-        if self.how == "copytruncate":
-            self.file.flush()
-        if self.how == "copytruncate" and not (self.folder / "app.log").stat().st_size:
-            return  # logrotate does not rotate what is empty
-        for i in range(60, 0, -1):  # more than there are: what is deleted unread is lost
-            if (self.folder / f"app.log.{i}").exists():
-                (self.folder / f"app.log.{i}").rename(self.folder / f"app.log.{i + 1}")
-        if self.how == "copytruncate":
-            shutil.copy(self.folder / "app.log", self.folder / "app.log.1")
-            os.truncate(self.folder / "app.log", 0)
-            self.begin()
-            return
-        (self.folder / "app.log").rename(self.folder / "app.log.1")
-        if self.chance.random() < 0.5:
-            self.write()  # into the renamed file
-        self.file.close()
-        self.file = (self.folder / "app.log").open("a")
-        self.begin()
-
-    def end(self) -> None:
-        self.file.close()
 
 
 def followed_by_chance(folder: Path, seed: int) -> None:
