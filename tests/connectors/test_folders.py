@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -15,6 +19,8 @@ import pytest
 import tailrace as tr
 from tailrace.connectors import hidden, s3files
 from tailrace.connectors.filesinks import remove_unfinished
+from tailrace.connectors.localfiles import LocalHidden
+from tailrace.connectors.travelling import Unsynced
 from tests import buckets
 from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
@@ -211,3 +217,29 @@ def test_a_name_tells_whose_it_is() -> None:
     name = hidden.name_of(3, "a-run-5", 12, "uid", 7, ".txt")
     assert hidden.origin_of(name) == hidden.FileOrigin("a-run-5", 12, hidden.whose("uid"), 3, 7)
     assert hidden.origin_of("part-1.txt") is None
+
+
+# A disk that is full.
+
+
+class Full(io.RawIOBase):
+    """A file on a disk that has no room."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("make", [lambda path: LocalHidden(path, path), Unsynced], ids=["a sink's", "a result's"])
+def test_a_file_that_is_given_up_is_removed_also_where_its_disk_is_full(make: Any, tmp_path: Path) -> None:
+    """Its last bytes are in a buffer, which closing it writes. Each restart left such a file, and the disk stayed full."""
+    path = str(tmp_path / "file")
+    made = make(path)
+    name = "stream" if hasattr(made, "stream") else "_file"
+    getattr(made, name).close()
+    setattr(made, name, io.BufferedWriter(Full()))
+    getattr(made, name).write(b"line\n")
+    made.discard()
+    assert not os.path.exists(path)

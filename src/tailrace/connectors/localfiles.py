@@ -48,7 +48,8 @@ class LocalHidden(Hidden):
         return msgspec.json.encode(CoveredFile(self.hidden, self.final))
 
     def discard(self) -> None:
-        self.stream.close()
+        with contextlib.suppress(OSError):  # a full disk does not take what is left in the buffer
+            self.stream.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.hidden)
 

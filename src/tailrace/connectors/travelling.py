@@ -165,7 +165,8 @@ class Unsynced:
         self._file.close()
 
     def discard(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # as in `LocalHidden`
+            self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
 
