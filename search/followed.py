@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import tailrace as tr
+from search.drawn_faults import drawn_faults
 from search.scenarios import LIMITS, MS, NETWORKS, drawn_settings, is_expected, strategy
+from search.seeds import run_seeds
 from search.starts import SINK
 from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import TailraceError
-from tailrace.testing.faults import Fault, drawn_faults
+from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.seeds import run_seeds
 from tailrace.testing.simulator import Simulation
 
 TURNS = 150_000
