@@ -29,6 +29,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import DropState, WriteState
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.slice.machine import Slice
+from tailrace.task.subtask.alignment import TaskCut
 from tailrace.task.subtask.snapshot import FileBuilder, TaskSnapshot, read_meta
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 
@@ -156,7 +157,7 @@ def test_a_snapshot_holds_every_operator_where_it_stood() -> None:
     held = Held()
     held.run()
     [task] = [task for task in held.slice.tasks if task.chain.operators[0].ctx.uid == "counted"]
-    snapshot = TaskSnapshot(CutRequest(5), task.chain, 40, 100)
+    snapshot = TaskSnapshot(TaskCut(CutRequest(5), aligned=40, made_at=100), task.chain)
     assert [part.uid for part in snapshot.parts] == ["counted", "out"]
     assert [part.finished for part in snapshot.parts] == [True, True]
     assert all(read_meta(part.meta).data is None for part in snapshot.parts if part.meta is not None)

@@ -38,7 +38,7 @@ class TaskCheckpoints:
         self.held_by: int | None = None
         """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing,
         so nothing that follows from what is behind the cut is done anywhere."""
-        self._in_line: dict[int, int] = {}
+        self.in_line: dict[int, int] = {}
         """Checkpoints whose barriers wait behind records of this task, with the times at which they may overtake them."""
 
     def may_cut(self, now: int) -> bool:
@@ -69,15 +69,13 @@ class TaskCheckpoints:
         """True if a cut waits for nothing but a step of work."""
         return (bool(self.cuts.due) and not self.must_drain) or (self.inflight is not None and self.cuts.struck(now))
 
-    def begin_step(self, now: int) -> None:
+    def take_time(self, now: int) -> None:
         """Gives the clock to what became known since the last step, and lets barriers overtake whose time has come."""
-        self.just_cut = None
-        if self.cuts.unstamped:
-            self.cuts.stamp(now)
-        for number, at in list(self._in_line.items()) if self._in_line else ():
+        self.cuts.stamp(now)
+        for number, at in list(self.in_line.items()):
             assert self.inflight is not None
             if now >= at or number not in self.inflight.in_line:
-                del self._in_line[number]
+                del self.in_line[number]
                 self.inflight.overtake_output(number)
 
     def cut(self, now: int, sends: bool) -> CutRequest:
@@ -87,10 +85,7 @@ class TaskCheckpoints:
         cut = self.just_cut = due.request
         self.worked = False
         loop = self._loop.rests.numbers.done, self._loop.rounds.numbers.done
-        overtaken = self._inputs_overtaken(due)
-        self.snapshot = TaskSnapshot(
-            cut, self._chain, due.aligned, now, *loop, due.announced, overtaken, bool(due.missing)
-        )
+        self.snapshot = TaskSnapshot(due, self._chain, *loop, self._inputs_overtaken(due))
         if cut.hold:
             self.held_by = cut.number
         if sends:
@@ -167,20 +162,19 @@ class TaskCheckpoints:
         if due.made_at >= overtakes_at:
             self.inflight.overtake_output(number)
         elif logged:
-            self._in_line[number] = overtakes_at
+            self.in_line[number] = overtakes_at
         return logged
 
     def barriers_left(self) -> None:
         """Notes which barriers have left since the last call."""
-        if self._outbox.barriers_sent:
-            if self.inflight is None:
-                self._outbox.barriers_sent.clear()
-            else:
-                self.inflight.sent()
+        if self.inflight is None:
+            self._outbox.barriers_sent.clear()
+        else:
+            self.inflight.sent()
 
     def next_strike(self, now: int) -> int | None:
         """The earliest time after `now` at which the clock alone makes a cut an unaligned one, or lets a barrier overtake
         what it waits behind; None: never."""
         if self.inflight is None:
             return None
-        return min((at for at in (self.cuts.strikes_at(now), *self._in_line.values()) if at is not None), default=None)
+        return min((at for at in (self.cuts.strikes_at(now), *self.in_line.values()) if at is not None), default=None)

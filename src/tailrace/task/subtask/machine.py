@@ -131,7 +131,8 @@ class Task(TaskCutState):
         """Takes a grant of the consumer of one of this task's output channels."""
         self.wake()
         self.outbox.granted(ident, total)
-        self.checkpoints.barriers_left()
+        if self.outbox.barriers_sent:
+            self.checkpoints.barriers_left()
 
     def trigger(self, cut: CutRequest) -> None:
         """Takes the coordinator's request for a checkpoint."""
@@ -178,13 +179,16 @@ class Task(TaskCutState):
         work, checkpoints, made = self.work, self.checkpoints, self.cuts.made
         work.begin(now)
         self.wake()
-        checkpoints.begin_step(now)
+        checkpoints.just_cut = None
+        if self.cuts.unstamped or checkpoints.in_line:
+            checkpoints.take_time(now)
         idle = self._first_of_order(now, budget)
         if idle is None:
             checkpoints.worked = checkpoints.worked or self.cuts.made == made
         elif checkpoints.cut_waits(now) and not work.busy:  # nothing else is to be done
             idle = self._cut_at_last(now, budget)
-        checkpoints.barriers_left()
+        if self.outbox.barriers_sent:
+            checkpoints.barriers_left()
         if idle is None:
             if checkpoints.just_cut is None:
                 work.go_round(budget)

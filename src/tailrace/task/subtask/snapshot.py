@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.api.kinds import STATELESS, key_columns, kind_of, shape_of
-from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
 from tailrace.task.channels.logs import LogFrame, Recording, Referred
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.subtask.alignment import TaskCut
 from tailrace.task.subtask.chain import Chain
 
 
@@ -60,24 +60,16 @@ class TaskSnapshot:
 
     def __init__(
         self,
-        cut: CutRequest,
+        cut: TaskCut,
         chain: Chain,
-        alignment_micros: int,
-        now: int,
         rested: int = 0,
         round: int = -1,
-        announced_micros: int = 0,
         overtaken: Sequence[tuple[ChannelLog, Recording]] = (),
-        overtook: bool = False,
     ) -> None:
-        self.checkpoint = cut.number
-        self._cut = cut
-        self.alignment_micros = alignment_micros
-        self.announced_micros = announced_micros
-        self.overtook = overtook
+        self._cut, self.checkpoint = cut, cut.request.number
         self.freeze_micros = 0
         """Duration of the step of the cut, which the driver measures."""
-        self.cut_at = self.encoded_at = now
+        self.encoded_at = cut.made_at
         self.size = 0
         self.blocks: list[tuple[OperatorPart, Block]] = []
         """Encoded blocks that the worker has not taken yet."""
@@ -96,7 +88,7 @@ class TaskSnapshot:
     @property
     def ends_job(self) -> bool:
         """True if the job ends, or stops, behind this checkpoint."""
-        return self._cut.ends_job
+        return self._cut.request.ends_job
 
     @property
     def done(self) -> bool:
@@ -108,7 +100,7 @@ class TaskSnapshot:
         backend = operator.backend
         tables = []
         if backend is not None:
-            backend.freeze(self._cut)
+            backend.freeze(self._cut.request)
             known = zip(backend.tables_info(), backend.tables.values(), strict=True)
             tables = [msgspec.structs.replace(info, empty=table.certainly_empty()) for info, table in known]
         ctx = operator.ctx
@@ -150,17 +142,17 @@ class TaskSnapshot:
 
     def ack(self, vertex: int, subtask: int) -> SubtaskAck:
         """The task's part of the worker's ack."""
-        encoding = max(0, self.encoded_at - self.cut_at)
+        encoding = max(0, self.encoded_at - self._cut.made_at)
         return SubtaskAck(
             vertex,
             subtask,
-            self.alignment_micros,
+            self._cut.aligned,
             self.freeze_micros,
             encoding,
             self.size,
             list(self._acks),
-            self.announced_micros,
-            self.overtook,
+            self._cut.announced,
+            bool(self._cut.missing),
         )
 
 
