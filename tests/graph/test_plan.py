@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frames import ChannelId, ChannelName
 from tailrace.elements.keygroups import group_range, owners
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.operators import Forward, Hash, Rebalance, Rescale
-from tailrace.graph.plan import Plan, make_plan
+from tailrace.graph.plan import Plan, PlanEdge, make_plan
 
 
 def plan_of(env: tr.Environment) -> Plan:
@@ -21,6 +21,11 @@ def plan_of(env: tr.Environment) -> Plan:
 def names(plan: Plan) -> list[list[str]]:
     """The names of the operators of each vertex."""
     return [[plan.graph.node(ident).name for ident in vertex.nodes] for vertex in plan.vertices]
+
+
+def channels_of(plan: Plan, edge: PlanEdge) -> list[ChannelId]:
+    senders = range(plan.vertices[edge.source].parallelism)
+    return [ChannelId(edge.id, source, target) for source in senders for target in plan.targets(edge, source)]
 
 
 def environment(parallelism: int = 2, **settings: Any) -> tr.Environment:
@@ -100,7 +105,7 @@ def test_a_channel_has_a_name_that_means_the_same_in_another_plan() -> None:
         split.side_output("odd").rebalance().map(abs, uid="odd ones")
         split.key_by("x").union(split.key_by("x")).count(uid="counted")
         made = plan_of(env)
-        return [made.name_of(channel) for edge in made.edges for channel in made.channels(edge)]
+        return [made.name_of(channel) for edge in made.edges for channel in channels_of(made, edge)]
 
     alone, beside = channels(False), channels(True)
     assert len(set(alone)) == len(alone) == 12
@@ -136,7 +141,7 @@ def test_a_forward_edge_has_a_channel_per_subtask_and_a_hash_edge_all_of_them() 
     a.union(a).map(abs)
     a.key_by(abs).count(parallelism=2)
     plan = plan_of(env)
-    assert [len(list(plan.channels(edge))) for edge in plan.edges] == [3, 3, 6]
+    assert [len(channels_of(plan, edge)) for edge in plan.edges] == [3, 3, 6]
 
 
 @given(senders=st.integers(1, 40), receivers=st.integers(1, 40))
@@ -165,15 +170,15 @@ def test_channels_are_counted_as_if_each_were_looked_at(widths: list[int], verbs
     for width, verb in zip(widths[1:], verbs, strict=False):
         stream = (stream if verb == "forward" else getattr(stream, verb)()).map(abs, parallelism=width)
     plan = plan_of(env)
-    channels = [channel for edge in plan.edges for channel in plan.channels(edge)]
-    assert [plan.channel_count(edge) for edge in plan.edges] == [len(list(plan.channels(edge))) for edge in plan.edges]
+    channels = [channel for edge in plan.edges for channel in channels_of(plan, edge)]
+    assert [plan.channel_count(edge) for edge in plan.edges] == [len(channels_of(plan, edge)) for edge in plan.edges]
     into = [sum(channel.target == slot for channel in channels) for slot in range(plan.slots)]
     assert plan.most_channels == max(into)
     for slot in range(plan.slots):
         ends = {(c.source, c.target) for c in channels if slot in (c.source, c.target)}
         assert plan.peers(slot) == {one for pair in ends for one in pair} - {slot}
         for edge in plan.edges:
-            from_whom = [channel.source for channel in plan.channels(edge) if channel.target == slot]
+            from_whom = [channel.source for channel in channels_of(plan, edge) if channel.target == slot]
             assert slot >= plan.vertices[edge.target].parallelism or list(plan.sources(edge, slot)) == from_whom
 
 

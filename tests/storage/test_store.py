@@ -120,9 +120,8 @@ def test_a_job_elsewhere_reads_the_files_beside_the_manifest(url: str, maker: An
     assert again.size("1/chk-1/w0-0.state") == store.manifest(name).files[0].size
 
 
-def test_a_local_store_has_a_path(tmp_path: Path, s3_url: str) -> None:
-    assert Store(f"file://{tmp_path}", "job").local_path() == f"{tmp_path}/job"
-    assert Store(s3_url, "job").local_path() is None
+def test_a_local_store_has_a_path_for_a_url(tmp_path: Path, s3_url: str) -> None:
+    assert Store(f"file://{tmp_path}", "job").url == f"{tmp_path}/job"
     assert Store(s3_url, "job").url_of("1/1.manifest") == s3_url.replace("s3a:", "s3:") + "/job/1/1.manifest"
 
 

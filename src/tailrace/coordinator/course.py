@@ -255,7 +255,7 @@ class Course:
 
     def restart(self, now: int, cause: Cause, delay: int) -> None:
         """Restarts the job: workers drop what they run and wait for the plan; lost workers are started anew."""
-        self._attempts.anew(cause, now, delay)
+        self._attempts.anew(now, delay)
         self._takeovers.failovers.given_up(cause.message)
         self._takeovers.anew()
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")

@@ -7,7 +7,6 @@ two operators then run in one step without a channel. A vertex is a tree of chai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -169,12 +168,6 @@ class Plan:
         return ChannelName(
             source.uid, edge.tag, target.uid, edge.port, alike.index(edge.id), channel.source, channel.target
         )
-
-    def channels(self, edge: PlanEdge) -> Iterator[ChannelId]:
-        """Every channel of an edge."""
-        for source in range(self.vertices[edge.source].parallelism):
-            for target in self.targets(edge, source):
-                yield ChannelId(edge.id, source, target)
 
 
 def _share(source: int, senders: int, receivers: int) -> range:

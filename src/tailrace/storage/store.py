@@ -127,10 +127,6 @@ class Store:
         """The full path or URL of a name."""
         return self.folder.url_of(name)
 
-    def local_path(self) -> str | None:
-        """The job's folder as a path of this machine; None if it is not local."""
-        return self.url if isinstance(self.folder, LocalFolder) else None
-
     def make(self) -> None:
         """Makes the job's folder, if the filesystem has folders. Raises `ConfigError` if nothing can be kept in it."""
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tailrace.coordinator.job.failures import Cause
-
 
 class Attempts:
     """The bookkeeping of one job's attempts; the coordinator carries out what follows from it.
@@ -15,8 +13,6 @@ class Attempts:
     def __init__(self) -> None:
         self.restarts = 0
         """The number of restarts of the job."""
-        self.last_failure: Cause | None = None
-        """The cause of the last restart."""
         self.deployed = False
         """True if the plan of this attempt was sent to the workers."""
         self.publishing = False
@@ -30,10 +26,9 @@ class Attempts:
         """Begins the first attempt: the slots are to be filled."""
         self._began_at = now
 
-    def anew(self, cause: Cause, now: int, pause: int) -> None:
+    def anew(self, now: int, pause: int) -> None:
         """Begins another attempt, after a pause."""
         self.restarts += 1
-        self.last_failure = cause
         self._began_at = now + pause
         self.resume_at = self._began_at if pause else None
         self.deployed = self.publishing = False
