@@ -34,7 +34,7 @@ def leaves(world: Simulation, chance: random.Random) -> str:
     """Lets a job that is over clean up its folder, with any `retain`. Its storage fails now and then, or for good. Returns
     a text with the `retain` that was drawn, and how far the cleanup came."""
     coordinator, driver = world.coordinator, world.driver
-    assert coordinator.checkpoints is not None and driver.store is not None
+    assert driver.store is not None
     retain = chance.choice(["on-cancellation", "on-cancellation", "always", "never"])
     coordinator.checkpoints.settings = replace(coordinator.checkpoints.settings, retain=retain)
     ending = coordinator.ending(False, world.now)

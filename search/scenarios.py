@@ -406,7 +406,7 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
     """Descriptions of what is wrong with the files that a job that is over leaves in the storage of checkpoints. This
     cleans up the storage, so it comes last."""
     checkpoints, store = world.coordinator.checkpoints, world.driver.store
-    if checkpoints is None or store is None:
+    if store is None:
         return
     for name in checkpoints.needed:
         if name not in files.contents and marked_manifest(name) is None:  # a mark only saves work

@@ -256,7 +256,6 @@ def _commits_in_doubt_are_given_up() -> Patches:
 
     def not_committed(_: Any) -> Any:
         def patched(self: Durability, number: int, reason: str, kind: FailureKind, now: int) -> Any:
-            assert self.checkpoints is not None
             self.checkpoints.commit_answered()
             if number not in self.checkpoints.pending or kind is not FailureKind.STORE:
                 return []

@@ -179,7 +179,7 @@ def _publish_before_commit() -> Patches:
     def make(commit_next: Any) -> Any:
         def early(self: Durability, now: int, running: bool) -> Decisions:
             decided: Decisions = commit_next(self, now, running)
-            made = None if self.checkpoints is None else self.checkpoints.committing
+            made = self.checkpoints.committing
             return [*decided, *self.output._publish(made.checkpoint, made.prepared)] if decided and made else decided
 
         return early

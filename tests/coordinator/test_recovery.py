@@ -923,7 +923,7 @@ def test_a_commit_whose_job_was_restarted_meanwhile_is_found_by_the_claim() -> N
     job.wait(PAUSE)
     job.all_say(Deployed())
     assert job.sent(Publish) == [(0, Publish([("sink", [b"a"])], 0, ["run"]))]
-    assert job.machine.checkpoints is not None and job.machine.checkpoints.last == 0
+    assert job.machine.checkpoints.last == 0
 
 
 def test_a_job_that_was_overtaken_by_another_start_ends() -> None:
@@ -1310,7 +1310,6 @@ def test_a_coordinator_that_takes_over_knows_the_older_files_of_what_it_restores
     job.claimed(2)
     job.all_say(Deployed())
     checkpoints = job.machine.checkpoints
-    assert checkpoints is not None
     pending = checkpoints.trigger(job.now).number
     assert checkpoints.refused(0, Ack(pending, "file", 1, older=[older])) is None
     assert checkpoints.refused(0, Ack(pending, "file", 1, older=["1/chk-7/w0-1.state"])) is not None

@@ -85,7 +85,6 @@ class Running:
 
     @property
     def completed(self) -> int:
-        assert self.machine.checkpoints is not None
         return self.machine.checkpoints.completed
 
     def under_way(self) -> float:

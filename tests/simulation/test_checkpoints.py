@@ -157,7 +157,6 @@ def test_a_thousand_aborts_in_a_row_leave_nothing_behind(ledger: Ledger) -> None
 def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
     """How much of everything that is kept by checkpoint there is."""
     checkpoints = world.coordinator.checkpoints
-    assert checkpoints is not None
     found = {
         "files": sum(1 for name in files.contents if is_of_checkpoint(name)),
         "pending": len(checkpoints.pending),
@@ -168,7 +167,7 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         "writers": sum(len(process.writers) for process in world.processes.values()),
     }
     for worker in world.workers():
-        assert worker._attempt is not None and worker._attempt.checkpoints is not None
+        assert worker._attempt is not None
         found["being written"] = found.get("being written", 0) + len(worker._attempt.checkpoints._pending)
         for task in worker.tasks():
             found["due"] = found.get("due", 0) + len(task.cuts.due) + len(task.cuts.declined)

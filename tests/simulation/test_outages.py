@@ -67,7 +67,6 @@ class Job:
 
     @property
     def completed(self) -> int:
-        assert self.world.coordinator.checkpoints is not None
         return self.world.coordinator.checkpoints.completed
 
     def until(self, second: int) -> Iterator[int]:

@@ -146,8 +146,7 @@ def state_of(world: Simulation) -> tuple[object, ...]:
     coordinator = world.coordinator
     durability = coordinator.durability
     copying, pending = bool(durability.savepoints.under_way), bool(durability.output.pending)
-    checkpoints = durability.checkpoints
-    committing = checkpoints is not None and any(one.committing for one in checkpoints.pending.values())
+    committing = any(one.committing for one in durability.checkpoints.pending.values())
     return coordinator.status, coordinator.stopping.stage, committing, pending, copying
 
 

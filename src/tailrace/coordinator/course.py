@@ -205,8 +205,7 @@ class Course:
         starts again where its strategy allows it, or ends."""
         if self.ending or self._replaces(cause, now):
             return
-        checkpointing = self._durability.checkpoints is not None
-        what, cause = reaction(cause, checkpointing, self.status is JobStatus.FINISHING)
+        what, cause = reaction(cause, self._durability.takes_checkpoints, self.status is JobStatus.FINISHING)
         delay = 0 if what is Reaction.MOVE else None
         if what is Reaction.RESTART:
             delay = self._restarts.delay(now)
@@ -277,7 +276,7 @@ class Course:
         if self.status in (*ENDS, *ENDS.values()):
             self.actions.append(StopEnded(who, None, None, f"the job is {self.status}"))
             return
-        history = None if self._durability.checkpoints is None else self._durability.checkpoints.history
+        history = self._durability.checkpoints.history
         if self.status in (JobStatus.FINISHING, JobStatus.FINISHED) and not self._stopping.active:
             self._stopping.seal(history[-1] if history else None)  # it ends by itself, which is as good
         self.do(self._stopping.ask(who, aim), now)
@@ -291,7 +290,7 @@ class Course:
         if aim is None or self._stopping.stage is not Stage.WANTED or self._replacements.active:
             return
         self.move(JobStatus.STOPPING)
-        takes_one = durability.checkpoints is not None and (durability.keeps or aim.savepoint is not None)
+        takes_one = durability.keeps or (durability.takes_checkpoints and aim.savepoint is not None)
         suspend = takes_one and not aim.drain and not self._roster.finished
         self._stopping.begins(suspend=suspend)
         self.do(durability.make_way(now, final=aim.savepoint is not None), now)
@@ -353,12 +352,12 @@ class Course:
         """Goes on when every subtask has ended."""
         if self._stopping.stage is Stage.SUSPENDING or self._replacements.active:
             return  # the checkpoint of the stop has all of that, or the job goes on without it
-        if self._durability.checkpoints is None:
+        if self._durability.takes_checkpoints:
+            self.do(self._durability.last(now), now)
+        else:
             self.move(JobStatus.FINISHING)
             self.do(self._durability.output.finished(self._roster.prepared), now)
             self.maybe_finish(now)
-        else:
-            self.do(self._durability.last(now), now)
 
     def maybe_finish(self, now: int) -> None:
         """Ends the job when all its output is published, and its savepoints are copied."""

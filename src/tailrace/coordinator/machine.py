@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
-from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability.checkpoints import NO_CHECKPOINTS, Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import TAKES_NONE, Durability
 from tailrace.coordinator.durability.savepoints import SavepointRequest
 from tailrace.coordinator.durability.stopping import Aim, Stopping
@@ -87,9 +87,8 @@ class Coordinator:
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
         self.roster = Roster(slots, standbys or 0, replicas)
-        self.checkpoints: Checkpoints | None = None
-        if checkpoints is not None:
-            self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism, start_from.manifest)
+        taken = NO_CHECKPOINTS if checkpoints is None else checkpoints
+        self.checkpoints = Checkpoints(taken, job, run_id, slots, max_parallelism, start_from.manifest)
         self.nests = Nests(nests, pace)
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempts = Attempts()
@@ -370,7 +369,7 @@ class Coordinator:
         refused."""
         refused = None
         if aim.savepoint is not None:
-            refused = TAKES_NONE if self.checkpoints is None else self._no_savepoints or None
+            refused = self._no_savepoints or None if self.durability.takes_checkpoints else TAKES_NONE
         if refused is not None:
             self.course.do([StopEnded(who, None, None, refused)], now)
         else:
@@ -379,7 +378,7 @@ class Coordinator:
     @property
     def movable(self) -> bool:
         """True if workers can move: the job goes on from a checkpoint, and its restart strategy allows restarts at all."""
-        return self.checkpoints is not None and not isinstance(self.restarts, Never)
+        return self.durability.takes_checkpoints and not isinstance(self.restarts, Never)
 
     def move(self, launches: Collection[tuple[int, int]], now: int) -> None:
         """Moves workers off machines that are about to go: workers of these starts are started elsewhere, and the job goes

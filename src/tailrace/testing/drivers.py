@@ -138,8 +138,7 @@ class Drivers:
         clocks, coordinator = self._cluster.clocks(DRIVER) if clocks is None else clocks, fresh()
         if self._cluster.drivers and clocks.ahead != self._cluster.driver.clocks.ahead:
             self._cluster.covered["a driver began behind a jump of its clock"] += 1
-        if coordinator.checkpoints is not None:
-            coordinator.checkpoints.clock_offset = clocks.ahead
+        coordinator.checkpoints.clock_offset = clocks.ahead
         driver = Driver(-self._cluster.party(), run_id, coordinator, store, fresh, clocks, origin, term)
         self._cluster.drivers[driver.party] = driver
         return driver
@@ -293,10 +292,8 @@ class Drivers:
 
     def _to_worker(self, driver: Driver, action: Send) -> None:
         if isinstance(action.message, Trigger) and action.slot == 0:
-            checkpoints = driver.coordinator.checkpoints
-            self._cluster.covered["several checkpoints under way"] += (
-                checkpoints is not None and len(checkpoints.pending) > 1
-            )
+            several = len(driver.coordinator.checkpoints.pending) > 1
+            self._cluster.covered["several checkpoints under way"] += several
         message = action.message
         if isinstance(message, Welcome):
             message = msgspec.structs.replace(message, clock=driver.clocks.job.now())

@@ -19,7 +19,7 @@ def waits(cluster: Cluster) -> list[str]:
 
 def _job(cluster: Cluster) -> Iterator[str]:
     coordinator = cluster.driver.coordinator
-    pending = sorted(coordinator.checkpoints.pending) if coordinator.checkpoints is not None else []
+    pending = sorted(coordinator.checkpoints.pending)
     yield f"the job is {coordinator.status}, checkpoints under way: {pending}"
 
 

@@ -221,7 +221,7 @@ def test_checkpoints_that_cannot_be_written_are_taken_again_when_the_storage_is_
     job.ack(0, trigger.checkpoint)
     job.ack(1, trigger.checkpoint)
     job.commit()
-    assert job.machine.checkpoints is not None and job.machine.checkpoints.in_a_row == 0
+    assert job.machine.checkpoints.in_a_row == 0
 
 
 def test_the_last_checkpoint_is_taken_again_with_a_rest() -> None:

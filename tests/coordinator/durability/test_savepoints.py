@@ -52,7 +52,7 @@ def test_where_nothing_is_prepared_it_is_copied_with_the_commit() -> None:
     number = wanted(job)
     said = complete(job, number)
     assert [type(one) for one in said if isinstance(one, CopySavepoint)] == [CopySavepoint]
-    assert job.machine.checkpoints is not None and job.machine.checkpoints.newest == number
+    assert job.machine.checkpoints.newest == number
 
 
 def test_its_files_stay_until_they_are_copied_however_many_checkpoints_come() -> None:
@@ -64,7 +64,7 @@ def test_its_files_stay_until_they_are_copied_however_many_checkpoints_come() ->
     for _ in range(3):
         job.trigger()
         for slot in (0, 1):
-            job.ack(slot, job.machine.durability.checkpoints.next_id - 1)  # type: ignore[union-attr]
+            job.ack(slot, job.machine.durability.checkpoints.next_id - 1)
         job.commit()
         gone |= {name for delete in job.actions(Delete) for name in delete.names}
     assert f"1/{number}.manifest" in gone and not files & gone

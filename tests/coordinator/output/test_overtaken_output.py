@@ -123,7 +123,6 @@ def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
     plan = env._plan(env._pending())
     monitor = ProgramMonitor("job", "id", plan, on_end=lambda status, kept: told.append(kept))
     runner = JobRunner(job.machine, NoWorkers(), monitor, store)
-    assert job.machine.checkpoints is not None
     job.machine.checkpoints.settings = replace(job.machine.checkpoints.settings, retain=retain)
     runner._carry_out()
     runner._finish()
@@ -215,5 +214,4 @@ def test_what_was_published_while_the_next_manifest_was_made_is_not_published_ag
     job.says(0, Published(1))
     job.machine.committed(second, "1/2.manifest", "url", job.now)
     assert job.said(Publish) == [Publish([("sink", [b"later"])], 2)]
-    assert job.machine.checkpoints is not None
     assert [one.data for one in job.machine.durability.output.carried()] == [b"later"]

@@ -198,7 +198,7 @@ def what_is_referred_to(fleet: Fleet) -> Iterator[list[tuple[Span, list[Any]]]]:
     found: list[tuple[Span, list[Any]]] = []
     encode = Recording._next_frames
     attempts = [worker._attempt for worker in fleet.workers if worker._attempt is not None]
-    ahead = [one._recording for attempt in attempts if attempt.checkpoints for one in attempt.checkpoints._ahead]
+    ahead = [one._recording for attempt in attempts for one in attempt.checkpoints._ahead]
 
     def noting(self: Recording, log: Log, limit: int) -> Any:
         if self in ahead:

@@ -38,7 +38,7 @@ def written(fleet: Fleet) -> Fleet:
 
 
 def checkpoints(worker: Worker) -> WorkerCheckpoints:
-    assert worker._attempt is not None and worker._attempt.checkpoints is not None
+    assert worker._attempt is not None
     return worker._attempt.checkpoints
 
 

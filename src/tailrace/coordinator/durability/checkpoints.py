@@ -24,6 +24,8 @@ HISTORY = 100
 class CheckpointSettings:
     """The settings of a job's checkpoints. Times are int64 microseconds."""
 
+    taken: bool = True
+    """False if the job takes no checkpoints."""
     interval: int | None = None
     """Time from one trigger to the next; None: only on request."""
     timeout: int = 600_000_000
@@ -52,7 +54,11 @@ class CheckpointSettings:
 
     def given_up(self, well: bool) -> bool:
         """True if no checkpoint outlives a job that has ended, well or not."""
-        return self.retain == "never" or (self.retain == "on-cancellation" and well)
+        return self.taken and (self.retain == "never" or (self.retain == "on-cancellation" and well))
+
+
+NO_CHECKPOINTS = CheckpointSettings(taken=False)
+"""The settings of a job that takes no checkpoints."""
 
 
 @dataclass
@@ -137,7 +143,8 @@ class _Kept:
 
 
 class Checkpoints:
-    """The bookkeeping of one job's checkpoints; the coordinator carries out what follows.
+    """The bookkeeping of one job's checkpoints; the coordinator carries out what follows. It stays empty where the job takes
+    none.
 
     Invariant P1: a manifest is made only when every worker has acked, and for one checkpoint at a time.
     Invariant P2: a file is not deleted while a kept manifest names it, while a pending checkpoint may refer to it, or while

@@ -1,7 +1,7 @@
 """The parts of a job that outlive an attempt: the claim of an incarnation, checkpoints, and the output that goes with them.
 
 `Durability` is the coordinator's side of the conversation with the storage of checkpoints. It keeps the books of
-`IncarnationClaims`, `Checkpoints` and `JobOutput` in step. A job that takes no checkpoints has no `Checkpoints` here, and
+`IncarnationClaims`, `Checkpoints` and `JobOutput` in step. A job that takes no checkpoints has empty `Checkpoints`, and
 sends the storage nothing.
 """
 
@@ -42,7 +42,7 @@ class Durability:
         job: str,
         run_id: str,
         incarnation: int,
-        checkpoints: Checkpoints | None,
+        checkpoints: Checkpoints,
         start_from: StartFrom = NOTHING,
         abandoned: Sequence[str] = (),
         limits: Limits | None = None,
@@ -52,8 +52,7 @@ class Durability:
         self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
         self.claims = IncarnationClaims(incarnation)
         self.checkpoints = checkpoints
-        folder = "" if checkpoints is None else checkpoints.settings.origin
-        self.output = JobOutput(job, run_id, folder, start_from, abandoned)
+        self.output = JobOutput(job, run_id, checkpoints.settings.origin, start_from, abandoned)
         self.savepoints = Savepoints()
         self.newest: tuple[int, Manifest] | None = None
         """The newest checkpoint that was complete in this attempt."""
@@ -68,29 +67,30 @@ class Durability:
         self._commit_due_at: int | None = None
         """The time at which the commit is requested once more: the storage has not reported whether it was done."""
 
+    @property
+    def takes_checkpoints(self) -> bool:
+        """True if the job takes checkpoints."""
+        return self.checkpoints.settings.taken
+
     # Attempts begin and end.
 
     def start(self) -> Decisions:
         """Begins the job: the storage sweeps away what its slots' earlier incarnations have left in the folder."""
-        if self.checkpoints is None:
+        if not self.takes_checkpoints:
             return []
         origin, keep = self.output.origin.manifest, self.checkpoints.settings.keep_runs
         return [Sweep(self.claims.incarnation, [], keep, origin.run_id if keep and origin is not None else "")]
 
     def running(self, now: int) -> Decisions:
         """Begins the run of an attempt: all workers are sent `Start`."""
-        if self.checkpoints is None:
-            return []
         self.checkpoints.start(now)
-        return [*self.output.started()]
+        return self.output.started() if self.takes_checkpoints else []
 
     def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
         """Ends the attempt: nothing of it is committed any more. `spare`: the savepoint of a stop may yet come."""
         self._held_since = self.newest = self._commit = self._commit_due_at = None
         self.suspended = False
         self.output.attempt_over()
-        if self.checkpoints is None:
-            return []
         self.checkpoints.stopping = False
         told = [] if spare else self.savepoints.attempt_over(reason)
         self.checkpoints.pinned = self.savepoints.pinned
@@ -102,7 +102,7 @@ class Durability:
 
     def anew(self, cause: Cause, now: int, pause: int) -> Decisions:
         """Begins another attempt after a pause, under a new incarnation where one was used."""
-        if self.checkpoints is None:
+        if not self.takes_checkpoints:
             self.claims.count_on()
             return []
         # The claim is made during the pause, and while workers drop what they run. Where the storage itself failed, the
@@ -133,8 +133,6 @@ class Durability:
             return [Cause(what, FailureKind.FENCED)]
         self.claims.taken(incarnation)
         self.output.restore(ours, path)
-        if self.checkpoints is None:
-            return []
         self.checkpoints.claimed(ours, path)
         self._last_complete = ours or self._last_complete
         return [Sweep(incarnation, self.checkpoints.needed)]
@@ -145,8 +143,7 @@ class Durability:
     def silent_at(self) -> int | None:
         """The time at which the storage has not answered for too long: a claim, a commit, or a mark that the last commit
         waits for."""
-        commit = None if self.checkpoints is None else self.checkpoints.commit_asked_at
-        asked = map(self.storage.silent_at, (self.claims.asked_at, commit, self._held_since))
+        asked = map(self.storage.silent_at, (self.claims.asked_at, self.checkpoints.commit_asked_at, self._held_since))
         return min((at for at in asked if at is not None), default=None)
 
     def wait(self, cause: Cause, now: int) -> tuple[int | None, Decisions]:
@@ -175,12 +172,12 @@ class Durability:
     def _retries(self) -> Iterator[tuple[int | None, Callable[[int], Decisions]]]:
         yield self._commit_due_at, self._commit_again
         yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.tell_again()
-        if self.checkpoints is not None and self.checkpoints.final_again:
+        if self.checkpoints.final_again:
             yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
 
     def _commit_again(self, now: int) -> Decisions:
         """Requests a commit once more whose outcome is unknown. The storage does none a second time (`Store.commit`)."""
-        assert self.checkpoints is not None and self._commit is not None
+        assert self._commit is not None
         self._commit_due_at, self.checkpoints.commit_asked_at = None, now
         return [self._commit]
 
@@ -189,15 +186,13 @@ class Durability:
     @property
     def keeps(self) -> bool:
         """True if the checkpoint of a stop outlives the job."""
-        return self.checkpoints is not None and self.checkpoints.settings.retain != "never"
+        return self.takes_checkpoints and self.checkpoints.settings.retain != "never"
 
     def make_way(self, now: int, *, final: bool) -> Decisions:
         """Gives up checkpoints under way for a stop, except one whose manifest is on its way. `final`: also the last one of
         the job, which is taken anew. Requests of checkpoints that were not begun get the stop's checkpoint; requests of
         savepoints that were not begun end without one."""
         decided: Decisions = []
-        if self.checkpoints is None:
-            return decided
         pending = [one for one in self.checkpoints.pending.values() if final or not one.final]
         for number in [one.id for one in pending]:
             decided += self.abort(number, STOPS, now, running=False, failure=False)
@@ -206,21 +201,18 @@ class Durability:
 
     def drains(self) -> None:
         """Notes that sources end because the job is to stop: its last checkpoint is the stop's."""
-        if self.checkpoints is not None:
-            self.checkpoints.stopping = True
+        self.checkpoints.stopping = True
 
     @property
     def may_be_stopped(self) -> bool:
         """True if the manifest of a stop's checkpoint is on its way, or its outcome is unknown."""
         checkpoints = self.checkpoints
-        if checkpoints is None:
-            return False
         return any(one.committing and (one.cut.hold or checkpoints.stopping) for one in checkpoints.pending.values())
 
     def found_stop(self, now: int) -> CheckpointStats | None:
         """The newest checkpoint of this run, found by a claim, where a stop has taken it; else None."""
         found = self.output.restored.manifest if self.output.restored.own else None
-        if self.checkpoints is None or found is None or not found.stopped:
+        if found is None or not found.stopped:
             return None
         self.savepoints.found(found, now)
         path = f"{self.checkpoints.settings.origin}/{manifest_name(found.incarnation, found.checkpoint)}"
@@ -236,7 +228,7 @@ class Durability:
 
     def request(self, who: Any, refused: str | None) -> Decisions:
         """Takes a request of a checkpoint; `refused` is the reason why none is taken any more."""
-        if self.checkpoints is None:
+        if not self.takes_checkpoints:
             refused = TAKES_NONE
         elif refused is None:
             self.checkpoints.requests.append(who)
@@ -245,7 +237,7 @@ class Durability:
 
     def request_savepoint(self, request: SavepointRequest, refused: str | None) -> Decisions:
         """Takes a request of a savepoint; `refused` is the reason why none is taken any more."""
-        if self.checkpoints is None:
+        if not self.takes_checkpoints:
             refused = f"{TAKES_NONE} (interval=None takes them on request only)"
         elif refused is None:
             self.savepoints.requested.append(request)
@@ -255,19 +247,17 @@ class Durability:
     @property
     def due_at(self) -> int | None:
         """The time at which the next checkpoint is to be triggered, as far as the clock decides."""
-        if self.checkpoints is None or self.suspended:
-            return None
-        return self.checkpoints.due_at(bool(self.savepoints.requested))
+        return None if self.suspended else self.checkpoints.due_at(bool(self.savepoints.requested))
 
     @property
     def late_at(self) -> int | None:
         """The time at which a checkpoint has taken too long."""
-        return None if self.checkpoints is None else self.checkpoints.timeout_at()
+        return self.checkpoints.timeout_at()
 
     def trigger_due(self, now: int, final: bool) -> Decisions:
         """Triggers a checkpoint, if one is due or requested. `final`: all inputs have ended."""
         wanted = bool(self.savepoints.requested)
-        if self.checkpoints is None or self.suspended or not self.checkpoints.trigger_due(now, wanted):
+        if self.suspended or not self.checkpoints.trigger_due(now, wanted):
             return []
         return self.trigger(now, self._final if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
 
@@ -277,12 +267,10 @@ class Durability:
 
     def last(self, now: int) -> Decisions:
         """Triggers the last checkpoint, where it is not under way: all inputs have ended."""
-        assert self.checkpoints is not None
         return [] if self.checkpoints.final_pending else self.trigger(now, self._final)
 
     def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
         """Begins a checkpoint: all workers are requested to cut."""
-        assert self.checkpoints is not None
         cut = self.checkpoints.trigger(now, kind, hold)
         if kind.whole and self.savepoints.requested:
             self.savepoints.begin(cut.number, now)
@@ -290,8 +278,6 @@ class Durability:
 
     def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
         """Takes the report of a worker that its part is durable."""
-        if self.checkpoints is None:
-            return []
         if ack.checkpoint not in self.checkpoints.pending:
             return _deleted(self.checkpoints.unwanted(ack))
         refused = self.checkpoints.refused(slot, ack)
@@ -304,7 +290,7 @@ class Durability:
         """Takes the report of a worker that cannot take part in a checkpoint. Where the storage is out of reach, it does
         not count among the failures that the job tolerates: the next checkpoint comes when the storage is tried again."""
         number, reason = said.checkpoint, f"{who}{said.reason}"
-        if self.checkpoints is None or not self.checkpoints.is_open(number):
+        if not self.checkpoints.is_open(number):
             return []
         if not said.out_of_reach:
             return self.abort(number, reason, now, running)
@@ -318,8 +304,8 @@ class Durability:
     ) -> Decisions:
         """Aborts a checkpoint that will never be complete. Too many in a row that count are a failure of the job."""
         checkpoints = self.checkpoints
-        aborted = None if checkpoints is None else checkpoints.abort(number, reason, now, failure, counts)
-        if checkpoints is None or aborted is None:
+        aborted = checkpoints.abort(number, reason, now, failure, counts)
+        if aborted is None:
             return []
         again = aborted.final and running and not aborted.too_many
         if again:
@@ -341,11 +327,9 @@ class Durability:
     def suspend(self, reason: str, now: int) -> Decisions:
         """Suspends checkpoints until `resume`, while a worker is being replaced. Checkpoints under way are given up, except
         one whose manifest is on its way."""
-        self.suspended = True
-        if self.checkpoints is not None:
-            self.checkpoints.final_again = False
+        self.suspended, self.checkpoints.final_again = True, False
         decided: Decisions = []
-        for number, pending in [] if self.checkpoints is None else list(self.checkpoints.pending.items()):
+        for number, pending in list(self.checkpoints.pending.items()):
             if pending.final and not pending.committing:  # it is taken once more, when the workers are replaced
                 self.savepoints.again(number)
             decided += self.abort(number, reason, now, running=False, failure=False)
@@ -358,19 +342,17 @@ class Durability:
     @property
     def committing(self) -> bool:
         """True if a manifest is on its way."""
-        return self.checkpoints is not None and self.checkpoints.committing is not None
+        return self.checkpoints.committing is not None
 
     def late(self, now: int) -> list[tuple[int, str, PendingCheckpoint]]:
         """Checkpoints that took too long, each with the reason to report."""
-        if self.checkpoints is None:
-            return []
         what = f"it took longer than its timeout of {self.checkpoints.settings.timeout / 1e6:g} s"
         return [(number, what, self.checkpoints.pending[number]) for number in self.checkpoints.timed_out(now)]
 
     def _commit_next(self, now: int, running: bool) -> Decisions:
         self._held_since, held = None, self._held_since
-        ready = None if self.checkpoints is None else self.checkpoints.ready()
-        if self.checkpoints is None or ready is None or not running:
+        ready = self.checkpoints.ready()
+        if ready is None or not running:
             return []
         if ready.ends and self.output.origin_marking:
             # Behind the last commit no other one follows whose success lets sinks forget the origin's output.
@@ -386,8 +368,8 @@ class Durability:
         """Takes the commit of a manifest: (what follows, the checkpoint if the job ends behind it). Where the job was
         restarted meanwhile, the claim has found the manifest, or will."""
         checkpoints = self.checkpoints
-        manifest = None if checkpoints is None else checkpoints.commit_answered()
-        if checkpoints is None or manifest is None or number not in checkpoints.pending:
+        manifest = checkpoints.commit_answered()
+        if manifest is None or number not in checkpoints.pending:
             return [], None
         self._commit = self._commit_due_at = None
         decided: Decisions = [*self.storage.over(now), *([] if self.output.unpublished else self.places.calm(now))]
@@ -406,8 +388,6 @@ class Durability:
 
     def not_committed(self, number: int, reason: str, kind: FailureKind, now: int) -> Decisions:
         """Takes a failed commit, or one whose outcome is unknown: see `Coordinator.not_committed`."""
-        if self.checkpoints is None:
-            return []
         if number not in self.checkpoints.pending:
             self.checkpoints.commit_answered()
             return []
@@ -440,8 +420,7 @@ class Durability:
     def copies(self) -> Decisions:
         """Copies savepoints whose output is visible."""
         copies = self.savepoints.visible(self.output.visible_through)
-        if self.checkpoints is not None:
-            self.checkpoints.pinned = self.savepoints.pinned
+        self.checkpoints.pinned = self.savepoints.pinned
         return [*copies]
 
     def copied(self, number: int, url: str, size: int, now: int) -> Decisions | None:
@@ -454,8 +433,7 @@ class Durability:
         return [*self.savepoints.failed(number, reason), *self._unpinned()]
 
     def _unpinned(self) -> Decisions:
-        if self.checkpoints is not None:
-            self.checkpoints.pinned = self.savepoints.pinned
+        self.checkpoints.pinned = self.savepoints.pinned
         return self._delete_surplus()
 
     def marked(self, path: str, now: int, running: bool) -> Decisions:
@@ -471,25 +449,23 @@ class Durability:
 
     def _delete_surplus(self) -> Decisions:
         """Deletes files that no checkpoint needs any more: behind a commit, or the mark of a manifest that is not kept."""
-        if self.checkpoints is None:
-            return []
         surplus = self.checkpoints.surplus(self.output.unmarked)
         self.output.kept(self.checkpoints.kept_paths)
         return _deleted(surplus)
 
     def gives_up(self, well: bool) -> bool:
         """True if none of the checkpoints outlives a job that is over, well or not."""
-        return self.checkpoints is not None and self.checkpoints.settings.given_up(well)
+        return self.checkpoints.settings.given_up(well)
 
     def give_up(self) -> list[str]:
         """The files of all checkpoints, none of which is to outlive the job."""
-        return [] if self.checkpoints is None else self.checkpoints.give_up_all()
+        return self.checkpoints.give_up_all()
 
     def ending(self, ended_as: str, drained: bool, kept: bool, savepoint: str, now: int) -> Ending | None:
         """The mark that the job leaves at its end. None where its newest checkpoint stays for a later start, and where it
         had no checkpoint, since nothing of it was visible then. `drained`: the job was requested to come to its end."""
         checkpoints, newest = self.checkpoints, self._last_complete
-        if checkpoints is None or newest is None:
+        if newest is None:
             return None
         # Where nothing is retained, a stop without `drain` ends the sources all the same.
         over = newest.final and (drained or self.keeps or not newest.stopped)

@@ -22,7 +22,6 @@ def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int])
     """The view of a whole job, at `now` by the coordinator's clock, which is `at` by the clock of the job. `refused`:
     connections refused at the coordinator's port, by reason. Other threads call it, too."""
     slots, counts = machine.roster.slots, Counter(refused)
-    offset = 0 if machine.checkpoints is None else machine.checkpoints.clock_offset
     for slot in slots:
         counts.update(slot.refused)
     return JobView(
@@ -33,7 +32,7 @@ def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int])
         tuple(SlotFigures(tuple(slot.figures(now))) for slot in slots),
         dict(counts),
         books_of(machine, now),
-        slices_of(machine.roster, machine.takeovers, offset),
+        slices_of(machine.roster, machine.takeovers, machine.checkpoints.clock_offset),
     )
 
 
@@ -87,7 +86,7 @@ def _failover(marks: ReplacementTimes, offset: int) -> Failover:
 def books_of(machine: Coordinator, now: int) -> Books | None:
     """The figures of a job's checkpoints; None where it takes none. Other threads call it, too."""
     checkpoints, durability = machine.checkpoints, machine.durability
-    if checkpoints is None:
+    if not durability.takes_checkpoints:
         return None
     waits = (durability.storage, durability.places)
     return Books(

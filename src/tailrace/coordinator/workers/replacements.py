@@ -51,7 +51,7 @@ class Replacements:
     def _out_of_place(self, slot: int, status: JobStatus) -> str | None:
         if status not in (JobStatus.RUNNING, JobStatus.STOPPING):
             return f"the job is {status}"
-        if self._durability.checkpoints is None:
+        if not self._durability.takes_checkpoints:
             return "the job takes no checkpoints"
         if self._durability.may_be_stopped:
             return "the checkpoint of a stop is being committed"

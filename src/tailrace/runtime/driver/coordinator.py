@@ -64,8 +64,7 @@ class JobRunner(threading.Thread):
         super().__init__(name=f"tailrace-coordinator-{monitor.job_name}")
         self.machine, self.monitor, self._provider = machine, monitor, provider
         self._clock = monitor.clock
-        if machine.checkpoints is not None:
-            machine.checkpoints.clock_offset = self._clock.now() - monotonic_micros()
+        machine.checkpoints.clock_offset = self._clock.now() - monotonic_micros()
         self._token = secrets.token_bytes(32)
         self._loop = EventLoop()
         self._at = provider.listen_at()

@@ -160,10 +160,8 @@ class JobStore:
 
     def _prepared(self) -> Awaited | None:
         """The prepared output of the checkpoints that stay. None if it is unknown: then none of it is removed."""
-        checkpoints = self._machine.checkpoints
-        assert checkpoints is not None
         try:
-            return awaited(self._store, self._machine.run_id, checkpoints.kept_paths)
+            return awaited(self._store, self._machine.run_id, self._machine.checkpoints.kept_paths)
         except Exception:
             self._warn("its last checkpoint cannot be read, so no prepared output is removed")
             return None

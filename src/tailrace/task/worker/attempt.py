@@ -79,10 +79,8 @@ class Attempt:
             services.replaces, services.in_flight = True, frozenset(resume.in_flight)
         plan = with_own_functions(spec.plan, keep_first=True)
         self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
-        self.checkpoints: WorkerCheckpoints | None = None
-        """None where the job takes no checkpoints."""
-        if spec.checkpointing:
-            self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
+        self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
+        """The checkpoints under way; none in a job that takes none."""
         self.closed = False
         """True once the user's functions were closed."""
         self.origin = deploy.manifest, deploy.folder
@@ -134,7 +132,7 @@ class Attempt:
         # If the lost worker was restored like the others, and has made no cut since, all is restored as for any worker.
         as_it_was = self._resume is not None and self._resume.checkpoint > 0
         restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
-        if self.checkpoints is not None and deploy.own:
+        if deploy.own:
             self.checkpoints.restored(manifest.channels)
         self._channels, number = restorer.channels, next(self._numbers)
         self.state_asked, worker = number, self._slot if as_it_was else None
@@ -295,7 +293,7 @@ class Attempt:
                 for checkpoint in task.cuts.declined:
                     wanted.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
                 task.cuts.declined.clear()
-            if task.checkpoints.snapshot is not None and self.checkpoints is not None:
+            if task.checkpoints.snapshot is not None:
                 wanted += self.checkpoints.collect(task, now)
         return wanted
 
@@ -354,8 +352,7 @@ class Attempt:
 
     def _phases(self) -> dict[int, str]:
         """The phase of each checkpoint that is not durable yet."""
-        checkpoints = self.checkpoints
-        return {} if checkpoints is None else {one: checkpoints.phase_of(one) for one in sorted(self._to_cut)}
+        return {one: self.checkpoints.phase_of(one) for one in sorted(self._to_cut)}
 
     def command(self, message: NestCommand) -> list[Action]:
         """Handles a command of the coordinator to a loop nest."""
@@ -365,9 +362,14 @@ class Attempt:
 
     # Checkpoints.
 
+    @property
+    def takes_checkpoints(self) -> bool:
+        """True if the job takes checkpoints."""
+        return self.slice.services.checkpointing
+
     def checkpoint(self, message: Trigger | Abort | Complete) -> list[Action]:
         """Handles the begin, the end or the abort of a checkpoint."""
-        if self.checkpoints is None:
+        if not self.takes_checkpoints:
             return []
         self.slice.hear(message)
         if isinstance(message, Trigger):
@@ -394,18 +396,15 @@ class Attempt:
     def encoding(self) -> bool:
         """True while a snapshot or a log is to be encoded."""
         checkpoints = self.checkpoints
-        if checkpoints is not None and (checkpoints.logs_to_encode or checkpoints.ahead_to_encode):
-            return True
-        return self.to_encode() is not None
+        return checkpoints.logs_to_encode or checkpoints.ahead_to_encode or self.to_encode() is not None
 
     @property
     def urgency(self) -> Urgency:
         """The share of a busy worker's time that the next portion of encoding may take."""
-        checkpoints, task = self.checkpoints, self.to_encode()
+        task = self.to_encode()
         if task is not None and task.checkpoints.snapshot is not None:
             return Urgency.LAST if task.checkpoints.snapshot.ends_job else Urgency.USUAL
-        in_flight = checkpoints is not None and checkpoints.in_flight_to_encode
-        return Urgency.IN_FLIGHT if in_flight else Urgency.USUAL
+        return Urgency.IN_FLIGHT if self.checkpoints.in_flight_to_encode else Urgency.USUAL
 
     def to_encode(self) -> Task | None:
         """The task whose snapshot is encoded next."""
@@ -420,26 +419,23 @@ class Attempt:
         if task is not None:
             task.checkpoints.encode(now, limit)
             return self.wanted(now)
-        if self.checkpoints is None:
-            return []
         if self.checkpoints.logs_to_encode:
             return [*self.checkpoints.encode_logs(limit, now)]
         return [*self.checkpoints.encode_ahead(limit, now)] if self.checkpoints.ahead_to_encode else []
 
     def froze(self, vertex: int, micros: int) -> None:
         """Notes how long the last cut of a vertex's task took, in microseconds."""
-        if self.checkpoints is not None:
-            self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
+        self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
 
     def written(self, checkpoint: int, now: int) -> list[Action]:
         """Reports that the file of a checkpoint is durable."""
-        ack = None if self.checkpoints is None else self.checkpoints.written(checkpoint, now)
+        ack = self.checkpoints.written(checkpoint, now)
         self._to_cut.discard(checkpoint)
         return [] if ack is None else [ToCoordinator(ack), *self.between_cuts()]
 
     def not_written(self, checkpoint: int, reason: str) -> list[Action]:
         """Reports that the file of a checkpoint cannot be written."""
-        if self.checkpoints is None or not self.checkpoints.knows(checkpoint):
+        if not self.checkpoints.knows(checkpoint):
             return []
         if self.checkpoints.is_ahead(checkpoint):  # written ahead: the coordinator does not wait for it
             return [*self.checkpoints.drop_ahead()]
@@ -480,4 +476,4 @@ class Attempt:
 
     def drop(self) -> list[Action]:
         """Gives up the checkpoints that are being written."""
-        return [] if self.checkpoints is None else [*self.checkpoints.drop_all()]
+        return [*self.checkpoints.drop_all()]

@@ -315,7 +315,7 @@ class Worker:
         attempt = self._attempt
         if self.failed or attempt is None:
             return False
-        return self.phase is Phase.RUNNING or (self.phase is Phase.FINISHED and attempt.checkpoints is not None)
+        return self.phase in (Phase.RUNNING, Phase.FINISHED) and not attempt.closed
 
     @property
     def working(self) -> bool:
@@ -447,7 +447,7 @@ class Worker:
     def _finish(self, attempt: Attempt) -> None:
         """Ends the attempt's work, once every task has ended."""
         self.phase = Phase.FINISHED
-        if attempt.checkpoints is not None:  # functions stay open for the last checkpoint; sinks prepare at its cut
+        if attempt.takes_checkpoints:  # functions stay open for the last checkpoint; sinks prepare at its cut
             self._say(SubtasksFinished([]))
             return
         self._close()
