@@ -1,15 +1,37 @@
-"""The start of a job that has come to its end in an earlier run."""
+"""The start of a job that has come to its end in an earlier run: nothing is done, and it has finished."""
 
 from __future__ import annotations
 
 import sys
 
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import ConfigError, JobAlreadyFinished
-from tailrace.runtime.driver.finishedrun import FinishedRun
-from tailrace.runtime.driver.monitor import ProgramMonitor
+from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
+from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.start.checks import Submission
 from tailrace.spark.start.files import results_of
+
+
+class FinishedRun:
+    """The runner behind a `Job` that had finished before: it runs nothing."""
+
+    view = JobView(JobStatus.FINISHED)
+
+    def __init__(self, monitor: ProgramMonitor) -> None:
+        self.monitor = monitor
+        monitor.receive(JobEnd(self.view, None, None))
+        monitor.end()
+
+    def cancel(self) -> None:
+        """Does nothing: the job has ended."""
+
+    def wish(self, wish: Wish) -> WishFuture:
+        """Refuses a wish: the job has ended."""
+        future: WishFuture = WishFuture()
+        future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
+        return future
 
 
 def _check_first_of_its_name(name: str) -> None:
