@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from tailrace.coordinator.view.progress import stalled_figures
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Heartbeat, Hello, PeerHello
 from tailrace.runtime.driver import coordinator as coordinator_module
+from tailrace.runtime.driver.control import ask, jobs
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.job import Job
@@ -259,6 +261,29 @@ def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind
     assert running.start(running=False).await_termination(20)
     others.join(20)
     assert asked.is_set() and said == [None]
+
+
+def test_another_terminal_shows_a_job_and_cancels_it(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of its own answers, from the view of the runner. A cancel is answered when the job has ended."""
+    monkeypatch.setenv(
+        "TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-")
+    )  # a short path: sockets have no long ones
+    job = started(endless(tmp_path)).start()
+    [(path, who)] = jobs()
+    assert (who["name"], who["id"], who["status"]) == ("job", "id", "RUNNING")
+    shown = ask(path, {"verb": "show", "subtasks": True}, 20)
+    assert shown is not None and len(shown["slices"]) == 2 and len(shown["operators"]) == 2
+    assert ask(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}
+    assert ask(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    assert str(job.status) == "CANCELLED" and list(jobs()) == []
+
+
+def refusal_of_a_checkpoint(job: Job) -> tr.CheckpointError:
+    with pytest.raises(tr.CheckpointError, match="takes no checkpoints") as caught:
+        job.checkpoint(20)
+    return caught.value
 
 
 def test_a_fault_of_ours_is_told_with_its_traceback(

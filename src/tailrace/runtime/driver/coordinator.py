@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
 import traceback
 from collections.abc import Collection
+from concurrent.futures import InvalidStateError
 from dataclasses import replace
 from typing import Any
 
@@ -87,13 +89,10 @@ class JobRunner(threading.Thread):
 
     def wish(self, wish: Wish) -> WishFuture:
         """Passes a user's wish to the coordinator. Returns the future of its result."""
-        future, ended = WishFuture(), self.monitor.ended
-        if ended.is_set() or not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
-            future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
-        else:
-            self._waiting.add(future)
-            if ended.is_set():
-                self._disappoint()
+        future = WishFuture()
+        self._waiting.add(future)
+        if not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
+            self._disappoint()
         return future
 
     def _put(self, wish: Wish, future: WishFuture) -> None:
@@ -107,7 +106,7 @@ class JobRunner(threading.Thread):
     def _disappoint(self) -> None:
         """Fails the futures of wishes that are not answered: nothing else will answer them."""
         for future in list(self._waiting):
-            if not future.done():
+            with contextlib.suppress(InvalidStateError):  # it is answered
                 future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
 
     @property
@@ -139,9 +138,9 @@ class JobRunner(threading.Thread):
             self.monitor.crash = traceback.format_exc()
             self.monitor.receive(JobEnd(self.view, self.monitor.crash, None))
         finally:
-            self.monitor.end()  # whatever happened: users wait for it
+            self._loop.close()  # from here on no wish is taken
             self._disappoint()
-            self.monitor.close()
+            self.monitor.close()  # whatever happened: users wait for it
 
     def _start_machine(self) -> None:
         self.machine.start(monotonic_micros())

@@ -58,12 +58,9 @@ class JobMonitor:
         """Takes a piece of news."""
         raise NotImplementedError
 
-    def end(self) -> None:
-        """Notes that the job has ended, however it did. Users may wait for that."""
-        self.ended.set()
-
     def close(self) -> None:
-        """Ends what the monitor itself runs. Nothing waits for the job any more."""
+        """Notes that the job has ended, however it did: users wait for that. Nothing of the job is left."""
+        self.ended.set()
 
 
 class ProgramMonitor(JobMonitor):
@@ -104,15 +101,15 @@ class ProgramMonitor(JobMonitor):
             case _:
                 warn(self.job_name, news)
 
-    def end(self) -> None:
+    def close(self) -> None:
         if self.crash is not None or not self.status.final:
             self.status = JobStatus.FAILED
-        super().end()
-
-    def close(self) -> None:
-        self._announcer.close(0.0)
-        if self._door is not None:
-            self._door.close()
+        try:
+            self._announcer.close(0.0)
+            if self._door is not None:
+                self._door.close()
+        finally:
+            super().close()
 
     def _see(self, view: JobView) -> None:
         if not view.status.final:

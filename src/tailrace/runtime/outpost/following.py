@@ -96,7 +96,9 @@ class Follower(threading.Thread):
         """None for a job that has no checkpoints to go on from."""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[Wish, WishFuture]] = {}
-        self._lock = threading.Lock()  # guards `_waiting`
+        self._over = False
+        """True once no wish is taken any more."""
+        self._lock = threading.Lock()  # guards `_waiting` and `_over`
         self._starts: set[tuple[int, int]] = set()
         """The starts of slots whose Spark jobs run."""
         self._end: JobEnd | None = None
@@ -138,7 +140,7 @@ class Follower(threading.Thread):
         """Passes a user's wish to the coordinator. Returns the future of its result."""
         future: WishFuture = WishFuture()
         with self._lock:
-            over = self.monitor.ended.is_set()
+            over = self._over
             if not over:
                 number = next(self._numbers)
                 self._waiting[number] = wish, future
@@ -166,11 +168,11 @@ class Follower(threading.Thread):
         finally:
             self._part()
             with self._lock:
-                self.monitor.end()  # whatever happened: users wait for it
+                self._over = True
                 left, self._waiting = list(self._waiting.values()), {}
             for _, future in left:
                 future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
-            self.monitor.close()
+            self.monitor.close()  # whatever happened: users wait for it
 
     def _follow(self) -> None:
         while self._end is None and not self._abandoned:

@@ -22,7 +22,7 @@ class FinishedRun:
     def __init__(self, monitor: ProgramMonitor) -> None:
         self.monitor = monitor
         monitor.receive(JobEnd(self.view, None, None))
-        monitor.end()
+        monitor.close()
 
     def cancel(self) -> None:
         """Does nothing: the job has ended."""
