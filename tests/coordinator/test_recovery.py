@@ -546,8 +546,8 @@ def test_too_many_failures_in_a_row_fail_the_job() -> None:
         assert job.status is S.RUNNING
     job.says(0, Declined(job.trigger(), "full"))
     assert job.status is S.RESTARTING
-    cause = job.machine.attempts.last_failure
-    assert cause is not None and cause.kind == "checkpoint"
+    cause = job.actions(Restarting)[-1].cause
+    assert cause.kind == "checkpoint"
     assert cause.message == "checkpoint 6 failed, more than 2 in a row (tolerated_failures): worker 0: full"
 
 
@@ -1250,8 +1250,8 @@ def test_a_job_that_has_run_is_restarted_where_one_executor_lacks_what_a_worker_
     launch = job.machine.roster.slots[0].launches
     job.machine.slot_ended(0, "the executor on c has no module 'x'", job.now, launch=launch, unfit=True)
     assert job.status is S.RESTARTING
-    cause = job.machine.attempts.last_failure
-    assert cause is not None and "on c has no module 'x'" in cause.message
+    cause = job.actions(Restarting)[-1].cause
+    assert "on c has no module 'x'" in cause.message
 
 
 # A coordinator that takes over.
