@@ -20,9 +20,9 @@ from tailrace.connectors.following import Following
 from tailrace.connectors.marks import Mark
 from tailrace.state.layers import LayeredBackend
 from tailrace.task.contract import recorded_answers
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timers import Keyed, Timers
-from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.chain import Chain
 
 
@@ -43,7 +43,7 @@ def _enumerator_forgets() -> Patches:
 
 def _opened_anew() -> Patches:
     """Bug: what functions and sources request when they are opened, a replacement requests anew."""
-    return [method(Slice, "open", lambda opened: lambda self, before=None: opened(self))]
+    return [method(RecordedSlice, "open", lambda opened: lambda self, before=None: opened(self))]
 
 
 def _in_any_order() -> Patches:

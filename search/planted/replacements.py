@@ -11,15 +11,16 @@ from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
 from tailrace.task.channels.feedback import FeedbackQueue
-from tailrace.task.channels.outbox import MAX_AGE, Outbox
-from tailrace.task.channels.sent_log import SentLog
+from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.channels.shapes import in_shape
 from tailrace.task.channels.spilling import Item, Shelf
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.mirrors import Mirror
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.takeover import Resumed
 from tailrace.task.journal.history import Cut, Did, History
-from tailrace.task.slice.machine import Slice
+from tailrace.task.journal.recorded_outbox import RecordedOutbox
+from tailrace.task.journal.sent_log import SentLog
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt
 
@@ -55,7 +56,7 @@ def _truncated_early() -> Patches:
 
 def _sent_twice() -> Patches:
     """Bug: a replacement sends what its receivers already have."""
-    return [method(Outbox, "receiver_replaced", lambda again: lambda self, ident, came=0: again(self, ident))]
+    return [method(RecordedOutbox, "receiver_replaced", lambda again: lambda self, ident, came=0: again(self, ident))]
 
 
 def _clock_read_live() -> Patches:
@@ -71,13 +72,13 @@ def _lost_one_is_heard() -> Patches:
     """Bug: frames from a lost worker count, though its loss was reported."""
 
     def make(receive: Any) -> Any:
-        def deaf(self: Slice, frame: Any, peer: int) -> None:
+        def deaf(self: RecordedSlice, frame: Any, peer: int) -> None:
             self.gone.clear()
             receive(self, frame, peer)
 
         return deaf
 
-    return [method(Slice, "receive", make)]
+    return [method(RecordedSlice, "receive", make)]
 
 
 def _goes_on_too_soon() -> Patches:

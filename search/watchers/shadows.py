@@ -30,7 +30,9 @@ from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.parallel_replay import meets_in_channels
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import ANY, Again
+from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.task_state import objects, state_of
 from tailrace.task.operators.loops import TailTask
 from tailrace.task.slice.machine import Slice
@@ -87,15 +89,15 @@ class Shadows(Observer):
         base = self._newest(process.machine.incarnation)
         attempt = process.machine.attempt
         assert attempt is not None
-        history = attempt.slice.history
-        assert history is not None
+        assert attempt.recorded is not None
+        history = attempt.recorded.history
         if not history.everything().reaches_back_to(base):
             self.cut_short += 1
             return
         where = f"turn {self._world.turns}, worker {process.slot}, from checkpoint {base}"
         try:
             shadow = self.shadow(process, attempt, base)
-            assert shadow.resumed is not None
+            assert shadow.resumed is not None and shadow.recorded is not None
             again, front = shadow.resumed.again, any(task.gate.front for task in shadow.slice.tasks)
             for other in slices:
                 if other.slot != process.slot:
@@ -112,7 +114,7 @@ class Shadows(Observer):
         self.in_flight += base > 0 and bool(decode_manifest(shadow.origin[0], "manifest").in_flight)
         self.entries += len(history.entries)
         self.wrong += [
-            f"{where}: {one}" for one in itertools.islice(_differences(attempt.slice, shadow.slice, base), 3)
+            f"{where}: {one}" for one in itertools.islice(_differences(attempt.recorded, shadow.recorded, base), 3)
         ]
 
     def _newest(self, incarnation: int) -> int:
@@ -133,8 +135,8 @@ class Shadows(Observer):
         deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, own)
         spec = _with_other_books(worker._standing.load(b""))
         services = worker.services_of(spec, deploy)
-        history = attempt.slice.history
-        assert history is not None
+        assert attempt.recorded is not None
+        history = attempt.recorded.history
         resume = Resume(deploy, base, history.everything(), [], in_flight=sorted(attempt.slice.services.in_flight))
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
         wanted = shadow.begin(deploy)
@@ -171,13 +173,13 @@ def _with_other_books(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def _slice(process: SimulatedProcess) -> Slice:
+def _slice(process: SimulatedProcess) -> RecordedSlice:
     slice = process.machine.slice
-    assert slice is not None
+    assert isinstance(slice, RecordedSlice)
     return slice
 
 
-def _feed(shadow: Slice, other: Slice, base: int) -> None:
+def _feed(shadow: Slice, other: RecordedSlice, base: int) -> None:
     """Gives a shadow the frames that a living worker has kept for it. They come at once, whatever credit was granted."""
     for task in shadow.tasks:
         for incoming in task.gate.channels.values():
@@ -190,11 +192,11 @@ def _feed(shadow: Slice, other: Slice, base: int) -> None:
                         shadow.receive(decode_frame(_encoded(task.outbox, ident, seq, one)), other.slot)
 
 
-def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, bytes | Marker]]:
+def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tuple[int, bytes | Marker]]:
     """The elements that a channel of a worker has kept behind the barrier of a complete checkpoint, whether the worker
     knows that it is complete or not."""
-    assert of.history is not None and channel.kept is not None
-    kept = list(channel.kept.elements())
+    (log,) = [logs[channel.id] for task in of.tasks if channel.id in (logs := outbox_of(task).logs)]
+    kept = list(log.elements())
     for at, (_, one) in enumerate(kept):
         if base and isinstance(one, Barrier) and one.checkpoint == base:
             return kept[at + 1 :]
@@ -203,7 +205,7 @@ def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, 
     return kept
 
 
-def _differences(one: Slice, other: Slice, base: int) -> Iterator[str]:
+def _differences(one: RecordedSlice, other: RecordedSlice, base: int) -> Iterator[str]:
     for was, now in zip(one.tasks, other.tasks, strict=True):
         for said in itertools.chain(
             _of_channels(was, now, base, one),
@@ -213,15 +215,14 @@ def _differences(one: Slice, other: Slice, base: int) -> Iterator[str]:
             yield f"{was.id} {was.chain.root.node.name}: {said}"
 
 
-def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
+def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice) -> Iterator[str]:
     for ident, channel in was.outbox.channels.items():
         again = now.outbox.channels[ident]
         if channel.local:
             continue
-        assert again.kept is not None
         waits = [(seq, payload) for seq, payload, _ in channel.queue]
         before = _frames(was.outbox, ident, [*kept_since(channel, base, of), *waits])
-        after = _frames(was.outbox, ident, again.kept.elements())
+        after = _frames(was.outbox, ident, outbox_of(now).logs[ident].elements())
         if meets_in_channels(of.plan):
             yield from _in_any_frames(ident, before, channel, after, again)
             continue

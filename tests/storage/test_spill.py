@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.storage.spill import SpillFiles
-from tailrace.task.channels.sent_log import WHAT
+from tailrace.task.journal.sent_log import WHAT
 
 
 def test_bytes_come_back_as_they_were_from_any_segment(tmp_path: Path) -> None:

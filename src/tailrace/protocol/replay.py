@@ -65,7 +65,7 @@ entry 8, and none depends on it:
 It makes 8 records for worker 0 again, and may part them into other frames. The first 5 have the digest that worker 0 has
 told, so only the other 3, from number 5 on, are sent:
 
-    >>> from tailrace.task.channels.sent_log import Keeping, SentLog
+    >>> from tailrace.task.journal.sent_log import Keeping, SentLog
     >>> from tailrace.task.channels.spilling import MemorySpill
     >>> made = SentLog(Keeping(MemorySpill, budget=1 << 20))
     >>> for seq, text in ((0, "abcd"), (4, "efgh")):
@@ -126,7 +126,7 @@ class Gained(Message, frozen=True):
     """True if the history had grown too large, and entries before `first` are gone, though no complete checkpoint is behind
     them."""
     opened: bytes = b""
-    """Facts of the world that the worker found when it opened its functions (`task.subtask.opening`). The first report to
+    """Facts of the world that the worker found when it opened its functions (`task.journal.opening`). The first report to
     each party has them."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:

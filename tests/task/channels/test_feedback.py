@@ -23,7 +23,8 @@ from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.logs import LogFrame, log_frame
 from tailrace.task.channels.spilling import FrameSpill, MemorySpill
-from tailrace.task.contract.facts import Facts
+from tailrace.task.journal.facts import Facts
+from tailrace.task.journal.recorded_feedback import RecordedFeedback
 
 ALL = 1 << 40
 
@@ -43,7 +44,12 @@ class Loop:
 
     def __init__(self, memory: int = ALL, combine: Combiner | None = None, rounds: bool = False) -> None:
         self.disk = Disk()
-        self.queue = FeedbackQueue("relax", 3, lambda: self.disk, memory, combine, rounds)
+        self.given = "relax", 3, lambda: self.disk, memory, combine, rounds
+        self.queue = FeedbackQueue(*self.given)
+
+    def record(self, sizes: Facts, on_inexact: Callable[[], object] = lambda: None) -> None:
+        """Takes the queue of a worker that may be replaced."""
+        self.queue = RecordedFeedback(*self.given, Facts(), sizes, on_inexact)
 
     def log(self, checkpoint: int, limit: int = ALL) -> list[LogFrame]:
         """The whole log of a checkpoint, after which it is discarded."""
@@ -630,7 +636,7 @@ def test_who_does_again_what_was_done_behind_a_cut_merges_the_same_records() -> 
 
     def behind_a_cut(before: tuple[str, str], shares: bool) -> list[Any]:
         loop, sizes = Loop(memory=400, combine=by_key()), Facts()
-        loop.queue.remember(Facts(), sizes)
+        loop.record(sizes)
         loop.queue.append(rows(before))
         loop.queue.cut(1)
         loop.queue.barrier(1)
@@ -972,7 +978,7 @@ def test_records_that_do_not_come_back_as_they_are_are_told_of_where_they_become
     told = list[int]()
     in_log, on_disk = Loop(ALL), Loop(0)
     for loop in (in_log, on_disk):
-        loop.queue.remember(None, None, lambda: told.append(1))
+        loop.record(Facts(), lambda: told.append(1))
     in_log.queue.append(rows(value))
     in_log.queue.cut(1)
     in_log.queue.barrier(1)

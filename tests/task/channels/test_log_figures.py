@@ -9,7 +9,9 @@ import pytest
 from tailrace.protocol.deployment import Progress
 from tailrace.protocol.replay import Gained
 from tailrace.task.contract.events import ReportDue
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.history import Flushed, History
+from tailrace.task.journal.recorded_outbox import outbox_of
 from tests.task.worker.test_restore import Crew, counted
 
 
@@ -32,8 +34,8 @@ def there(made: Crew) -> list[tuple[int, int, int]]:
     """The same, counted."""
     found = []
     for worker in made.workers:
-        assert worker.slice is not None and worker.slice.history is not None
-        kept = sum(item.size for task in worker.slice.tasks for item in task.outbox.held())
+        assert isinstance(worker.slice, RecordedSlice)
+        kept = sum(item.size for task in worker.slice.tasks for item in outbox_of(task).held())
         entries = worker.slice.history.entries
         found.append((len(entries), sum(map(len, entries)), kept))
     return found
@@ -66,7 +68,7 @@ def test_what_goes_once_more_is_counted_once(came: int) -> None:
     for task in worker.slice.tasks:
         for ident, channel in task.outbox.channels.items():
             if not channel.local:
-                task.outbox.receiver_replaced(ident, came)
+                outbox_of(task).receiver_replaced(ident, came)
     assert reported(made) == there(made)
 
 

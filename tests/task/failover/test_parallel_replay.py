@@ -16,14 +16,17 @@ from tailrace.elements.frames import ChannelId, decode
 from tailrace.graph.plan import Plan
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.facts import Facts
+from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.recorded_answers import Recorder
 from tailrace.task.failover.parallel_replay import meets_in_channels
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
 from tailrace.task.failover.takeover import peer_replaced
 from tailrace.task.journal.history import Did
 from tailrace.task.journal.history import decode as decode_entry
-from tailrace.task.slice.machine import Slice
+from tailrace.task.journal.recorded_gate import RecordedGate
+from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.sent_log import Keeping
 
 RECORDS = 300
 NOWHERE = tr.sinks.Callback(lambda record: None)
@@ -60,11 +63,10 @@ class Workers:
         self.chance = random.Random(4)
         self.slices = [self.opened(0), self.opened(1)]
 
-    def opened(self, slot: int) -> Slice:
-        services = Services(
-            random.Random, facts=Facts(), sizes=Facts(), outside=Recorder(), shared=SharedGenerators(), debug=True
-        )
-        made = Slice(cloudpickle.loads(cloudpickle.dumps(self.plan)), slot, 0, services, 1 << 20)
+    def opened(self, slot: int) -> RecordedSlice:
+        services = Services(random.Random, outside=Recorder(), shared=SharedGenerators(), debug=True)
+        own = cloudpickle.loads(cloudpickle.dumps(self.plan))
+        made = RecordedSlice(own, slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
         made.open()
         return made
 
@@ -80,16 +82,15 @@ class Workers:
             self.deliver(*self.slices)
             self.deliver(*reversed(self.slices))
 
-    def deliver(self, one: Slice, other: Slice) -> int:
+    def deliver(self, one: RecordedSlice, other: RecordedSlice) -> int:
         actions, one.actions = one.actions, []
         for action in actions:
             other.receive(decode(action.data), one.slot)
         return len(actions)
 
-    def done_again(self) -> tuple[Slice, Again]:
+    def done_again(self) -> tuple[RecordedSlice, Again]:
         """What worker 1 did, by another one."""
         lost, survivor = self.slices[1], self.slices[0]
-        assert lost.history is not None
         other = self.opened(1)
         again = Again(other, map(decode_entry, lost.history.entries), 0)
         peer_replaced(survivor, 1)
@@ -99,24 +100,24 @@ class Workers:
         return other, again
 
 
-def sent(slice: Slice) -> dict[ChannelId, list[Any]]:
+def sent(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
     """What has gone on each channel to the other worker."""
     found: dict[ChannelId, list[Any]] = {}
     for task in slice.tasks:
-        for ident, channel in task.outbox.channels.items():
-            frames = [] if channel.kept is None else channel.kept.held()
+        logs = outbox_of(task).logs
+        for ident in task.outbox.channels:
+            frames = logs[ident].held() if ident in logs else []
             found[ident] = [
                 value for item in frames for value in decode(task.outbox.frame(item)).batch().to_rows().values
             ]
     return found
 
 
-def frames(slice: Slice) -> int:
-    return sum(len(c.kept.held()) for task in slice.tasks for c in task.outbox.channels.values() if c.kept is not None)
+def frames(slice: RecordedSlice) -> int:
+    return sum(len(log.held()) for task in slice.tasks for log in outbox_of(task).logs.values())
 
 
-def steps(slice: Slice) -> list[Did]:
-    assert slice.history is not None
+def steps(slice: RecordedSlice) -> list[Did]:
     entries = map(decode_entry, slice.history.entries)
     return [entry for entry in entries if isinstance(entry, Did) and entry.facts]
 
@@ -126,10 +127,13 @@ def test_steps_that_read_one_after_the_other_are_done_as_one(monkeypatch: pytest
     workers.run()
     lost = workers.slices[1]
     taken: list[int] = []
-    take = type(lost.tasks[0].work).take_together
-    monkeypatch.setattr(
-        type(lost.tasks[0].work), "take_together", lambda work, pieces: [taken.append(len(pieces)), take(work, pieces)]
-    )
+    merged = RecordedGate.merged
+
+    def watched(gate: RecordedGate, pieces: Any) -> Any:
+        taken.append(len(pieces))
+        return merged(gate, pieces)
+
+    monkeypatch.setattr(RecordedGate, "merged", watched)
     other, _ = workers.done_again()
     assert sent(other) == sent(lost) and sum(map(len, sent(lost).values())) > 50
     assert len(taken) < len(steps(lost)) / 4, "few of them"
@@ -171,28 +175,26 @@ def test_others_have_a_part_of_a_frame_that_was_made_again() -> None:
     values = sent(lost)
     other, _ = workers.done_again()
     (task, ident) = next(
-        (task, ident) for task in other.tasks for ident, c in task.outbox.channels.items() if c.kept and c.kept.held()
+        (task, ident) for task in other.tasks for ident, log in outbox_of(task).logs.items() if log.held()
     )
-    whole = len(values[ident])
+    whole, outbox = len(values[ident]), outbox_of(task)
     for came in (1, whole // 2, whole - 1, whole):
-        digest = task.outbox.made_again(ident, came)
+        digest = outbox.made_again(ident, came)
         assert (digest.count, digest.records) == (came, came)
         assert digest.value == of_values(lost, ident, came), "as the other one counts them"
         task.outbox.sends.clear()
-        task.outbox.receiver_replaced(ident, came)
+        outbox.receiver_replaced(ident, came)
         again = [decode(data).batch().to_rows().values for _, _, data, _ in task.outbox.sends if decode(data).count]
         assert [value for values in again for value in values] == values[ident][came:]
         assert sent(other)[ident] == values[ident], "all of it is kept"
-        other.keeping.check([item for one in other.tasks for item in one.outbox.held()])
+        outbox.keeping.check([item for one in other.tasks for item in outbox_of(one).held()])
 
 
-def of_values(slice: Slice, ident: ChannelId, count: int) -> int:
+def of_values(slice: RecordedSlice, ident: ChannelId, count: int) -> int:
     """The digest of the first records of a channel, as they lay in the frames of who made them first."""
     digest = Digest()
-    (outbox,) = [task.outbox for task in slice.tasks if ident in task.outbox.channels]
-    kept = outbox.channels[ident].kept
-    assert kept is not None
-    for item in kept.held():
+    (outbox,) = [outbox_of(task) for task in slice.tasks if ident in task.outbox.channels]
+    for item in outbox.logs[ident].held():
         digest.add(decode(outbox.frame(item)), count - digest.count)
     return digest.value
 

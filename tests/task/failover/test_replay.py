@@ -11,13 +11,14 @@ from tailrace.protocol.flow import Producer
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.facts import Facts
+from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.recorded_answers import Recorder
 from tailrace.task.contract.tuning import Tuning
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
 from tailrace.task.failover.takeover import peer_replaced
 from tailrace.task.journal.history import decode as decode_entry
-from tailrace.task.slice.machine import Slice
+from tailrace.task.journal.sent_log import Keeping
 
 WINDOW, SENDER, READER = 2_000, 0, 1
 
@@ -30,14 +31,14 @@ def plan() -> Plan:
     return env._plan(env._pending())
 
 
-def opened(slot: int) -> Slice:
-    services = Services(random.Random, facts=Facts(), sizes=Facts(), outside=Recorder(), tuning=Tuning(window=WINDOW))
-    made = Slice(plan(), slot, 0, services, 1 << 20)
+def opened(slot: int) -> RecordedSlice:
+    services = Services(random.Random, outside=Recorder(), tuning=Tuning(window=WINDOW))
+    made = RecordedSlice(plan(), slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
     made.open()
     return made
 
 
-def deliver(one: Slice, other: Slice) -> int:
+def deliver(one: RecordedSlice, other: RecordedSlice) -> int:
     """What one has for the other arrives there. How much."""
     actions, one.actions = one.actions, []
     for action in actions:
@@ -46,29 +47,28 @@ def deliver(one: Slice, other: Slice) -> int:
     return len(actions)
 
 
-def work(slice: Slice, budget: int) -> None:
+def work(slice: RecordedSlice, budget: int) -> None:
     """Each task takes a step, and what it has gathered goes."""
     for task in slice.tasks:
         slice.step(task, 7, budget)
     slice.flush()
 
 
-def channel_between(sender: Slice, reader: Slice) -> tuple[InputChannel, Outbox]:
+def channel_between(sender: RecordedSlice, reader: RecordedSlice) -> tuple[InputChannel, Outbox]:
     """The one into the reader, as it has it, and where the sender has it."""
     (incoming,) = [c for task in reader.tasks for c in task.gate.channels.values() if c.id.source == SENDER]
     return incoming, sender.by_vertex[sender.plan.edges[incoming.id.edge].source].outbox
 
 
-def fill(sender: Slice, reader: Slice, outbox: Outbox) -> None:
+def fill(sender: RecordedSlice, reader: RecordedSlice, outbox: Outbox) -> None:
     """All goes that is granted, and nothing is read."""
     while not outbox.blocked:
         work(sender, 1)
         deliver(sender, reader)
 
 
-def done_again(sender: Slice, reader: Slice) -> None:
+def done_again(sender: RecordedSlice, reader: RecordedSlice) -> None:
     """Another worker does what the reader has done."""
-    assert reader.history is not None
     other = opened(READER)
     again = Again(other, map(decode_entry, reader.history.entries), 0)
     assert [decode(action.data).kind for action in peer_replaced(sender, READER)] == [HISTORY]

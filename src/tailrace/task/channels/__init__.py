@@ -8,6 +8,5 @@ credit allows, and logs of what a checkpoint finds in flight.
 - `feedback`, `combining`: the feedback queue of a loop.
 - `logs`, `written_records`, `shapes`, `spilling`, `lazy_records`: records that wait, as checkpoints see them, and their
   places.
-- `sent_log`, `merged_reads`: what a replacement of a lost worker needs of a channel.
 - `services`: random numbers, clocks and ids, which come from above; `copies`: copies of records, and their fingerprints.
 """

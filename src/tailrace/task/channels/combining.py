@@ -15,7 +15,6 @@ from tailrace.elements.frames import encoded_size
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import message_of
 from tailrace.task.channels.keys import are_plain, settled
-from tailrace.task.contract.facts import Facts
 from tailrace.task.contract.usercode import raised_text, user_error
 
 _SAMPLE_EVERY = 32
@@ -52,8 +51,8 @@ class Combined:
         """Keys in their order: a dictionary does not forget its oldest entries in constant time."""
         self._groups: deque[int] = deque()
         """Key group of each key, in the order of the keys."""
-        self.sizes: Facts | None = None
-        """Facts that hold the measured sizes of records in bytes: what is merged depends on them (`FeedbackQueue.seal`)."""
+        self.measured: Callable[[int], int] = int
+        """Size in bytes to go by, of a measured one. What is merged depends on it (`FeedbackQueue.seal`)."""
         self._record_bytes = 0.0
         self._unsampled = _SAMPLE_EVERY
 
@@ -154,7 +153,5 @@ class Combined:
             return
         self._unsampled = 0
         values = [self._values[key] for key in keys[:_SAMPLED]]
-        size = encoded_size(Rows(values))
-        if self.sizes is not None:
-            size = self.sizes.as_kept(size)
+        size = self.measured(encoded_size(Rows(values)))
         self._record_bytes = max(1.0, size / len(values) + 10)  # and its time and group

@@ -16,7 +16,6 @@ from tailrace.errors import InternalError
 from tailrace.task.channels.combining import Combined, Combiner
 from tailrace.task.channels.logs import LogFrame, Recording, joinable_as_one
 from tailrace.task.channels.spilling import FrameSpill, Item, Shelf
-from tailrace.task.contract.facts import Facts
 
 
 class FeedbackQueue:
@@ -70,22 +69,12 @@ class FeedbackQueue:
         """In rounds: the round for which records wait that come now."""
         self.logs = Recording(who, self._shelf)
         """Logs of the checkpoints that are under way."""
-        self.facts: Facts | None = None
-        """Facts that hold what is taken in each step (`task.journal.history`)."""
         self._ended = False
         self.over = False
         """True if the loop of the head has ended: nothing comes back, though the tail may still be on its way to its end.
         A head that has ended sends no barrier, so its tail may cut before it does."""
         self._stopped_after: int | None = None
         """Newest cut at the time when rounds were stopped. What is dropped belongs only to checkpoints up to that cut."""
-
-    def remember(self, facts: Facts | None, sizes: Facts | None, on_inexact: Callable[[], None] | None = None) -> None:
-        """Sets where facts are kept, so that a worker that repeats what is done here takes and merges as this one does.
-        `facts`: what is taken. `sizes`: the sizes by which records are merged. `on_inexact` is called if records would
-        not be what they were."""
-        self.facts, self._shelf.on_inexact = facts, on_inexact
-        if self._combined is not None:
-            self._combined.sizes = sizes
 
     # The tail.
 
@@ -118,7 +107,7 @@ class FeedbackQueue:
         if self._ended:
             return
         early = self.over and checkpoint > self.logs.newest_cut
-        if self.facts is not None or early or self.logs.awaits(checkpoint):
+        if early or self.logs.awaits(checkpoint):
             self.keep_apart()
         if not early:  # else the head's cut is still to come, with a log that nothing is added to
             self.logs.completed(checkpoint)
@@ -174,36 +163,6 @@ class FeedbackQueue:
 
     def take(self, limit: int) -> Batch | WaveMark | None:
         """The next marker, or the next records, at most `limit`; None where nothing is ready."""
-        facts = self.facts
-        if facts is None:
-            return self._take(limit)
-        if facts.again:
-            return self._take_again(facts.of(0), facts.of(0))
-        taken = self._take(limit)
-        facts.of(taken.wave if isinstance(taken, WaveMark) else 0)
-        facts.of(len(taken) if isinstance(taken, Batch) else 0)
-        return taken
-
-    def _take_again(self, wave: int, count: int) -> Batch | WaveMark | None:
-        """Feedback that was taken when this step was done first. The queue does not have the marker of a wave that was
-        there before the cut: it is made anew."""
-        if wave:
-            found = next((one for one in self._ready if isinstance(one, WaveMark) and one.wave == wave), None)
-            if found is not None:
-                self._ready.remove(found)
-            return WaveMark(wave)
-        parts = list[Batch]()
-        while count:
-            part = self._take(count)
-            if not isinstance(part, Batch):
-                raise InternalError(
-                    f"Y1: {count} records are to be taken again that have not come back to {self.who!r}"
-                )
-            parts.append(part)
-            count -= len(part)
-        return None if not parts else parts[0] if len(parts) == 1 else concat(parts)
-
-    def _take(self, limit: int) -> Batch | WaveMark | None:
         if not self._ready:
             return self._take_combined(limit)
         if isinstance(self._ready[0], WaveMark):
@@ -221,8 +180,6 @@ class FeedbackQueue:
     def cut(self, checkpoint: int) -> None:
         """Begins the log of a checkpoint with what is unread, at the head's cut. Records that can still be merged follow
         when they are read or sealed, which is at the barrier at the latest."""
-        if self.facts is not None:
-            self.seal()  # a task that goes on from this cut finds what waits as it was, and merges no more with it
         log = self.logs.begin(checkpoint, complete=self.over)
         start = self._start
         for entry in self._ready:

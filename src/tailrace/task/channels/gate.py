@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.batches import Batch, concat, joinable
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -17,15 +15,11 @@ from tailrace.errors import InternalError, ProtocolViolation, UserCodeError, err
 from tailrace.protocol.deployment import InputTime
 from tailrace.task.channels.inputs import InputChannel, Taken, count_of
 from tailrace.task.channels.lazy_records import Parked
-from tailrace.task.channels.merged_reads import Pieces, in_order, totals
 from tailrace.task.channels.min_watermark import Lowest
 from tailrace.task.contract.cut_state import CutState
-from tailrace.task.contract.facts import Facts
 
 AT_ONCE = 256 << 10
 """Number of bytes that each restored channel may have in memory, in a gate that has no other channels."""
-A_MARKER, A_BARRIER = -1, -2
-"""Values in place of a number of records that were read: a marker was read, or a barrier."""
 JOINED = 1024
 """Largest number of records in a batch that is joined from several small ones that wait on one channel."""
 
@@ -53,15 +47,9 @@ class Gate(GateCutState):
     before what was in flight to that job.
     """
 
-    def __init__(self, channels: list[InputChannel], facts: Facts | None = None) -> None:
-        """`facts`: holds what is read in each step (`task.journal.history`)."""
+    def __init__(self, channels: list[InputChannel]) -> None:
         super().__init__()
         self.channels = {channel.id: channel for channel in channels}
-        self.facts = facts
-        self._numbered = dict(enumerate(channels))
-        """Channels by number, with the channels that bring back records that were in flight."""
-        for number, channel in self._numbered.items():
-            channel.number = number
         self._turn: deque[InputChannel] = deque()
         self.front: deque[list[InputChannel]] = deque()
         """Channels with what was in flight at the restored cut, in the order of reading: one list after the other."""
@@ -72,10 +60,11 @@ class Gate(GateCutState):
 
     @property
     def has_input(self) -> bool:
-        facts = self.facts
-        if facts is not None and facts.given is not None:
-            return bool(facts.given)
         return bool(self._turn)
+
+    def reads_on(self, cut_is_due: bool) -> bool:
+        """True if a step that has read a barrier reads on: something is ready, and no cut comes before it."""
+        return bool(self._turn) and not cut_is_due
 
     def input_times(self) -> list[InputTime]:
         """Event time on each edge, and the source of the channel that holds it back."""
@@ -115,35 +104,12 @@ class Gate(GateCutState):
         if charge:
             channel.flow.arrive(charge)
         channel.expected += count_of(element)
-        if self.facts is not None:
-            channel.count(element)
         if not channel.queue and channel.reading is None and not channel.blocked and not self.front:
             self._turn.append(channel)
         channel.queue.append((element, charge))
 
-    def complete(self, checkpoint: int) -> None:
-        """Forgets what only older checkpoints than this one need: no worker restores them any more."""
-        for channel in self.channels.values():
-            channel.digests = {number: one for number, one in channel.digests.items() if number >= checkpoint}
-
-    def begin_at(self, checkpoint: int) -> None:
-        """Begins the digests of channels anew: what comes is behind the barriers of this checkpoint."""
-        for channel in self.channels.values():
-            channel.digests = {checkpoint: Digest()}
-
-    def sender_replaced(self, ident: ChannelId) -> None:
-        """Prepares a channel for a new sender, which takes the place of a lost one and begins with a whole window. What
-        is unread counts for none of that window."""
-        flow = self.channels[ident].flow
-        flow.granted, flow.arrived, flow.consumed = flow.window, 0, flow.consumed - flow.arrived
-
     def returned(self, front: list[list[InputChannel]]) -> None:
         """Puts what was in flight at the restored cut in front. Called before anything has arrived."""
-        number = len(self.channels)
-        for channel in itertools.chain.from_iterable(front):
-            channel.number = number
-            self._numbered[number] = channel
-            number += 1
         self.front.extend(front)
         self.compare_anew()
         self._next_front()
@@ -156,17 +122,6 @@ class Gate(GateCutState):
     def set_cut_state(self, state: dict[str, Any]) -> None:
         """Sets the state at a cut. Called when all channels have theirs."""
         super().set_cut_state(state)
-        self.compare_anew()
-
-    def as_it_was(self, unread: dict[ChannelId, list[Element]], front: list[list[InputChannel]]) -> None:
-        """Takes what another task, whose place this one takes, had not read at its cut."""
-        for ident, elements in unread.items():
-            channel = self.channels[ident]
-            channel.expected += sum(map(count_of, elements))
-            channel.queue.extend((element, 0) for element in elements)
-        self.front = deque(front)
-        self._numbered |= {channel.number: channel for channels in front for channel in channels}
-        self._turn = deque(channel for channel in self._current if channel.ready)
         self.compare_anew()
 
     def open(self) -> Iterable[tuple[ChannelId, int]]:
@@ -213,20 +168,9 @@ class Gate(GateCutState):
     def take(self, limit: int) -> Taken:
         """Marker of the next channel, or at most `limit` of its records, of one batch or of several small ones. Channels
         take turns."""
-        facts = self.facts
-        if facts is None:
-            return self._take(limit)
-        if facts.again:
-            return self.take_again(facts.of(0), facts.of(0))
-        taken = self._take(limit)
-        facts.of(taken.channel.number)
-        facts.of(_counted(taken))
-        return taken
-
-    def _take(self, limit: int) -> Taken:
         channel = self._turn[0]
         if channel.reading is None:
-            element, channel.charge = _there(channel.queue.popleft())
+            element, channel.charge = in_memory(channel.queue.popleft())
             if isinstance(element, Marker):
                 channel.worked_off += isinstance(element, COUNTED)
                 self._move_on(channel)
@@ -254,8 +198,6 @@ class Gate(GateCutState):
 
     def take_barrier(self) -> Taken:
         """Barrier that is next on its channel, whichever channel has its turn. To be called only if there is one."""
-        if self.facts is not None and self.facts.again:
-            return self.take_again(self.facts.of(0), self.facts.of(0))
         channel = self._with_barrier()
         assert channel is not None
         marker, channel.charge = channel.queue.popleft()
@@ -264,96 +206,7 @@ class Gate(GateCutState):
         self._turn.remove(channel)
         if channel.queue:
             self._turn.append(channel)
-        if self.facts is not None:
-            self.facts.of(channel.number)
-            self.facts.of(A_BARRIER)
         return Taken(channel, marker=marker)
-
-    def lacking(self, facts: Sequence[int]) -> InputChannel | None:
-        """First channel on which records are missing that a step read, which is to be repeated; None if all are here.
-        `facts`: the number of a channel, how many records of it the step read (or `A_MARKER`, `A_BARRIER`), and again."""
-        channels, begun = self._numbered, dict[int, Iterator[int]]()
-        for number, count in zip(facts[::2], facts[1::2], strict=True):
-            if count == A_BARRIER:
-                continue
-            unread = begun.setdefault(number, _unread(channels[number]))
-            here = 0
-            while here < max(count, 1):
-                found = next(unread, None)
-                if found is None:
-                    return channels[number]
-                here += found if count != A_MARKER else 1
-        return None
-
-    def records_here(self, number: int, most: int) -> int:
-        """Number of records, counted to about `most`, that are unread on a channel in front of its next marker, barriers
-        aside."""
-        here, channel = 0, self._numbered[number]
-        if channel.reading is not None:
-            here = len(channel.reading) - channel.taken
-        for element, _ in channel.queue:
-            if here >= most or (isinstance(element, Marker) and not isinstance(element, Barrier)):
-                break
-            if isinstance(element, Parked) and element.element is None:
-                break
-            here += count_of(element)
-        return here
-
-    def take_again(self, number: int, count: int) -> Taken:
-        """Input of a step when it was done first: `count` records of a channel, or its marker. Barriers are skipped:
-        their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
-        channel = self._numbered[number]
-        if channel in self._turn:
-            self._turn.remove(channel)
-        taken = Taken(channel)
-        _skip_barriers(channel)
-        if count == A_MARKER:
-            element, channel.charge = channel.queue.popleft()
-            assert isinstance(element, Marker)
-            channel.worked_off += isinstance(element, COUNTED)
-            taken.marker = element
-        elif count != A_BARRIER:
-            taken.batch = concat(self._exactly(taken, count))
-        if channel.ready and not channel.blocked and any(channel is one for one in self._current):
-            self._turn.append(channel)
-        return taken
-
-    def records_again(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
-        """Input of several steps that read records only: their batches, each with the port that it came to, and the
-        credit that is granted for them."""
-        read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
-        for number, count in totals(pieces).items():
-            taken = Taken(self._numbered[number])
-            ports[number] = taken.channel.port
-            read[number] = self._exactly(taken, count)
-            if taken.grant is not None:
-                grants.append((taken.channel.id, taken.grant))
-        self._turn = deque(channel for channel in self._current if channel.ready and not channel.blocked)
-        return in_order(pieces, read, ports), grants
-
-    def _exactly(self, taken: Taken, count: int) -> list[Batch]:
-        """The next `count` records of a channel, of as many batches as that takes."""
-        channel, parts = taken.channel, list[Batch]()
-        while count:
-            if channel.reading is None:
-                _skip_barriers(channel)
-                element, channel.charge = _there(channel.queue.popleft())
-                assert not isinstance(element, Marker)
-                channel.reading, channel.taken = decoded(channel.id, element), 0
-                if channel.idle:
-                    self._wake(channel)
-            batch, start = channel.reading, channel.taken
-            stop = min(len(batch), start + count)
-            count -= stop - start
-            parts.append(batch if (start, stop) == (0, len(batch)) else batch.slice(start, stop))
-            channel.taken = stop
-            if stop == len(batch):
-                channel.reading = None
-                channel.worked_off += 1
-                if channel.charge:
-                    grant = channel.flow.consume(channel.charge)
-                    taken.grant = taken.grant if grant is None else grant
-        return parts
 
     def _with_barrier(self) -> InputChannel | None:
         heads = ((channel, channel.queue[0][0]) for channel in self._turn if channel.reading is None)
@@ -482,33 +335,10 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
         ) from error
 
 
-def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
+def in_memory(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
     """The next element of a channel, which is in memory, and its charge."""
     element, charge = entry
     if not isinstance(element, Parked):
         return element, charge
     assert element.element is not None
     return element.element, charge
-
-
-def _skip_barriers(channel: InputChannel) -> None:
-    while channel.queue and isinstance(channel.queue[0][0], Barrier):
-        channel.queue.popleft()
-
-
-def _unread(channel: InputChannel) -> Iterator[int]:
-    """Numbers of records of the elements that are unread on a channel and are here, one by one."""
-    if channel.reading is not None:
-        yield len(channel.reading) - channel.taken
-    for element, _ in channel.queue:
-        if isinstance(element, Parked) and element.element is None:
-            return
-        if not isinstance(element, Barrier):
-            yield count_of(element)
-
-
-def _counted(taken: Taken) -> int:
-    """Fact for what was read: a number of records, `A_MARKER` or `A_BARRIER`."""
-    if taken.batch is not None:
-        return len(taken.batch)
-    return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER

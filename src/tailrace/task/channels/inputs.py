@@ -6,9 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.digests import Digest, content
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
-from tailrace.elements.markers import Barrier, EndOfInput, Marker
+from tailrace.elements.markers import EndOfInput, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.flow import Consumer
 from tailrace.task.channels.lazy_records import Parked
@@ -34,7 +33,7 @@ class InputChannel(InputCutState):
     """
 
     __slots__ = (
-        "blocked", "charge", "counted", "digests", "expected", "flow", "id", "number", "port", "queue", "reading",
+        "blocked", "charge", "counted", "expected", "flow", "id", "number", "port", "queue", "reading",
         "returning", "taken",
     )  # fmt: skip
 
@@ -56,9 +55,6 @@ class InputChannel(InputCutState):
         """Batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
         self.charge = 0
-        self.digests: dict[int, Digest] = {0: Digest()}
-        """Digests of what has come since the barrier of a checkpoint (0: ever), barriers aside. They are kept if they may
-        be requested, because the sender may be replaced."""
         self.returning: Returning | None = None
         """Old channel whose records, held by a checkpoint, this one brings back; None for a channel of today."""
 
@@ -85,19 +81,6 @@ class InputChannel(InputCutState):
     def ending(self) -> bool:
         """True if the end of the channel has arrived, and is still to be read."""
         return bool(self.queue) and isinstance(self.queue[-1][0], EndOfInput)
-
-    def count(self, element: Element) -> None:
-        """Adds an element that has come to the digests. A barrier begins a new digest instead."""
-        if isinstance(element, Barrier):
-            self.digests[element.checkpoint] = Digest()
-        else:
-            held = content(element) if isinstance(element, Frame) else None
-            for digest in self.digests.values():
-                digest.add(element, held=held)
-
-    def came_since(self, checkpoint: int) -> Digest:
-        """Digest of what has come since the barrier of a checkpoint (0: ever), barriers aside."""
-        return self.digests.get(checkpoint) or Digest()
 
     def next_to_load(self) -> list[Parked]:
         """The next records to load, whatever is in memory, if they are not being loaded: the task is to read on, and

@@ -16,7 +16,6 @@ from typing import Any
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -24,10 +23,8 @@ from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
 from tailrace.task.channels.copies import copied, unpicklable
 from tailrace.task.channels.partition import Partitioner
-from tailrace.task.channels.sent_log import Keeping, SentLog
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.cut_state import CutState
-from tailrace.task.contract.facts import Facts
 
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
 FRAME_BYTES = 256 << 10
@@ -73,7 +70,7 @@ class OutputChannel(OutputCutState):
     Invariant O2: `seq` is the sequence number of the next record to be sealed.
     """
 
-    __slots__ = ("before", "buffer", "buffered", "flow", "id", "kept", "local", "queue")
+    __slots__ = ("before", "buffer", "buffered", "flow", "id", "local", "queue")
 
     def __init__(self, ident: ChannelId, local: bool, window: int, closed: bool = False) -> None:
         super().__init__()
@@ -86,9 +83,6 @@ class OutputChannel(OutputCutState):
         (`before`)."""
         self.queue: deque[Queued] = deque()
         """Sealed output, in the order in which it goes."""
-        self.kept: SentLog | None = None
-        """Log of what went behind the barrier of the oldest checkpoint that the receiver may be restored from. None if
-        the receiver is in this worker, or is not replaced alone."""
 
     @property
     def waits(self) -> bool:
@@ -137,17 +131,7 @@ class OutboxCutState(CutState):
 class Outbox(OutboxCutState):
     """All outputs of one subtask. `sends` are the actions to carry out, in order."""
 
-    def __init__(
-        self,
-        outputs: list[OutputEdge],
-        incarnation: int,
-        attempt: int,
-        subtask: int,
-        copy: bool,
-        sizes: Facts | None = None,
-    ) -> None:
-        """`sizes`: facts that hold how many bytes records are (`task.journal.history`). Equal records may have different
-        sizes, since what several of them share is pickled once; and where frames end depends on sizes."""
+    def __init__(self, outputs: list[OutputEdge], incarnation: int, attempt: int, subtask: int, copy: bool) -> None:
         super().__init__()
         self.outputs = outputs
         self.channels = {channel.id: channel for output in outputs for channel in output.channels}
@@ -155,7 +139,6 @@ class Outbox(OutboxCutState):
         self.attempt = attempt
         self.subtask = subtask
         self.copy = copy
-        self.sizes = sizes
         self.sends: list[Outgoing] = []
         self.blocked = 0
         """Number of channels with sealed output that waits for credit."""
@@ -164,10 +147,7 @@ class Outbox(OutboxCutState):
         self.oldest: int | None = None
         """Time at which the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None,
         nothing waits to be sealed."""
-        self.kept_since = 0
-        """Newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
         self.now = 0
-        self._keeping: Keeping | None = None
 
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
@@ -368,7 +348,8 @@ class Outbox(OutboxCutState):
         channel.seq += len(batch)
 
     def _size(self, found: int) -> int:
-        return found if self.sizes is None else self.sizes.as_kept(found)
+        """Number of bytes by which frames are cut, where `found` were measured."""
+        return found
 
     def _copied(self, batch: Batch) -> Batch:
         if not self.copy or not isinstance(batch, Rows):
@@ -405,78 +386,22 @@ class Outbox(OutboxCutState):
             channel.sent += charge > 0
             if isinstance(payload, Barrier):
                 self.barriers_sent.append((channel.id, payload.checkpoint))
-            if channel.kept is not None:
-                assert not isinstance(payload, Batch)
-                payload = channel.kept.went(seq, channel.position - seq, payload)
+            if not channel.local:
+                payload = self._outgoing(channel, seq, payload)
             assert not isinstance(payload, Item)
-            if isinstance(payload, Marker) and not channel.local:
-                payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
             self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
 
-    def keep(self, keeping: Keeping) -> None:
-        """Keeps what goes to other workers from now on, for a worker that takes the place of one of them."""
-        self._keeping = keeping
-        for channel in self.channels.values():
-            if not channel.local:
-                channel.kept = SentLog(keeping)
+    def _outgoing(self, channel: OutputChannel, seq: int, payload: Payload | Item) -> bytes:
+        """Bytes of an element that goes to another worker."""
+        if isinstance(payload, Marker):
+            return encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
+        assert isinstance(payload, bytes)
+        return payload
 
     def frame(self, item: Item) -> bytes:
-        """Frame that waits to go once more."""
-        assert self._keeping is not None
-        return self._keeping.frame(item)
-
-    def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
-        """Sends what is kept of a channel once more, to a new receiver that has only the first `came` records and markers
-        of it. Checkpoints that are under way were given up: their barriers do not go once more."""
-        channel = self.channels[ident]
-        assert channel.kept is not None
-        again = channel.kept.go_again(came)
-        channel.sent -= sum(charge > 0 for _, _, charge in again)
-        waits = [one for one in channel.queue if not isinstance(one[1], Barrier)]
-        self.blocked += bool(again or waits) - bool(channel.queue)
-        channel.queue = deque([*again, *waits])
-        channel.flow = Producer(channel.flow.window)
-        self._drain(channel)
-
-    def without_barriers(self, ident: ChannelId) -> None:
-        """Drops the barriers that wait on a channel. What waits there was made again, and the checkpoints of the barriers
-        were given up."""
-        channel = self.channels[ident]
-        waits = deque(one for one in channel.queue if not isinstance(one[1], Barrier))
-        self.blocked += bool(waits) - bool(channel.queue)
-        channel.queue = waits
-        self._drain(channel)
-
-    def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
-        """Queues what the barrier of the restored checkpoint had overtaken: it is the first that goes behind that
-        barrier. Frames are counted when they go."""
-        channel = self.channels[ident]
-        for seq, payload, charge in overtaken:
-            self._queue(channel, seq, payload, charge)
-            channel.sent -= charge > 0
-        self._drain(channel)
-
-    def made_again(self, ident: ChannelId, count: int) -> Digest:
-        """Digest of the first `count` records and markers that are kept of a channel; of fewer if there are fewer."""
-        kept = self.channels[ident].kept
-        assert kept is not None
-        return kept.digest(count)
-
-    def complete(self, checkpoint: int) -> None:
-        """Lets go of what went before the barrier of a complete checkpoint: no worker restores an older one any more."""
-        if checkpoint <= self.kept_since:
-            return
-        self.kept_since = checkpoint
-        for channel in self.channels.values():
-            if channel.kept is not None:
-                channel.kept.complete(checkpoint)
-
-    def held(self) -> list[Item]:
-        """Frames that are kept, and frames that go once more."""
-        channels = [channel for channel in self.channels.values() if channel.kept is not None]
-        again = [one for channel in channels for _, one, _ in channel.queue if isinstance(one, Item)]
-        return again + [item for channel in channels if channel.kept is not None for item in channel.kept.held()]
+        """Frame that is read when it goes. Only an outbox that keeps what it has sent has any."""
+        raise InternalError(f"O1: {item} waits on a channel of an outbox that keeps nothing")
 
     def queued_bytes(self) -> int:
         """Number of bytes that are sealed and wait for credit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +13,6 @@ from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.keygroups import owners
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
 from tailrace.task.channels.keys import FieldReader, KeyReader
-from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import user_error
 
@@ -133,11 +132,14 @@ class ByFunction:
         return targets
 
 
-def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:
-    """Partitioner of an edge for one sender with `count` targets; `who` names the operator in errors."""
+def make_partitioner(
+    kind: Partitioning, who: str, subtask: int, count: int, max_parallelism: int, random: Callable[..., Random]
+) -> Partitioner:
+    """Partitioner of an edge for one sender with `count` targets; `who` names the operator in errors. `random` makes the
+    generator of a place."""
     if isinstance(kind, Hash):
-        reader = KeyReader(kind.key, who, subtask, services.max_parallelism, kind.written)
-        return ByKey(reader, count, services.max_parallelism)
+        reader = KeyReader(kind.key, who, subtask, max_parallelism, kind.written)
+        return ByKey(reader, count, max_parallelism)
     if isinstance(kind, Broadcast):
         return ToAll(count)
     if isinstance(kind, Custom):
@@ -145,6 +147,6 @@ def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, ser
     if count == 1 or isinstance(kind, Forward):
         return ToOne()
     if isinstance(kind, Shuffle):
-        return AtRandom(count, services.random("shuffle", who, subtask))
+        return AtRandom(count, random("shuffle", who, subtask))
     assert isinstance(kind, Rebalance | Rescale)
     return RoundRobin(count, subtask)

@@ -13,11 +13,12 @@ from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
 from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
+from tailrace.task.channels.gate import Gate
+from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.keys import FieldReader
-from tailrace.task.channels.sent_log import WHAT, Keeping
+from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.spilling import FrameSpill, MakeSpill, MemorySpill, SpillPlace
 from tailrace.task.channels.written_records import WrittenRecords
-from tailrace.task.contract.facts import Facts
 from tailrace.task.contract.recorded_answers import Outside
 from tailrace.task.contract.tuning import Tuning
 
@@ -66,25 +67,20 @@ class Services:
     replaces: bool = False
     """True if the worker takes the place of a lost one: its functions are fused as they were there, and its channels
     begin open."""
-    sizes: Facts | None = None
-    """Facts that hold the sizes of what tasks send, for a worker that may have to repeat it."""
+    make_gate: Callable[[list[InputChannel]], Gate] = Gate
+    make_outbox: Callable[[list[OutputEdge], int, int, int, bool], Outbox] = Outbox
+    make_feedback: Callable[[str, int, Callable[[], FrameSpill], int, Combiner | None, bool], FeedbackQueue] = FeedbackQueue
+    decision: Callable[[bool], bool] = bool
+    """Takes a decision of a step that does not follow from what came before the step, and returns it."""
     make_spill: MakeSpill | None = None
     """Makes a spill for what has no room in memory; None: it stays there."""
-    kept_bytes: int = 0
-    """Number of bytes of what went to other workers that are kept in memory."""
-    kept_in: SpillPlace = SpillPlace(WHAT)  # noqa: RUF009 - it is frozen
-    """Place of the spill for the rest of what went to other workers."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
     """Feedback queues between the tail and the head of each loop in this worker. They go with the attempt: nothing
     outlives it."""
     written: WrittenRecords = field(default_factory=WrittenRecords)
     """Records in flight in the worker's channels that are in files of checkpoints."""
-    facts: Facts | None = None
-    """Facts that hold what the worker's tasks do, for a worker that may have to repeat it."""
     depth: int = 0
     """Number of workers that may be lost at once, and are replaced while the others go on."""
-    history_bytes: int = 0
-    """Number of bytes of memory that the histories of all workers, which each worker has, may take together; 0: any."""
     shared: Shared | None = None
     """Generators that are seeded before each step of a task, if steps are repeated when the worker is lost; None if they
     are not."""
@@ -106,12 +102,13 @@ class Services:
         """Feedback queue of a loop in this worker, one for its tail and its head together."""
         found = self.feedback.get(loop.scope)
         if found is None:
-            spill = self._spill(SpillPlace("feedback", loop.spill_dir))
+            spill = self.spill(SpillPlace("feedback", loop.spill_dir))
             merging = None
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
-            found = FeedbackQueue(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
-            found.remember(self.facts, self.sizes, self.note_inexact if self.depth else None)
+            found = self.make_feedback(
+                loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None
+            )
             self.feedback[loop.scope] = found
         return found
 
@@ -120,17 +117,8 @@ class Services:
         differ then."""
         self.inexact = True
 
-    def keeping(self) -> Keeping:
-        """Place where a slice keeps what went to other workers."""
-        budget = self.kept_bytes if self.tuning.kept is None else self.tuning.kept
-        return Keeping(self._spill(self.kept_in), budget)
-
-    @property
-    def most_history(self) -> int:
-        """Number of bytes that the histories of all workers may take; 0: any."""
-        return self.history_bytes if self.tuning.history is None else self.tuning.history
-
-    def _spill(self, place: SpillPlace) -> Callable[[], FrameSpill]:
+    def spill(self, place: SpillPlace) -> Callable[[], FrameSpill]:
+        """Maker of a spill in this place; in memory where the worker has no other."""
         make = self.make_spill
         return MemorySpill if make is None else lambda: make(place)
 

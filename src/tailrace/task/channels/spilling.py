@@ -32,7 +32,7 @@ def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
 
 class FrameSpill(Protocol):
     """Storage for frames that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
-    keeps (`task.channels.sent_log`). Only the spill that returned a reference knows what it is."""
+    keeps (`task.journal.sent_log`). Only the spill that returned a reference knows what it is."""
 
     def append(self, data: bytes) -> Any:
         """Stores `data`; returns the reference by which it is read."""

@@ -23,12 +23,14 @@ from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.logs import LogFrame, restored_frame
 from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
 from tailrace.task.channels.shapes import in_shape
+from tailrace.task.journal.recorded_gate import gate_of
+from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.task_state import Came
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.returning import Returned, element_of
 
 if TYPE_CHECKING:
-    from tailrace.task.slice.machine import Slice
+    from tailrace.task.failover.recorded_slice import RecordedSlice
 
 _Log = tuple[LogKind, ChannelName, int, int]
 """(kind, channel, age, turn) of a log."""
@@ -78,15 +80,15 @@ class AsItWas:
             for turn, number, returning, state in channels:
                 front[-1].append(self._came_back(age, turn, number, returning))
                 front[-1][-1].set_cut_state(state)
-        task.gate.as_it_was(unread, front)
+        gate_of(task).put_back(unread, front)
 
-    def send(self, slice: Slice) -> None:
+    def send(self, slice: RecordedSlice) -> None:
         """Sends the records that barriers had overtaken, behind these barriers, once every task has its own records."""
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 overtaken = self._elements(LogKind.SENT, ident)
                 if overtaken:
-                    task.outbox.goes_again(ident, _queued(task.outbox, channel, overtaken))
+                    outbox_of(task).goes_again(ident, _queued(task.outbox, channel, overtaken))
             slice.route(task)
 
     def _elements(self, kind: LogKind, ident: ChannelId) -> list[Element]:

@@ -24,11 +24,11 @@ from tailrace.elements.batches import Batch, joined
 from tailrace.errors import InternalError
 from tailrace.graph import operators
 from tailrace.graph.plan import Plan
-from tailrace.task.channels.gate import A_BARRIER
 from tailrace.task.contract.recorded_answers import Gave
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Did, Entry, Flushed, Heard
-from tailrace.task.slice.machine import Slice
+from tailrace.task.journal.recorded_gate import A_BARRIER, gate_of
 from tailrace.task.subtask.machine import READS, Task
 
 RECORD_BY_RECORD = (
@@ -58,7 +58,7 @@ class Lanes:
 
     def __init__(
         self,
-        slice: Slice,
+        slice: RecordedSlice,
         history: Iterable[Entry],
         before: Container[int],
         has_come: Callable[[Entry], bool],
@@ -100,7 +100,7 @@ class Lane:
 
     def __init__(
         self,
-        slice: Slice,
+        slice: RecordedSlice,
         task: Task,
         before: Container[int],
         has_come: Callable[[Entry], bool],
@@ -137,7 +137,7 @@ class Lane:
         """Replays several steps as one. Returns for about how many records they count; 0 if the next entry is no such
         step, or its input has not arrived."""
         task = self._task
-        if not self._larger or not task.work.may_take_together or task.vertex.id in self._before:
+        if not self._larger or not task.work.may_take_merged or task.vertex.id in self._before:
             return 0
         pieces, now = list[int](), 0
         here: dict[int, int] = {}
@@ -156,7 +156,8 @@ class Lane:
         if records:
             task.work.begin(now, seeded=False)
             task.wake()
-            task.work.take_together(pieces)
+            batches, grants = gate_of(task).merged(pieces)
+            task.work.take_merged(batches, grants)
         return records
 
     def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
@@ -165,7 +166,7 @@ class Lane:
         for at in range(0, len(read), 2):
             number, count = read[at], read[at + 1]
             if number not in here:
-                here[number] = self._task.gate.records_here(number, PORTION)
+                here[number] = gate_of(self._task).records_here(number, PORTION)
             here[number] -= count
             if here[number] < 0:
                 return False

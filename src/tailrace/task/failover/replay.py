@@ -19,14 +19,14 @@ from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.inputs import InputChannel
-from tailrace.task.contract.facts import Facts
 from tailrace.task.contract.recorded_answers import Recorder, ReplayedAnswers
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.parallel_replay import Lanes, meets_in_channels
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
+from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.task_state import put_back
-from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.machine import READS, Task
 
 PORTION = 256
@@ -42,16 +42,15 @@ class Again:
     """
 
     def __init__(
-        self, slice: Slice, history: Iterable[Entry], checkpoint: int, channels: AsItWas | None = None
+        self, slice: RecordedSlice, history: Iterable[Entry], checkpoint: int, channels: AsItWas | None = None
     ) -> None:
         """`slice` was restored from `checkpoint`, or has begun as the lost one did (0), and was opened. `channels`: the
         contents of the lost one's channels at its cuts."""
         slice.again = True
         services = slice.services
-        assert services.facts is not None and services.sizes is not None and isinstance(services.outside, Recorder)
+        assert isinstance(services.outside, Recorder)
         self.slice = slice
-        self._facts: Facts = services.facts
-        self._sizes: Facts = services.sizes
+        self._facts, self._sizes = slice.facts, slice.sizes
         self._sizes.give(())
         self._entries = deque(history)
         self._checkpoint = checkpoint
@@ -121,7 +120,7 @@ class Again:
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
         task = self.slice.by_vertex[entry.vertex]
-        lacking = task.gate.lacking(entry.facts)
+        lacking = gate_of(task).lacking(entry.facts)
         if lacking is None:
             return True
         self.lacks.append((task, lacking))
@@ -230,7 +229,7 @@ def _let_all_go(task: Task, together: Container[int]) -> None:
             incoming.flow.granted = ANY
 
 
-def account_for_local(slice: Slice) -> None:
+def account_for_local(slice: RecordedSlice) -> None:
     """Restores the credit of channels between the tasks of a slice: what is unread there counts as sent."""
     for task in slice.tasks:
         for ident, channel in task.outbox.channels.items():

@@ -10,20 +10,20 @@ from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import Came, Copy, Gained, KnownHistory, ReplayDone, Resume, WorkerLost, encode_gained
 from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
 from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again, account_for_local
 from tailrace.task.journal.divergence import differs
 from tailrace.task.journal.history import History, decode
-from tailrace.task.slice.machine import Slice
+from tailrace.task.journal.recorded_gate import gate_of
+from tailrace.task.journal.recorded_outbox import outbox_of
 
 COORDINATOR = -1
 """The coordinator as a receiver of histories."""
 
 
-def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
+def told(slice: RecordedSlice, wanted: Iterable[Action]) -> list[Action]:
     """The actions of a worker, each after the history that it follows from. Progress reports need no history: nothing
     depends on them."""
-    if slice.history is None:
-        return [*wanted]
     if slice.services.inexact and not slice.again:
         slice.services.inexact = False
         slice.history.cut_short()
@@ -37,7 +37,7 @@ def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
     return found
 
 
-def _news(slice: Slice, history: History, party: int) -> list[Gained]:
+def _news(slice: RecordedSlice, history: History, party: int) -> list[Gained]:
     """The histories that a party must receive now: copies of other workers' histories, if several losses at once are
     covered, and then this worker's own. Copies come with an own entry even if the own history has gained nothing, since
     they count only with it (`Hearsay`)."""
@@ -49,27 +49,26 @@ def _news(slice: Slice, history: History, party: int) -> list[Gained]:
     return [*found, own or Gained(history.end, [])] if found or own else []
 
 
-def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
+def _to_peer(slice: RecordedSlice, slot: int, gained: Gained) -> ToPeer:
     return ToPeer(slot, encode_history(slice.slot, slot, slice.incarnation, slice.attempt, encode_gained(gained)))
 
 
-def known(slice: Slice, lost: WorkerLost) -> KnownHistory:
+def known(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
     """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
     slice.gone.add(lost.slice)
     slice.hearsay.forget(lost.slice)
     came: list[Came] = [
-        (*ident, (digest := channel.came_since(lost.checkpoint)).count, digest.value)
+        (*ident, (digest := gate_of(task).came_since(ident, lost.checkpoint)).count, digest.value)
         for task in slice.tasks
-        for ident, channel in task.gate.channels.items()
+        for ident in task.gate.channels
         if ident.source == lost.slice and ident.source != slice.slot
     ]
     return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
 
 
-def peer_replaced(slice: Slice, slot: int) -> list[Action]:
+def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
     """Sends what was kept for a lost worker to its replacement, which can be reached now. This worker's history goes
     first, even if it is empty: the replacement sends nothing before it has it."""
-    assert slice.history is not None
     slice.gone.discard(slot)
     slice.history.forget(slot)
     for copy in slice.copies.values():
@@ -78,10 +77,10 @@ def peer_replaced(slice: Slice, slot: int) -> list[Action]:
     for task in slice.tasks:
         for ident in task.gate.channels:
             if ident.source == slot:
-                task.gate.sender_replaced(ident)
+                gate_of(task).sender_replaced(ident)
         for ident, channel in task.outbox.channels.items():
             if ident.target == slot and not channel.local:
-                task.outbox.receiver_replaced(ident)
+                outbox_of(task).receiver_replaced(ident)
         task.wake()
         slice.route(task)
     return [_to_peer(slice, slot, gained) for gained in first]
@@ -93,13 +92,13 @@ class Resumed:
     Invariant Y5: it goes on only where what it has made again of each channel is, by its digest, what others have of it.
     """
 
-    def __init__(self, slice: Slice, resume: Resume, channels: AsItWas | None = None) -> None:
+    def __init__(self, slice: RecordedSlice, resume: Resume, channels: AsItWas | None = None) -> None:
         """`slice` was restored, and opened. `channels`: the contents of the lost one's channels at its cut."""
         self.slice = slice
         self._resume = resume
         for task in slice.tasks:
-            task.gate.begin_at(resume.checkpoint)
-            task.outbox.kept_since = resume.checkpoint
+            gate_of(task).begin_at(resume.checkpoint)
+            outbox_of(task).kept_since = resume.checkpoint
         slice.together = slice.peers().intersection(resume.together)  # there are no links to other workers
         self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
@@ -130,7 +129,6 @@ class Resumed:
 
     def _gone_on(self) -> list[Action]:
         slice, resume = self.slice, self._resume
-        assert slice.history is not None
         if slice.services.inexact:
             raise differs(slice.tasks[0], "values that do not come back as they were have gone to disk meanwhile")
         slice.history.go_on_from(resume.history, self.again.heard, resume.checkpoint)
@@ -141,9 +139,9 @@ class Resumed:
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 if ident.target in slice.together:
-                    task.outbox.without_barriers(ident)
+                    outbox_of(task).without_barriers(ident)
                 elif not channel.local:
-                    task.outbox.receiver_replaced(ident, came.get(ident, (0, 0))[0])
+                    outbox_of(task).receiver_replaced(ident, came.get(ident, (0, 0))[0])
             task.cuts.declined.clear()
             task.finished = task.finished and not task.outbox.blocked
             task.wake()
@@ -159,7 +157,7 @@ class Resumed:
         for task in reversed(self.slice.tasks):
             for ident, (count, digest) in came.items():
                 if ident in task.outbox.channels:
-                    again = task.outbox.made_again(ident, count)
+                    again = outbox_of(task).made_again(ident, count)
                     if (again.count, again.value) != (count, digest):
                         raise differs(task, f"others had {count} elements of channel {ident}, and those are not made")
 

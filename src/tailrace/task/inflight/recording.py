@@ -95,6 +95,7 @@ class InFlightRecording:
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
         self._shelf.on_inexact = on_inexact
+        self._told_shapes = on_inexact is not None
         self._who = who
         self._written = WrittenRecords() if written is None else written
         self._received: dict[ChannelId, Recording] = {}
@@ -190,7 +191,7 @@ class InFlightRecording:
 
     def _told(self, shape: int, *logs: Log) -> None:
         """Adds the number of an element to the shapes of logs, if another worker may have to know it."""
-        for log in logs if self._gate.facts is not None else ():
+        for log in logs if self._told_shapes else ():
             log.shape.append(shape)
 
     def unread(self, number: int) -> int | None:

@@ -68,7 +68,8 @@ class Redistribution:
         self._copies = bool(telling) and telling == kinds and all(isinstance(kind, Broadcast) for kind in kinds)
         self._mixed = not self._copies and bool(telling) and (len(telling) > 1 or _only_some(kinds, telling))
         if not self._mixed and not self._copies and telling:
-            self._partitioner = make_partitioner(next(iter(telling)), who, subtask, parallelism, services)
+            chance = services.max_parallelism, services.random
+            self._partitioner = make_partitioner(next(iter(telling)), who, subtask, parallelism, *chance)
             assert isinstance(self._partitioner, ByKey | ByFunction)
         self._held: dict[int, tuple[int, int]] = {}
         """For copies, by old subtask: how many its log holds, and a sum over what they are, in whatever order."""

@@ -3,7 +3,7 @@
 A task's output is a function of its input, of the cut that it was restored from (with what no checkpoint holds of it:
 `task.journal.task_state`), and of its history. The history keeps the order in which the driver let things happen, how
 much had arrived by then, and the answers of the world outside. It does not keep the contents of channels: their senders
-have these (`task.channels.sent_log`). A step that did nothing is in no history, and neither is credit: a replay sends
+have these (`task.journal.sent_log`). A step that did nothing is in no history, and neither is credit: a replay sends
 whatever there is, and the records of each channel are equal to the first ones and in their order.
 
 Entries are made once for each step, never for each record.
@@ -33,7 +33,7 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The facts that depended on how much had arrived by then (`Facts`)."""
     answers: list[Answer] = []
     sizes: list[int] = []
-    """Sizes in bytes of the frames that the step sent (`Outbox.sizes`)."""
+    """Sizes in bytes of the frames that the step sent (`RecordedOutbox`)."""
     been_round: bool = False
     """True if the step ended a round of the task's inputs, behind which gathered records were sent."""
     by_itself: bool = False
@@ -109,7 +109,7 @@ class History:
         self._cut_off = 0
         """The newest checkpoint that lost cuts when the history was cut short."""
         self.opened = b""
-        """The answers of the world that opening the functions of the slice got (`task.subtask.opening`). Every entry
+        """The answers of the world that opening the functions of the slice got (`task.journal.opening`). Every entry
         depends on it, and no checkpoint replaces it."""
         self.first = 0
         """The number of the first entry."""

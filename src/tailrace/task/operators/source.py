@@ -406,8 +406,8 @@ class SourceTask(OperatorTask, SourceCutState):
             return None if given is None else listed(given, f"{of_class(enumerator)}.discover")
 
         found = self.call_user(lambda: self.outside.ask(discovered), what="finding splits")
-        if self.ctx.services.facts is not None:
-            self._look_where_it_is()  # a replay goes on from there
+        if self.ctx.services.depth:
+            self._look_where_it_is()  # a worker that takes this one's place goes on from there
         if found is None:
             self._discover_at, dealer.over = None, True
         else:

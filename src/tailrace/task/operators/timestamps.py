@@ -189,10 +189,9 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         return after is not None and INPUT in self.empty and self._since(now) + after <= now
 
     def input_falls_silent(self, now: int) -> None:
-        """Silences the input if it has been empty for long enough. The decision is recorded as a fact: no event of a
-        history implies when the input was looked at."""
-        facts, silent = self.ctx.services.facts, self.input_is_silent(now)
-        if silent if facts is None else facts.of(silent):
+        """Silences the input if it has been empty for long enough. That is a decision: no event implies when the input was
+        looked at."""
+        if self.ctx.services.decision(self.input_is_silent(now)):
             self._silence([INPUT])
 
     def _silence(self, splits: list[int]) -> None:

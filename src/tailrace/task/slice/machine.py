@@ -6,31 +6,23 @@ above the waterline in production, the simulator in tests.
 
 from __future__ import annotations
 
-from collections.abc import Set
-from contextlib import nullcontext
 from typing import NamedTuple
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import GRANT, HISTORY, ROWS, ChannelId, Frame, encode_grant, is_barrier
+from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
-from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
-from tailrace.task.journal.divergence import as_before
-from tailrace.task.journal.history import Cut, Did, Flushed, History
-from tailrace.task.journal.task_state import state_of
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.slice.nests import WorkerNests
 from tailrace.task.subtask.idleness import Idle
-from tailrace.task.subtask.machine import CUTS, Task
-from tailrace.task.subtask.opening import KeptOpening, as_it_is
-from tailrace.task.subtask.order import NOTHING
+from tailrace.task.subtask.machine import Task
 
 MAX_WINDOW = 1 << 20
 MIN_WINDOW = 32 << 10
@@ -81,43 +73,18 @@ class Slice:
         }
         """The head that each tail feeds through a queue that both hold, by the tail's vertex."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
-        self.history = None if services.facts is None else History(services.most_history // plan.slots)
-        """The history of the tasks, if another worker may have to replay it; else None."""
-        self.keeping = services.keeping()
-        """The log of what went to other workers, for the replacement of a lost one."""
-        if self.history is not None:
-            for task in self.tasks:
-                task.outbox.keep(self.keeping)
-        self.again = False
-        """True during a replay: what the slice sends to other workers is kept, and goes later."""
-        self.together: Set[int] = frozenset()
-        """Slots that replay at the same time: they receive replayed output at once, for they have none of it."""
-        self.gone: set[int] = set()
-        """Workers that are lost: frames that still come from them are dropped."""
-        self.copies: dict[int, Copy] = {}
-        """The copies of other workers' histories, by their slots."""
-        self.hearsay = Hearsay()
-        """Histories of third workers that peers have sent."""
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
         """Number of frames that were dropped, because they are of an older incarnation or of a lost worker."""
 
-    def open(self, before: bytes | None = None) -> None:
-        """Opens all user functions, downstream first. `before`: the answers of the world that opening the lost worker's
-        functions got, if this worker takes its place."""
-        history = self.history
-        opening = as_it_is if history is None else KeptOpening(self.services, before)
+    def open(self) -> None:
+        """Opens all user functions, downstream first."""
         for task in self.tasks:
-            with nullcontext() if before is None else as_before(task, "opening its functions"):
-                task.open(opening)
-        if history is not None and isinstance(opening, KeptOpening):
-            history.opened = opening.kept()
+            task.open()
 
     def close(self) -> list[BaseException]:
         """Closes all user functions, even if some of them raise. Returns what they raised."""
-        errors = [error for task in self.tasks for error in task.close()]
-        self.keeping.close()
-        return errors
+        return [error for task in self.tasks for error in task.close()]
 
     @property
     def finished(self) -> bool:
@@ -139,13 +106,7 @@ class Slice:
                 raise ProtocolViolation(f"a frame of incarnation {frame.incarnation}, this is {self.incarnation}")
             self.stale_frames += 1
             return
-        if peer in self.gone:
-            self.stale_frames += 1
-            return
         channel = frame.channel
-        if frame.kind == HISTORY:
-            self._learn(peer, decode_gained(frame.history()))
-            return
         if frame.kind == GRANT:
             if channel.target != peer:
                 raise ProtocolViolation(f"worker {peer} granted for channel {channel}, which it does not read")
@@ -156,14 +117,6 @@ class Slice:
             raise ProtocolViolation(f"worker {peer} sent on channel {channel}, which it does not write")
         element = frame if frame.count or frame.kind == ROWS else frame.marker()
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
-
-    def _learn(self, peer: int, gained: Gained) -> None:
-        """Takes a history from another worker: its own, or its copy of a third one's."""
-        origin = peer if gained.origin == -1 else gained.origin
-        if origin == self.slot or not 0 <= origin < self.plan.slots:
-            raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
-        for whose, one in self.hearsay.told(peer, gained):
-            self.copies.setdefault(whose, Copy()).gain(one)
 
     def trigger(self, cut: CutRequest) -> None:
         """Requests a cut for a checkpoint from every task."""
@@ -179,13 +132,9 @@ class Slice:
         """Notes that a checkpoint is complete."""
         for task in self.tasks:
             task.confirm(checkpoint)
-            if self.history is not None:
-                task.outbox.complete(checkpoint)
-                task.gate.complete(checkpoint)
-        if self.history is not None:
-            self.history.complete(checkpoint)
-            for copy in self.copies.values():
-                copy.complete(checkpoint)
+
+    def note(self, message: TaskMessage) -> None:
+        """Takes note of a message of the coordinator that concerns tasks."""
 
     def took_over(self) -> None:
         """Notifies the sinks of a replacement that all output of the lost worker is published that ever will be."""
@@ -206,54 +155,26 @@ class Slice:
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
         """Steps one task, and routes what it sent within this slice."""
-        if self.history is not None:
-            self.services.outside.taken()  # answers outside of steps are in no history
-        idle = task.step(now, budget)
-        if self.history is not None:
-            self._remember(self.history, task, now, budget, idle)
+        idle = self._step(task, now, budget)
         if idle is None and task.vertex.id in self._fed:
             self._fed[task.vertex.id].wake()
         if self.route(task):
             idle = None  # the task was idle, but another one that had its turn before has input from it now
         if self.services.debug:
             task.check()
-            self.keeping.check([item for one in self.tasks for item in one.outbox.held()])
         return idle
+
+    def _step(self, task: Task, now: int, budget: int) -> Idle | None:
+        return task.step(now, budget)
 
     def flush(self) -> bool:
         """Sends what was gathered, when nothing else is to be done. True if anything was sent."""
-        flushed, sizes = False, dict[int, list[int]]()
+        flushed = False
         for task in self.tasks:
             if task.outbox.oldest is not None and task.flush():
                 flushed = True
-                if self.services.sizes is not None:
-                    sizes[task.vertex.id] = self.services.sizes.taken()
                 self.route(task)
-        if flushed and self.history is not None:
-            self.history.add(Flushed(sizes))
         return flushed
-
-    # The history, for a worker that may have to replay it.
-
-    def hear(self, message: TaskMessage) -> None:
-        """Adds a message of the coordinator that concerns tasks to the history."""
-        if self.history is not None:
-            self.history.hear(message)
-
-    def _remember(self, history: History, task: Task, now: int, budget: int, idle: Idle | None) -> None:
-        """Adds the last step of a task to the history."""
-        services, vertex, cut = self.services, task.vertex.id, task.checkpoints.just_cut
-        assert services.facts is not None and services.sizes is not None
-        facts, answers, sizes = services.facts.taken(), services.outside.taken(), services.sizes.taken()
-        sealed = task.did == NOTHING and idle is None and cut is None
-        if sealed or (task.did != NOTHING and task.did not in CUTS):
-            answered = [] if cut is not None else answers
-            by_itself = services.clock_asked or (services.shared is not None and services.shared.used())
-            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
-            sizes = []  # of the cut as well, whose entry comes next
-        if cut is not None:
-            followed, waves = self.nests.followed(), self.nests.waves()
-            history.add(Cut(vertex, cut, now, state_of(task), history.heard, answers, followed, waves, sizes))
 
     def route_all(self) -> None:
         for task in self.tasks:
@@ -266,8 +187,7 @@ class Slice:
             sends, task.outbox.sends = task.outbox.sends, []
             for channel, seq, payload, charge in sends:
                 if isinstance(payload, bytes):
-                    if not self.again or (channel.target in self.together and not is_barrier(payload)):
-                        self.actions.append(ToPeer(channel.target, payload))
+                    self._send(channel.target, payload)
                 else:
                     self._receiver(channel).arrive(channel, seq, payload, charge)
                     given = True
@@ -282,6 +202,9 @@ class Slice:
                 else:
                     self.actions.append(ToPeer(channel.source, encode_grant(channel, self.incarnation, 0, total)))
         return given
+
+    def _send(self, target: int, data: bytes) -> None:
+        self.actions.append(ToPeer(target, data))
 
     def _sender(self, channel: ChannelId) -> Task:
         return self._task(channel, self.plan.edges[channel.edge].source if self._known(channel) else -1)
@@ -303,9 +226,7 @@ class Slice:
     @property
     def keeps(self) -> Keeps:
         """The amounts that the slice keeps for replacements of lost workers."""
-        history = self.history
-        done = (0, 0) if history is None else (len(history.entries), history.size)
-        return Keeps(self.keeping.memory, self.keeping.spilled, *done)
+        return Keeps(0, 0, 0, 0)
 
     def reports(self, busy: dict[int, int]) -> list[SubtaskReport]:
         """The reports of all subtasks; `busy` is microseconds of work by vertex, measured above the waterline."""

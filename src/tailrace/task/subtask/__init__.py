@@ -9,6 +9,6 @@ In: batches and markers that arrive, credit, and requests for cuts and waves. Ou
 - `loop`: its part in a loop nest: commands and the end, with `loop_place` (its channels and operators there),
   `loop_waves`, `loop_rests` and `loop_rounds`.
 - `returning`: records that were in flight come back in front of new ones.
-- `opening`: the user's `open`, kept for a replacement. `idle_inputs`: inputs that event time does not wait for.
+- `idle_inputs`: inputs that event time does not wait for.
 - `wiring`: its channels, and their recording. `idleness`: the reasons why it does nothing, for people.
 """

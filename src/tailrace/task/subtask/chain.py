@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch, Rows
@@ -50,7 +51,6 @@ from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, FusedRows, ToColumnsTask, ToRowsTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
-from tailrace.task.subtask.opening import Opening, as_it_is
 
 RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
     Source: SourceTask,
@@ -88,6 +88,15 @@ class ChainCutState(CutState):
     _told: bool = False
     fallen_silent: set[int] = field(default_factory=set)
     """The operators that assign timestamps whose outputs were announced as idle, and not as active again."""
+
+
+Opening = Callable[[OperatorTask], AbstractContextManager[None]]
+"""A context around the opening of each operator."""
+
+
+def as_it_is(operator: OperatorTask) -> AbstractContextManager[None]:
+    """Opens an operator without anything around it."""
+    return nullcontext()
 
 
 class Chain(ChainCutState):

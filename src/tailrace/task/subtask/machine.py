@@ -26,12 +26,11 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.subtask.alignment import Alignment
-from tailrace.task.subtask.chain import build_chain
+from tailrace.task.subtask.chain import Opening, as_it_is, build_chain
 from tailrace.task.subtask.checkpoints import TaskCheckpoints
 from tailrace.task.subtask.idleness import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
 from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.loop_place import LoopPlace
-from tailrace.task.subtask.opening import Opening, as_it_is
 from tailrace.task.subtask.order import NOTHING, Line, Turn, lines
 from tailrace.task.subtask.wiring import make_gate, make_outbox, make_recording
 from tailrace.task.subtask.work import TaskId, Work

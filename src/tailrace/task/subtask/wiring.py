@@ -36,7 +36,7 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
         for edge in plan.edges_into(vertex.id)
         for source in plan.sources(edge, subtask)
     ]
-    return Gate(channels, services.facts)
+    return services.make_gate(channels)
 
 
 def make_outbox(
@@ -50,9 +50,10 @@ def make_outbox(
         who, giver = plan.graph.node(target_vertex.nodes[0]).name, plan.graph.node(edge.source_node).name
         closed = begin_closed(plan, target_vertex, services)
         channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window, closed) for t in targets]
-        partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
+        chance = services.max_parallelism, services.random
+        partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), *chance)
         by_edge[edge.id] = OutputEdge(giver, partitioner, channels)
-    outbox = Outbox(
-        list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records, services.sizes
+    outbox = services.make_outbox(
+        list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records
     )
     return outbox, by_edge

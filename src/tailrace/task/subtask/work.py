@@ -17,7 +17,6 @@ from tailrace.graph.plan import Plan
 from tailrace.task.channels.copies import fingerprint
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel, Taken
-from tailrace.task.channels.merged_reads import Pieces
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
@@ -242,13 +241,12 @@ class Work(WorkCutState):
         self.outbox.flush_if_old()
 
     @property
-    def may_take_together(self) -> bool:
+    def may_take_merged(self) -> bool:
         """True if the input of several steps may be read as one: nothing moves event time on, or waits for it."""
         return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
 
-    def take_together(self, pieces: Pieces) -> None:
-        """Reads the input of several steps, as few batches."""
-        batches, grants = self.gate.records_again(pieces)
+    def take_merged(self, batches: list[tuple[int, Batch]], grants: list[tuple[ChannelId, int]]) -> None:
+        """Works on the input of several steps: few batches, each with its port, and the grants for them."""
         self.grants += grants
         for port, batch in batches:
             self._process(batch, port, self.chain.root)
@@ -265,7 +263,7 @@ class Work(WorkCutState):
                 if not isinstance(taken.marker, Barrier):
                     return taken
                 self._mark(taken.channel, taken.marker, budget)
-            if not self.gate.has_input or (self.cuts.due and not self._again):
+            if not self.gate.reads_on(bool(self.cuts.due)):
                 break
         return None
 
@@ -339,19 +337,9 @@ class Work(WorkCutState):
             self._process(element, FEEDBACK_PORT, self.chain.root)
             if self._timely:
                 self.advance(budget)
-        if not self._fact(head.queue.ready):
+        if not self.services.decision(head.queue.ready):
             self._still_idle()
         self.outbox.flush_if_old()
-
-    @property
-    def _again(self) -> bool:
-        """True if the step is replayed."""
-        return self.services.facts is not None and self.services.facts.again
-
-    def _fact(self, found: bool) -> bool:
-        """Records a fact that does not follow from what came before the step; in a replay, returns the recorded one."""
-        facts = self.services.facts
-        return found if facts is None else bool(facts.of(found))
 
     @property
     def _timely(self) -> bool:

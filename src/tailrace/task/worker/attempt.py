@@ -32,8 +32,8 @@ from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, Rea
 from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.recorded_slice import RecordedSlice, slice_of
 from tailrace.task.failover.takeover import Resumed, known, peer_replaced
-from tailrace.task.slice.machine import Slice
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
@@ -78,7 +78,7 @@ class Attempt:
         if resume is not None:
             services.replaces, services.in_flight = True, frozenset(resume.in_flight)
         plan = with_own_functions(spec.plan, keep_first=True)
-        self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
+        self.slice = slice_of(spec, plan, slot, deploy.attempt, services)
         self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
         """The checkpoints under way; none in a job that takes none."""
         self.closed = False
@@ -116,6 +116,11 @@ class Attempt:
         self._to_cut: set[int] = set()
         """Checkpoints that were triggered, while this worker's file is not durable and the coordinator has neither
         completed nor aborted them."""
+
+    @property
+    def recorded(self) -> RecordedSlice | None:
+        """The slice, in a job whose workers are replaced alone; else None."""
+        return self.slice if isinstance(self.slice, RecordedSlice) else None
 
     @property
     def opened(self) -> bool:
@@ -156,15 +161,18 @@ class Attempt:
         return self._open()
 
     def _open(self) -> list[Action]:
-        self.slice.open(None if self._resume is None else self._resume.history.opened)
+        if self.recorded is None or self._resume is None:
+            self.slice.open()
+        else:
+            self.recorded.open(self._resume.history.opened)
         wanted = self.slice.peers()
         late = self._resume is not None
-        changing = self.slice.history is not None
+        changing = self.recorded is not None
         together = frozenset(self._resume.together if self._resume is not None else ())
         peers = tuple(peer for slot, peer in self._peers.items() if slot in wanted)
         connect = ConnectPeers(peers, late, changing, together)
-        if self._resume is not None:
-            self.resumed, self._channels = Resumed(self.slice, self._resume, self._channels), None
+        if self._resume is not None and self.recorded is not None:
+            self.resumed, self._channels = Resumed(self.recorded, self._resume, self._channels), None
             return [ToCoordinator(Restored()), connect]
         return [connect, *self.wanted()]
 
@@ -178,7 +186,8 @@ class Attempt:
             case Trigger() | Abort() | Complete():
                 return self.checkpoint(message)
             case WorkerLost():
-                return [ToCoordinator(known(self.slice, message))]
+                assert self.recorded is not None
+                return [ToCoordinator(known(self.recorded, message))]
             case Replaced():  # the replacement will call
                 peer = message.peer
                 self._peers[peer.slot] = peer
@@ -189,11 +198,11 @@ class Attempt:
                 self._publisher.settled(message)
                 return []
             case OperatorEvent():
-                self.slice.hear(message)
+                self.slice.note(message)
                 self.slice.operator_event(message.vertex, message.source, message.payload)
                 return self.wanted()
             case EndSources():
-                self.slice.hear(message)
+                self.slice.note(message)
                 for task in self.slice.tasks:
                     task.end_source()
                 return []
@@ -236,7 +245,8 @@ class Attempt:
 
     def peer_replaced(self, slot: int) -> list[Action]:
         """Goes on with the replacement of a lost peer, which can be reached now."""
-        return [*peer_replaced(self.slice, slot), *self.wanted()]
+        assert self.recorded is not None
+        return [*peer_replaced(self.recorded, slot), *self.wanted()]
 
     # Steps.
 
@@ -356,7 +366,7 @@ class Attempt:
 
     def command(self, message: NestCommand) -> list[Action]:
         """Handles a command of the coordinator to a loop nest."""
-        self.slice.hear(message)
+        self.slice.note(message)
         self.slice.nests.command(message)
         return self.wanted()
 
@@ -371,7 +381,7 @@ class Attempt:
         """Handles the begin, the end or the abort of a checkpoint."""
         if not self.takes_checkpoints:
             return []
-        self.slice.hear(message)
+        self.slice.note(message)
         if isinstance(message, Trigger):
             self._to_cut.add(message.cut.number)
             self.slice.trigger(message.cut)

@@ -256,7 +256,7 @@ class Worker:
         if self.failed or attempt is None:
             return
         runs = self.phase in (Phase.RUNNING, Phase.FINISHED) or attempt.resumed is not None
-        if attempt.slice.history is not None and runs:
+        if attempt.recorded is not None and runs:
             self._say(Severed(peer, reason, attempt.epoch_of(peer)))
         elif self.phase in (Phase.RUNNING, Phase.DEPLOYED):
             self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
@@ -494,5 +494,5 @@ class Worker:
         self._want([ToCoordinator(message)])
 
     def _want(self, actions: Iterable[Action]) -> None:
-        slice = self.slice
-        self.actions.extend(actions if slice is None or slice.history is None else told(slice, actions))
+        recorded = None if self._attempt is None else self._attempt.recorded
+        self.actions.extend(actions if recorded is None else told(recorded, actions))

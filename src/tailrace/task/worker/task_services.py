@@ -7,10 +7,8 @@ from collections.abc import Callable
 from tailrace.protocol.deployment import Deploy
 from tailrace.state.backend import Backend
 from tailrace.state.manifest import decode_manifest
-from tailrace.task.channels.sent_log import WHAT
 from tailrace.task.channels.services import RandomFactory, Services, Shared
-from tailrace.task.channels.spilling import MakeSpill, SpillPlace
-from tailrace.task.contract.facts import Facts
+from tailrace.task.channels.spilling import MakeSpill
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.recorded_answers import Outside, Recorder
 from tailrace.task.contract.tuning import Tuning
@@ -47,13 +45,8 @@ def services_of(
         in_flight=frozenset(in_flight),
         make_spill=make_spill,
         depth=spec.depth,
-        facts=Facts() if spec.depth and deploy is not None else None,
-        sizes=Facts() if spec.depth and deploy is not None else None,
-        history_bytes=spec.history_bytes,
         shared=shared if spec.reseeds else None,
         outside=Recorder() if spec.depth else outside,
-        kept_bytes=spec.kept_bytes,
-        kept_in=SpillPlace(WHAT, spec.kept_dir, spec.kept_stored),
         tuning=tuning,
         make_backend=make_backend,
     )

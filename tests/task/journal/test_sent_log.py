@@ -20,10 +20,12 @@ from tailrace.protocol.flow import Consumer
 from tailrace.state.paths import kept_prefix
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import StoredSpill
-from tailrace.task.channels.outbox import Outbox, Outgoing, OutputChannel, OutputEdge
+from tailrace.task.channels.outbox import Outgoing, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import ToOne
-from tailrace.task.channels.sent_log import AT_LEAST, AT_ONCE, WHAT, Keeping
 from tailrace.task.channels.spilling import FrameSpill, MemorySpill
+from tailrace.task.journal.facts import Facts
+from tailrace.task.journal.recorded_outbox import RecordedOutbox
+from tailrace.task.journal.sent_log import AT_LEAST, AT_ONCE, WHAT, Keeping
 from tailrace.task.slice.machine import Keeps
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.simulator import Simulation
@@ -53,8 +55,7 @@ class Sending:
         self.keeping = Keeping(lambda: spill or self.disk, budget)
         self.window = window
         self.outputs = {c: OutputEdge("giver", ToOne(), [OutputChannel(c, False, window)]) for c in (HERE, THERE)}
-        self.box = Outbox(list(self.outputs.values()), 1, 0, 0, False)
-        self.box.keep(self.keeping)
+        self.box = RecordedOutbox(list(self.outputs.values()), 1, 0, 0, False, Facts(), self.keeping)
         self.readers = {c: Consumer(window) for c in (HERE, THERE)}
         self.unread: deque[Outgoing] = deque()
 
@@ -136,8 +137,7 @@ def test_the_oldest_goes_to_the_spill_whichever_channel_it_went_on() -> None:
     s.emit("y" * 100, to=THERE)
     assert s.keeping.spilled > before, "one bound for all channels"
     reads = s.disk.reads
-    kept = s.box.channels[THERE].kept
-    assert kept is not None and len(list(kept.elements())) == 1
+    assert len(list(s.box.logs[THERE].elements())) == 1
     assert s.disk.reads == reads, "the newest one is in memory"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.task.channels.merged_reads import in_order, totals
+from tailrace.task.journal.merged_reads import in_order, totals
 
 
 def batches(chance: random.Random, number: int, count: int, timed: bool, form: str = "rows") -> list[Batch]:

@@ -3,8 +3,8 @@ they request meanwhile are kept for as long as they are open, since every step d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -13,16 +13,8 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.recorded_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
 
-Opening = Callable[[OperatorTask], AbstractContextManager[None]]
-"""A context around the opening of each operator."""
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(dict[str, list[Answer]])
-
-
-def as_it_is(operator: OperatorTask) -> AbstractContextManager[None]:
-    """Opens an operator whose steps are never replayed."""
-    return nullcontext()
 
 
 class KeptOpening:

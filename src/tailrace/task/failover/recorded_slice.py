@@ -1,0 +1,165 @@
+"""The slice of a worker that may be replaced: it records what its tasks do, and keeps what they send to other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from functools import partial
+
+from tailrace.elements.frames import HISTORY, Frame, is_barrier
+from tailrace.errors import ProtocolViolation
+from tailrace.graph.plan import Plan
+from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
+from tailrace.protocol.wire import TaskMessage
+from tailrace.task.channels.services import Services
+from tailrace.task.channels.spilling import SpillPlace
+from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.journal.divergence import as_before
+from tailrace.task.journal.facts import Facts
+from tailrace.task.journal.history import Cut, Did, Flushed, History
+from tailrace.task.journal.opening import KeptOpening
+from tailrace.task.journal.recorded_feedback import RecordedFeedback
+from tailrace.task.journal.recorded_gate import RecordedGate, gate_of
+from tailrace.task.journal.recorded_outbox import RecordedOutbox, outbox_of
+from tailrace.task.journal.sent_log import WHAT, Keeping
+from tailrace.task.journal.task_state import state_of
+from tailrace.task.slice.machine import Keeps, Slice
+from tailrace.task.subtask.idleness import Idle
+from tailrace.task.subtask.machine import CUTS, Task
+from tailrace.task.subtask.order import NOTHING
+
+
+class RecordedSlice(Slice):
+    """A slice with a history. Its gates, outboxes and feedback queues record their part of it."""
+
+    def __init__(
+        self, plan: Plan, slot: int, attempt: int, services: Services, memory: int, keeping: Keeping, most_history: int = 0
+    ) -> None:
+        """`keeping`: the log of what goes to other workers. `most_history`: the limit in bytes of the histories of all
+        workers together; 0: none."""
+        self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
+        on_inexact = services.note_inexact
+        services.make_gate = partial(RecordedGate, facts=self.facts)
+        services.make_outbox = partial(RecordedOutbox, sizes=self.sizes, keeping=keeping)
+        services.make_feedback = partial(
+            RecordedFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact
+        )
+        services.decision = lambda found: bool(self.facts.of(found))
+        super().__init__(plan, slot, attempt, services, memory)
+        self.history = History(most_history // plan.slots)
+        """The history of the tasks, for another worker that may have to replay it."""
+        self.again = False
+        """True during a replay: what the slice sends to other workers is kept, and goes later."""
+        self.together: Set[int] = frozenset()
+        """Slots that replay at the same time: they receive replayed output at once, for they have none of it."""
+        self.gone: set[int] = set()
+        """Workers that are lost: frames that still come from them are dropped."""
+        self.copies: dict[int, Copy] = {}
+        """The copies of other workers' histories, by their slots."""
+        self.hearsay = Hearsay()
+        """Histories of third workers that peers have sent."""
+
+    def open(self, before: bytes | None = None) -> None:
+        """Opens all user functions. `before`: the answers of the world that opening the lost worker's functions got, if
+        this worker takes its place."""
+        opening = KeptOpening(self.services, before)
+        for task in self.tasks:
+            if before is None:
+                task.open(opening)
+            else:
+                with as_before(task, "opening its functions"):
+                    task.open(opening)
+        self.history.opened = opening.kept()
+
+    def close(self) -> list[BaseException]:
+        errors = super().close()
+        self.keeping.close()
+        return errors
+
+    # Events.
+
+    def receive(self, frame: Frame, peer: int) -> None:
+        if frame.incarnation == self.incarnation and peer in self.gone:
+            self.stale_frames += 1
+        elif frame.incarnation == self.incarnation and frame.kind == HISTORY:
+            self._learn(peer, decode_gained(frame.history()))
+        else:
+            super().receive(frame, peer)
+
+    def _learn(self, peer: int, gained: Gained) -> None:
+        """Takes a history from another worker: its own, or its copy of a third one's."""
+        origin = peer if gained.origin == -1 else gained.origin
+        if origin == self.slot or not 0 <= origin < self.plan.slots:
+            raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
+        for whose, one in self.hearsay.told(peer, gained):
+            self.copies.setdefault(whose, Copy()).gain(one)
+
+    def confirm(self, checkpoint: int) -> None:
+        super().confirm(checkpoint)
+        for task in self.tasks:
+            outbox_of(task).complete(checkpoint)
+            gate_of(task).complete(checkpoint)
+        self.history.complete(checkpoint)
+        for copy in self.copies.values():
+            copy.complete(checkpoint)
+
+    def note(self, message: TaskMessage) -> None:
+        self.history.hear(message)
+
+    # Steps.
+
+    def step(self, task: Task, now: int, budget: int) -> Idle | None:
+        idle = super().step(task, now, budget)
+        if self.services.debug:
+            self.keeping.check([item for one in self.tasks for item in outbox_of(one).held()])
+        return idle
+
+    def _step(self, task: Task, now: int, budget: int) -> Idle | None:
+        self.services.outside.taken()  # answers outside of steps are in no history
+        idle = super()._step(task, now, budget)
+        self._remember(task, now, budget, idle)
+        return idle
+
+    def _remember(self, task: Task, now: int, budget: int, idle: Idle | None) -> None:
+        """Adds the last step of a task to the history."""
+        services, history, vertex, cut = self.services, self.history, task.vertex.id, task.checkpoints.just_cut
+        facts, answers, sizes = self.facts.taken(), services.outside.taken(), self.sizes.taken()
+        sealed = task.did == NOTHING and idle is None and cut is None
+        if sealed or (task.did != NOTHING and task.did not in CUTS):
+            answered = [] if cut is not None else answers
+            by_itself = services.clock_asked or (services.shared is not None and services.shared.used())
+            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
+            sizes = []  # of the cut as well, whose entry comes next
+        if cut is not None:
+            followed, waves = self.nests.followed(), self.nests.waves()
+            history.add(Cut(vertex, cut, now, state_of(task), history.heard, answers, followed, waves, sizes))
+
+    def flush(self) -> bool:
+        flushed, sizes = False, dict[int, list[int]]()
+        for task in self.tasks:
+            if task.outbox.oldest is not None and task.flush():
+                flushed = True
+                sizes[task.vertex.id] = self.sizes.taken()
+                self.route(task)
+        if flushed:
+            self.history.add(Flushed(sizes))
+        return flushed
+
+    def _send(self, target: int, data: bytes) -> None:
+        if not self.again or (target in self.together and not is_barrier(data)):
+            super()._send(target, data)
+
+    @property
+    def keeps(self) -> Keeps:
+        history = self.history
+        return Keeps(self.keeping.memory, self.keeping.spilled, len(history.entries), history.size)
+
+
+def slice_of(spec: JobSpec, plan: Plan, slot: int, attempt: int, services: Services) -> Slice:
+    """The slice of a worker: a recorded one in a job whose workers are replaced alone."""
+    if not spec.depth:
+        return Slice(plan, slot, attempt, services, spec.memory)
+    kept, history = services.tuning.kept, services.tuning.history
+    place = SpillPlace(WHAT, spec.kept_dir, spec.kept_stored)
+    keeping = Keeping(services.spill(place), spec.kept_bytes if kept is None else kept)
+    most = spec.history_bytes if history is None else history
+    return RecordedSlice(plan, slot, attempt, services, spec.memory, keeping, most)

@@ -1,0 +1,232 @@
+"""The gate of a task whose worker may be replaced: it records what each step reads, and reads that when the step is
+replayed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from tailrace.elements.batches import Batch, concat
+from tailrace.elements.digests import Digest, content
+from tailrace.elements.frames import ChannelId, Element, Frame
+from tailrace.elements.markers import COUNTED, Barrier, Marker
+from tailrace.task.channels.gate import Gate, decoded, in_memory
+from tailrace.task.channels.inputs import InputChannel, Taken, count_of
+from tailrace.task.channels.lazy_records import Parked
+from tailrace.task.journal.facts import Facts
+from tailrace.task.journal.merged_reads import Pieces, in_order, totals
+from tailrace.task.subtask.machine import Task
+
+A_MARKER, A_BARRIER = -1, -2
+"""Values in place of a number of records that were read: a marker was read, or a barrier."""
+
+
+class RecordedGate(Gate):
+    """A gate whose reads are facts: the number of a channel, and how many records of it (or `A_MARKER`, `A_BARRIER`)."""
+
+    def __init__(self, channels: list[InputChannel], facts: Facts) -> None:
+        super().__init__(channels)
+        self.facts = facts
+        self._numbered = dict(enumerate(channels))
+        """Channels by number, with the channels that bring back records that were in flight."""
+        for number, channel in self._numbered.items():
+            channel.number = number
+        self._digests: dict[ChannelId, dict[int, Digest]] = {ident: {0: Digest()} for ident in self.channels}
+        """Digests of what has come on each channel since the barrier of a checkpoint (0: ever), barriers aside. They are
+        requested if the sender is replaced."""
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self.facts.given) if self.facts.given is not None else super().has_input
+
+    def reads_on(self, cut_is_due: bool) -> bool:
+        return bool(self.facts.given) if self.facts.given is not None else super().reads_on(cut_is_due)
+
+    def take(self, limit: int) -> Taken:
+        facts = self.facts
+        if facts.again:
+            return self._take_again(facts.of(0), facts.of(0))
+        taken = super().take(limit)
+        facts.of(taken.channel.number)
+        facts.of(_counted(taken))
+        return taken
+
+    def take_barrier(self) -> Taken:
+        facts = self.facts
+        if facts.again:
+            return self._take_again(facts.of(0), facts.of(0))
+        taken = super().take_barrier()
+        facts.of(taken.channel.number)
+        facts.of(A_BARRIER)
+        return taken
+
+    def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
+        super().arrive(ident, seq, element, charge)
+        if isinstance(element, Barrier):
+            self._digests[ident][element.checkpoint] = Digest()
+            return
+        held = content(element) if isinstance(element, Frame) else None
+        for digest in self._digests[ident].values():
+            digest.add(element, held=held)
+
+    def returned(self, front: list[list[InputChannel]]) -> None:
+        number = len(self.channels)
+        for channels in front:
+            for channel in channels:
+                channel.number = number
+                self._numbered[number] = channel
+                number += 1
+        super().returned(front)
+
+    # What has come, for a sender that is replaced.
+
+    def came_since(self, ident: ChannelId, checkpoint: int) -> Digest:
+        """Digest of what has come on a channel since the barrier of a checkpoint (0: ever), barriers aside."""
+        return self._digests[ident].get(checkpoint) or Digest()
+
+    def complete(self, checkpoint: int) -> None:
+        """Forgets what only older checkpoints than this one need: no worker restores them any more."""
+        for ident, digests in self._digests.items():
+            self._digests[ident] = {number: one for number, one in digests.items() if number >= checkpoint}
+
+    def begin_at(self, checkpoint: int) -> None:
+        """Begins the digests of channels anew: what comes is behind the barriers of this checkpoint."""
+        self._digests = {ident: {checkpoint: Digest()} for ident in self.channels}
+
+    def sender_replaced(self, ident: ChannelId) -> None:
+        """Prepares a channel for a new sender, which takes the place of a lost one and begins with a whole window. What
+        is unread counts for none of that window."""
+        flow = self.channels[ident].flow
+        flow.granted, flow.arrived, flow.consumed = flow.window, 0, flow.consumed - flow.arrived
+
+    # The replay.
+
+    def put_back(self, unread: dict[ChannelId, list[Element]], front: list[list[InputChannel]]) -> None:
+        """Takes what another task, whose place this one takes, had not read at its cut."""
+        for ident, elements in unread.items():
+            channel = self.channels[ident]
+            channel.expected += sum(map(count_of, elements))
+            channel.queue.extend((element, 0) for element in elements)
+        self.front = deque(front)
+        self._numbered |= {channel.number: channel for channels in front for channel in channels}
+        self._take_turns()
+        self.compare_anew()
+
+    def lacking(self, facts: Sequence[int]) -> InputChannel | None:
+        """First channel on which records are missing that a step read, which is to be repeated; None if all are here.
+        `facts`: those of the step's reads."""
+        channels, begun = self._numbered, dict[int, Iterator[int]]()
+        for number, count in zip(facts[::2], facts[1::2], strict=True):
+            if count == A_BARRIER:
+                continue
+            unread = begun.setdefault(number, _unread(channels[number]))
+            here = 0
+            while here < max(count, 1):
+                found = next(unread, None)
+                if found is None:
+                    return channels[number]
+                here += found if count != A_MARKER else 1
+        return None
+
+    def records_here(self, number: int, most: int) -> int:
+        """Number of records, counted to about `most`, that are unread on a channel in front of its next marker, barriers
+        aside."""
+        here, channel = 0, self._numbered[number]
+        if channel.reading is not None:
+            here = len(channel.reading) - channel.taken
+        for element, _ in channel.queue:
+            if here >= most or (isinstance(element, Marker) and not isinstance(element, Barrier)):
+                break
+            if isinstance(element, Parked) and element.element is None:
+                break
+            here += count_of(element)
+        return here
+
+    def _take_again(self, number: int, count: int) -> Taken:
+        """Input of a step when it was done first: `count` records of a channel, or its marker. Barriers are skipped:
+        their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
+        channel = self._numbered[number]
+        if channel in self._turn:
+            self._turn.remove(channel)
+        taken = Taken(channel)
+        _skip_barriers(channel)
+        if count == A_MARKER:
+            element, channel.charge = channel.queue.popleft()
+            assert isinstance(element, Marker)
+            channel.worked_off += isinstance(element, COUNTED)
+            taken.marker = element
+        elif count != A_BARRIER:
+            taken.batch = concat(self._exactly(taken, count))
+        if channel.ready and not channel.blocked and any(channel is one for one in self._current):
+            self._turn.append(channel)
+        return taken
+
+    def merged(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
+        """Input of several steps that read records only: their batches, each with the port that it came to, and the
+        credit that is granted for them."""
+        read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
+        for number, count in totals(pieces).items():
+            taken = Taken(self._numbered[number])
+            ports[number] = taken.channel.port
+            read[number] = self._exactly(taken, count)
+            if taken.grant is not None:
+                grants.append((taken.channel.id, taken.grant))
+        self._take_turns()
+        return in_order(pieces, read, ports), grants
+
+    def _take_turns(self) -> None:
+        """Gives each channel with input its turn, in the order of the channels."""
+        self._turn = deque(channel for channel in self._current if channel.ready and not channel.blocked)
+
+    def _exactly(self, taken: Taken, count: int) -> list[Batch]:
+        """The next `count` records of a channel, of as many batches as that takes."""
+        channel, parts = taken.channel, list[Batch]()
+        while count:
+            if channel.reading is None:
+                _skip_barriers(channel)
+                element, channel.charge = in_memory(channel.queue.popleft())
+                assert not isinstance(element, Marker)
+                channel.reading, channel.taken = decoded(channel.id, element), 0
+                if channel.idle:
+                    self._wake(channel)
+            batch, start = channel.reading, channel.taken
+            stop = min(len(batch), start + count)
+            count -= stop - start
+            parts.append(batch if (start, stop) == (0, len(batch)) else batch.slice(start, stop))
+            channel.taken = stop
+            if stop == len(batch):
+                channel.reading = None
+                channel.worked_off += 1
+                if channel.charge:
+                    grant = channel.flow.consume(channel.charge)
+                    taken.grant = taken.grant if grant is None else grant
+        return parts
+
+
+def gate_of(task: Task) -> RecordedGate:
+    """Gate of a task of a recorded slice."""
+    assert isinstance(task.gate, RecordedGate)
+    return task.gate
+
+
+def _counted(taken: Taken) -> int:
+    """Fact for what was read: a number of records, `A_MARKER` or `A_BARRIER`."""
+    if taken.batch is not None:
+        return len(taken.batch)
+    return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER
+
+
+def _skip_barriers(channel: InputChannel) -> None:
+    while channel.queue and isinstance(channel.queue[0][0], Barrier):
+        channel.queue.popleft()
+
+
+def _unread(channel: InputChannel) -> Iterator[int]:
+    """Numbers of records of the elements that are unread on a channel and are here, one by one."""
+    if channel.reading is not None:
+        yield len(channel.reading) - channel.taken
+    for element, _ in channel.queue:
+        if isinstance(element, Parked) and element.element is None:
+            return
+        if not isinstance(element, Barrier):
+            yield count_of(element)

@@ -1,0 +1,105 @@
+"""The outbox of a task whose worker, or a receiver, may be replaced: it records the sizes of records, and keeps what goes
+to other workers."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tailrace.elements.batches import Batch
+from tailrace.elements.digests import Digest
+from tailrace.elements.frames import ChannelId
+from tailrace.elements.markers import Barrier
+from tailrace.protocol.flow import Producer
+from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge, Payload, Queued
+from tailrace.task.channels.spilling import Item
+from tailrace.task.journal.facts import Facts
+from tailrace.task.journal.sent_log import Keeping, SentLog
+from tailrace.task.subtask.machine import Task
+
+
+class RecordedOutbox(Outbox):
+    """An outbox with a log of each channel to another worker: what went behind the barrier of the oldest checkpoint that
+    the receiver may be restored from."""
+
+    def __init__(
+        self,
+        outputs: list[OutputEdge],
+        incarnation: int,
+        attempt: int,
+        subtask: int,
+        copy: bool,
+        sizes: Facts,
+        keeping: Keeping,
+    ) -> None:
+        """`sizes`: facts that hold how many bytes records are. Equal records may have different sizes, since what several
+        of them share is pickled once; and where frames end depends on sizes."""
+        super().__init__(outputs, incarnation, attempt, subtask, copy)
+        self.sizes, self.keeping = sizes, keeping
+        self.logs = {ident: SentLog(keeping) for ident, channel in self.channels.items() if not channel.local}
+        self.kept_since = 0
+        """Newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
+
+    def _size(self, found: int) -> int:
+        return self.sizes.as_kept(found)
+
+    def _outgoing(self, channel: OutputChannel, seq: int, payload: Payload | Item) -> bytes:
+        assert not isinstance(payload, Batch)
+        return super()._outgoing(channel, seq, self.logs[channel.id].went(seq, channel.position - seq, payload))
+
+    def frame(self, item: Item) -> bytes:
+        return self.keeping.frame(item)
+
+    def complete(self, checkpoint: int) -> None:
+        """Lets go of what went before the barrier of a complete checkpoint: no worker restores an older one any more."""
+        if checkpoint > self.kept_since:
+            self.kept_since = checkpoint
+            for log in self.logs.values():
+                log.complete(checkpoint)
+
+    def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
+        """Sends what is kept of a channel once more, to a new receiver that has only the first `came` records and markers
+        of it. Checkpoints that are under way were given up: their barriers do not go once more."""
+        channel = self.channels[ident]
+        again = self.logs[ident].go_again(came)
+        channel.sent -= sum(charge > 0 for _, _, charge in again)
+        channel.flow = Producer(channel.flow.window)
+        self._requeue(channel, [*again, *_without_barriers(channel)])
+
+    def without_barriers(self, ident: ChannelId) -> None:
+        """Drops the barriers that wait on a channel. What waits there was made again, and the checkpoints of the barriers
+        were given up."""
+        channel = self.channels[ident]
+        self._requeue(channel, _without_barriers(channel))
+
+    def _requeue(self, channel: OutputChannel, waits: list[Queued]) -> None:
+        self.blocked += bool(waits) - bool(channel.queue)
+        channel.queue = deque(waits)
+        self._drain(channel)
+
+    def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
+        """Queues what the barrier of the restored checkpoint had overtaken: it is the first that goes behind that
+        barrier. Frames are counted when they go."""
+        channel = self.channels[ident]
+        for seq, payload, charge in overtaken:
+            self._queue(channel, seq, payload, charge)
+            channel.sent -= charge > 0
+        self._drain(channel)
+
+    def made_again(self, ident: ChannelId, count: int) -> Digest:
+        """Digest of the first `count` records and markers that are kept of a channel; of fewer if there are fewer."""
+        return self.logs[ident].digest(count)
+
+    def held(self) -> list[Item]:
+        """Frames that are kept, and frames that go once more."""
+        again = [one for channel in self.channels.values() for _, one, _ in channel.queue if isinstance(one, Item)]
+        return again + [item for log in self.logs.values() for item in log.held()]
+
+
+def outbox_of(task: Task) -> RecordedOutbox:
+    """Outbox of a task of a recorded slice."""
+    assert isinstance(task.outbox, RecordedOutbox)
+    return task.outbox
+
+
+def _without_barriers(channel: OutputChannel) -> list[Queued]:
+    return [one for one in channel.queue if not isinstance(one[1], Barrier)]
