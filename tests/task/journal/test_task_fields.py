@@ -117,7 +117,7 @@ ANEW = {
     "SourceTask": "_classes _enumerator _opened _restored empty_splits",
     "StatefulTask": "_looked",
     "Task": "_order _sleeps_until did idle",  # what is due, and figures
-    "TaskCheckpoints": "_in_line held_by just_cut snapshot worked",  # cuts under way are given up
+    "TaskCheckpoints": "held_by in_line just_cut snapshot worked",  # cuts under way are given up
     "WindowTask": "_types",
     "Work": "_today _turns been_round brought_in grants last_count story",  # of one step, and figures
 }
