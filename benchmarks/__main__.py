@@ -132,7 +132,7 @@ def run_checkpoint(args: argparse.Namespace, options: dict[str, str]) -> None:
     records = args.records or measure.default_records("keyed", "tailrace", args.form, args.function) // 2
     spec = Spec("keyed", "tailrace", args.form, args.function, args.parallelism, records)
     every = {"checkpoint": options.get("interval", "1.0")}
-    compared(args, spec, {"none": {}, "checkpoints": every}, "checkpoint")
+    compare(args, spec, {"none": {}, "checkpoints": every}, "checkpoint")
 
 
 def run_standby(args: argparse.Namespace, options: dict[str, str]) -> None:
@@ -141,10 +141,10 @@ def run_standby(args: argparse.Namespace, options: dict[str, str]) -> None:
     records = args.records or measure.default_records("keyed", "tailrace", args.form, args.function) // 2
     spec = Spec("keyed", "tailrace", args.form, args.function, args.parallelism, records)
     every = {"checkpoint": options.get("interval", "1.0")}
-    compared(args, spec, {"alone": every, "standbys": {**every, "standby": options.get("replicas", "1")}}, "standby")
+    compare(args, spec, {"alone": every, "standbys": {**every, "standby": options.get("replicas", "1")}}, "standby")
 
 
-def compared(args: argparse.Namespace, spec: Spec, kinds: dict[str, dict[str, str]], workload: str) -> None:
+def compare(args: argparse.Namespace, spec: Spec, kinds: dict[str, dict[str, str]], workload: str) -> None:
     """Two kinds of a run, one after the other and in turns; the ratio of the second to the first."""
     rates: dict[str, list[float]] = {name: [] for name in kinds}
     cpu: dict[str, list[float]] = {name: [] for name in kinds}
@@ -170,7 +170,7 @@ def run_state(args: argparse.Namespace, options: dict[str, str]) -> None:
         for name, found in kinds if turn % 2 == 0 else reversed(kinds):
             interval = (spec.interval or 1.0) if name == "checkpoints" else 0.0
             one = replace(spec, interval=interval)
-            figures, busy = measure.isolated("benchmarks.state", one)
+            figures, busy = measure.isolate("benchmarks.state", one)
             line = {"workload": "checkpoint", **asdict(one), **figures, "busy_elsewhere": busy}
             found.append(show(line)["records_per_second"])
     medians = {name: round(statistics.median(found)) for name, found in rates.items()}
@@ -186,7 +186,7 @@ def run_backpressure(options: dict[str, str]) -> None:
         lines = []
         for policy in policies:
             spec = backpressure.BackpressureSpec.of({**options, "policy": policy, "sleep": str(sleep)})
-            figures, busy = measure.isolated("benchmarks.backpressure", spec)
+            figures, busy = measure.isolate("benchmarks.backpressure", spec)
             lines.append(show({**figures, "busy_elsewhere": busy}))
         for line in backpressure.ratios(lines):
             show(line)
@@ -194,7 +194,7 @@ def run_backpressure(options: dict[str, str]) -> None:
 
 def run_recovery(spec: RecoverySpec) -> None:
     """Kills of workers, one after the other, in one job."""
-    lines, busy = measure.isolated("benchmarks.recovery", spec)
+    lines, busy = measure.isolate("benchmarks.recovery", spec)
     for line in lines:
         show({"workload": "recovery", **line})
     same = {"workload": "recovery", "summary": True, **asdict(spec)}
@@ -206,7 +206,7 @@ def run_failover(options: dict[str, str], parallelism: int) -> None:
     lines: list[dict[str, Any]] = []
     for mode in [options["mode"]] if "mode" in options else failover.MODES:
         spec = FailoverSpec.of(options, parallelism=parallelism, mode=mode)
-        found, busy = measure.isolated("benchmarks.failover", spec)
+        found, busy = measure.isolate("benchmarks.failover", spec)
         lines += [show({**line, "busy_elsewhere": busy}) for line in found]
     show(failover.summary(lines))
 
@@ -214,14 +214,14 @@ def run_failover(options: dict[str, str], parallelism: int) -> None:
 def run_start(spec: StartSpec, repeat: int) -> None:
     """Each time in a session of its own."""
     for _ in range(repeat):
-        figures, busy = measure.isolated("benchmarks.start", spec)
+        figures, busy = measure.isolate("benchmarks.start", spec)
         show({"workload": "start", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_stop(spec: StopSpec, repeat: int) -> None:
     """Each time in a session of its own."""
     for _ in range(repeat):
-        figures, busy = measure.isolated("benchmarks.stop", spec)
+        figures, busy = measure.isolate("benchmarks.stop", spec)
         show({"workload": "stop", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
@@ -230,7 +230,7 @@ def run_stateread(args: argparse.Namespace, options: dict[str, str]) -> None:
     for kind in [options["kind"]] if "kind" in options else KINDS:
         spec = StateReadSpec.of({**options, "kind": kind}, parallelism=args.parallelism)
         for _ in range(args.repeat):
-            figures, busy = measure.isolated("benchmarks.stateread", spec)
+            figures, busy = measure.isolate("benchmarks.stateread", spec)
             show({"workload": "stateread", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
@@ -239,7 +239,7 @@ def run_newkeys(args: argparse.Namespace, options: dict[str, str]) -> None:
     for key in [options["key"]] if "key" in options else KEYS:
         spec = NewKeysSpec.of({**options, "key": key})
         for _ in range(args.repeat):
-            figures, busy = measure.isolated("benchmarks.newkeys", spec)
+            figures, busy = measure.isolate("benchmarks.newkeys", spec)
             show({"workload": "newkeys", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
@@ -248,7 +248,7 @@ def run_scale(options: dict[str, str], repeat: int) -> None:
     jobs = [options["job"]] if "job" in options else scale.JOBS
     counts = [int(options["workers"])] if "workers" in options else scale.WORKERS
     for spec in [scale.ScaleSpec(job, workers) for job in jobs for workers in counts for _ in range(repeat)]:
-        figures, busy = measure.isolated("benchmarks.scale", spec)
+        figures, busy = measure.isolate("benchmarks.scale", spec)
         show({"workload": "scale", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
@@ -260,7 +260,7 @@ def run_latency(args: argparse.Namespace, options: dict[str, str]) -> None:
         for _ in range(args.repeat):
             for system in systems:
                 spec = LatencySpec.of(options, system=system, rate=rate, parallelism=args.parallelism)
-                figures, busy = measure.isolated("benchmarks.latency", spec)
+                figures, busy = measure.isolate("benchmarks.latency", spec)
                 show({"workload": "latency", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
@@ -278,7 +278,7 @@ def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:
     specs = list(dict.fromkeys(with_options(spec, options) for spec in specs))
     for _ in range(args.repeat):
         for spec in specs:
-            figures, busy = measure.isolated("benchmarks.loops", spec)
+            figures, busy = measure.isolate("benchmarks.loops", spec)
             show({"workload": args.workload, **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
@@ -298,7 +298,7 @@ def run_components(args: argparse.Namespace, forms: list[str], options: dict[str
             few = runs.get(system, {}) if path or system == "dataframe" else {}
             more = {**few, "system": system, "form": form, "path": path, "parallelism": args.parallelism}
             spec = ComponentsSpec.of(options, **more)
-            figures, busy = measure.isolated("benchmarks.components", spec)
+            figures, busy = measure.isolate("benchmarks.components", spec)
             found = {"workload": "components", **asdict(spec), **figures, "busy_elsewhere": busy}
             lines.append(show(found))
     for line in components.summary(lines):

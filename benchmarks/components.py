@@ -51,16 +51,16 @@ def run(spec: ComponentsSpec) -> dict[str, Any]:
         warming = spark.read.parquet(write(random, folder))
         edges = warming if spec.path == 0 else spark.read.parquet(write(graph, folder))
         for _ in range(spec.warm):
-            _timed(spec, spark, random, warming)
-        found = [_timed(spec, spark, graph, edges) for _ in range(spec.runs)]
+            _time(spec, spark, random, warming)
+        found = [_time(spec, spark, graph, edges) for _ in range(spec.runs)]
     seconds = [one["seconds"] for one in found]
     middle = sorted(found, key=lambda one: one["seconds"])[len(found) // 2]
     return {**middle, "seconds": round(statistics.median(seconds), 3), "all_seconds": seconds, "verified": True}
 
 
-def _timed(spec: ComponentsSpec, spark: Any, graph: Graph, edges: Any) -> dict[str, Any]:
+def _time(spec: ComponentsSpec, spark: Any, graph: Graph, edges: Any) -> dict[str, Any]:
     start = time.perf_counter()
-    labels, notes, done = _computed(spec, spark, edges)
+    labels, notes, done = _compute(spec, spark, edges)
     if notes.get("converged", True):
         found = answer(labels)
         seconds = time.perf_counter() - start
@@ -72,7 +72,7 @@ def _timed(spec: ComponentsSpec, spark: Any, graph: Graph, edges: Any) -> dict[s
     return {"seconds": round(seconds, 3), **notes}
 
 
-def _computed(spec: ComponentsSpec, spark: Any, edges: Any) -> tuple[Any, dict[str, Any], Callable[[], None]]:
+def _compute(spec: ComponentsSpec, spark: Any, edges: Any) -> tuple[Any, dict[str, Any], Callable[[], None]]:
     """The labels, the figures to report, and a function that releases what they hold."""
     if spec.system == "graphx":
         from .peers import graphx

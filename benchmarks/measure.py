@@ -56,7 +56,7 @@ def default_records(workload: str, system: str, form: str, function: str | None)
     return 8_000_000 if system == "bytewax" else 50_000_000
 
 
-def isolated(module: str, spec: Any, timeout: float = 900.0) -> tuple[Any, float | None]:
+def isolate(module: str, spec: Any, timeout: float = 900.0) -> tuple[Any, float | None]:
     """What `run(spec)` of a module gives, in a fresh interpreter, so that no run meets another's leftovers; and how busy
     the machine was with something else."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -78,7 +78,7 @@ def isolated(module: str, spec: Any, timeout: float = 900.0) -> tuple[Any, float
 def run(spec: Spec) -> dict[str, Any]:
     """One verified run of a system."""
     result: Tally
-    result, busy_elsewhere = isolated(MODULES[spec.system], spec)
+    result, busy_elsewhere = isolate(MODULES[spec.system], spec)
     per_record = not (spec.form == "columns" and spec.workload == "keyed")
     verify(spec.workload, spec.records, result, one_output_per_record=per_record)
     seconds = result.last - result.first

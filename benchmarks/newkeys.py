@@ -45,12 +45,12 @@ class NewKeysSpec:
 
 def run(spec: NewKeysSpec) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        memory = _measured(MemoryBackend(), spec)
-        disk = _measured(DiskBackend(f"{folder}/db"), spec)
+        memory = _measure(MemoryBackend(), spec)
+        disk = _measure(DiskBackend(f"{folder}/db"), spec)
     return {"memory": memory, "disk": disk, "ratio": round(sum(map(sum, disk)) / sum(map(sum, memory)), 2)}
 
 
-def _measured(backend: LayeredBackend, spec: NewKeysSpec) -> list[tuple[float, float]]:
+def _measure(backend: LayeredBackend, spec: NewKeysSpec) -> list[tuple[float, float]]:
     """For each checkpoint: (reading and writing the keys, taking the checkpoint)."""
     table, key = backend.table("state"), KEYS[spec.key]
     found = []

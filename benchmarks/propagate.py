@@ -32,22 +32,22 @@ class Vertex(tr.KeyedProcessFunction):
     neighbours = tr.ListState(int)
 
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Record]:
-        me, heard, is_edge = record
+        me, received, is_edge = record
         label = self.label.value
         if label is None:
             ctx.set_timer(event_time=0)  # event time has an end, and it comes when the loop is at rest
             label = me
-            if heard >= me:
+            if received >= me:
                 self.label.value = me
         if is_edge:
-            self.neighbours.add(heard)
-        if heard < label:
-            self.label.value = heard
+            self.neighbours.add(received)
+        if received < label:
+            self.label.value = received
             for neighbour in self.neighbours.get():
-                if neighbour > heard:
-                    yield neighbour, heard, False
-        elif is_edge and label < heard:
-            yield heard, label, False
+                if neighbour > received:
+                    yield neighbour, received, False
+        elif is_edge and label < received:
+            yield received, label, False
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
         ctx.emit("labels", (ctx.key, self.label.value))
@@ -108,11 +108,11 @@ class Vertices(tr.MapBatchesFunction):
         if not kind.any():
             self.load(v, x)
         else:
-            edge, heard = kind == EDGE, kind == MESSAGE
+            edge, received = kind == EDGE, kind == MESSAGE
             if edge.any():
                 self.load(v[edge], x[edge])
-            if heard.any():
-                self.hear(v[heard], x[heard])
+            if received.any():
+                self.hear(v[received], x[received])
             self.lapping = self.lapping and not (kind == LAP).any()
         if self.lapping and (self.loading or sum(map(len, self.changed)) > FEW):
             return None
@@ -195,8 +195,8 @@ class Edges:
         found = [(self.sources[at], self.targets[at])]
         for v, neighbour in self.recent:
             place = np.minimum(np.searchsorted(vertices, v), len(vertices) - 1)
-            wanted = vertices[place] == v
-            found.append((v[wanted], neighbour[wanted]))
+            found_there = vertices[place] == v
+            found.append((v[found_there], neighbour[found_there]))
         if len(found) == 1:
             return found[0]
         return np.concatenate([v for v, _ in found]), np.concatenate([neighbour for _, neighbour in found])

@@ -139,20 +139,20 @@ class Watched:
         self._after(machine, "message", lambda index, epoch, message, now: f"got {type(message).__name__}")
         self._after(machine, "hello", lambda hello, now: "got Hello")
         self._after(machine, "link_lost", lambda *rest: "lost")
-        self._after(machine, "claimed", lambda *rest: "claimed")
+        self._after(machine, "claim_done", lambda *rest: "claimed")
 
     def _after(self, thing: Any, name: str, what: Any) -> None:
         method = getattr(thing, name)
 
-        def watched(*args: Any) -> Any:
+        def watch(*args: Any) -> Any:
             self.events.append((time.time(), what(*args)))
             return method(*args)
 
-        setattr(thing, name, watched)
+        setattr(thing, name, watch)
 
     def between(self, begin: float, end: float) -> dict[str, float]:
         """Milliseconds from `begin` to the last event of each kind."""
-        wanted = {
+        chosen = {
             "noticed": "lost",
             "reset": "got WasReset",
             "claimed": "claimed",
@@ -163,7 +163,7 @@ class Watched:
             "started": "send Start",
         }
         out = {}
-        for name, event in wanted.items():
+        for name, event in chosen.items():
             times = [at for at, what in self.events if what == event and begin <= at <= end]
             if times:
                 out[name] = round(1000 * (max(times) - begin), 1)
@@ -203,8 +203,8 @@ def run(spec: RecoverySpec) -> list[dict[str, Any]]:
 
 def _kill(spec: RecoverySpec, spark: Any, job: Any, watched: Watched, listener: Any, turn: int) -> dict[str, Any]:
     _listen(listener, job.restarts)  # there is output, so every key was loaded
-    heard = time.time()
-    while not any(one.timestamp > heard for one in job.checkpoints):
+    received = time.time()
+    while not any(one.timestamp > received for one in job.checkpoints):
         if not job.is_active:
             job.await_termination()
         time.sleep(0.01)
@@ -223,8 +223,8 @@ def _kill(spec: RecoverySpec, spark: Any, job: Any, watched: Watched, listener: 
 def _listen(listener: socket.socket, attempt: int) -> float:
     """When the first record of an attempt, or a later one, was at the sink. Earlier messages are ignored."""
     while True:
-        said, stamp = STAMP.unpack(listener.recv(64))
-        if said >= attempt:
+        number, stamp = STAMP.unpack(listener.recv(64))
+        if number >= attempt:
             return float(stamp)
 
 

@@ -114,9 +114,9 @@ class Played:
         self.cpu.setdefault(what, []).append(0.0)
         self._what = what
 
-    def hear(self, said: Iterable[tuple[int, bytes]]) -> None:
+    def hear(self, messages: Iterable[tuple[int, bytes]]) -> None:
         """Workers send these messages."""
-        for slot, data in said:
+        for slot, data in messages:
             begun = time.process_time()
             message = wire.decode(data)
             if isinstance(message, Hello):
@@ -149,13 +149,13 @@ class Played:
         self.sent += [action for action in actions if isinstance(action, Send)]
         self.wishes += [action for action in actions if not isinstance(action, Send)]
 
-    def wanted(self, kind: Any) -> list[Any]:
+    def requested(self, kind: Any) -> list[Any]:
         """Actions of one kind."""
         found = [wish for wish in self.wishes if isinstance(wish, kind)]
         self.wishes = [wish for wish in self.wishes if not isinstance(wish, kind)]
         return found
 
-    def told(self, kind: Any) -> list[Any]:
+    def messages(self, kind: Any) -> list[Any]:
         """Messages of one kind to workers."""
         found = [send.message for send in self.sent if isinstance(send.message, kind)]
         self.sent = [send for send in self.sent if not isinstance(send.message, kind)]
@@ -176,7 +176,7 @@ class Played:
 
     def join(self, slots: Iterable[int]) -> None:
         """Workers that were started send `Hello`."""
-        launches = {wish.slot: wish.launch for wish in self.wanted(Launch)}
+        launches = {wish.slot: wish.launch for wish in self.requested(Launch)}
         hellos = [
             Hello(slot, f"10.0.{slot >> 8}.{slot & 255}", 40_000 + slot, slot, "scale", 1, launches[slot])
             for slot in slots
@@ -191,10 +191,10 @@ class Played:
 
     def publish(self) -> None:
         """What is to be published is, and what is to be marked."""
-        for number in sorted({one.number for one in self.told(Publish)}):
+        for number in sorted({one.number for one in self.messages(Publish)}):
             self.hear([(0, wire.encode(Published(number)))])
-        for wish in self.wanted(MarkPublished):
-            self.do(self.machine.marked, wish.path)
+        for wish in self.requested(MarkPublished):
+            self.do(self.machine.mark_done, wish.path)
 
     def second(self) -> None:
         """A second goes by: all give a sign of life, and report twice."""
@@ -223,9 +223,9 @@ class Played:
         self.do(self.machine.checkpoint, "somebody")
         self.now += SECOND // 10
         self.hear(acks)
-        [commit] = self.wanted(Commit)
+        [commit] = self.requested(Commit)
         self.manifest, self.manifest_bytes = decode_manifest(commit.data, "it"), len(commit.data)
-        self.do(self.machine.committed, number, self._path(self.manifest), "url")
+        self.do(self.machine.commit_done, number, self._path(self.manifest), "url")
         self.publish()
 
     def abort(self) -> None:
@@ -280,12 +280,12 @@ class Played:
         self.do(self.machine.link_lost, lost, self.epochs[lost], "reset")
         reset = wire.encode(WasReset(self.machine.attempts.restarts))
         self.hear((slot, reset) for slot in range(self.workers) if slot != lost)
-        for kill in self.wanted(Kill):
+        for kill in self.requested(Kill):
             self.ended(kill.slot, kill.launch)
         self.join([lost])
-        [_] = self.wanted(Claim)
+        [_] = self.requested(Claim)
         assert self.manifest is not None
-        self.do(self.machine.claimed, self.machine.incarnation + 1, self.manifest, self._path(self.manifest))
+        self.do(self.machine.claim_done, self.machine.incarnation + 1, self.manifest, self._path(self.manifest))
         self.start()
 
     def ended(self, slot: int, launch: int) -> None:
@@ -360,8 +360,8 @@ def of_worker(plan: Plan, workers: int) -> dict[str, Any]:
         "peers": len(peers),
         "window": window,
         "windows_bytes": window * channels_in,
-        "watermark_ms": min(_marked(built, Watermark(1)), _marked(built, Watermark(2))),
-        "barrier_ms": _marked(built, Barrier(CutRequest(1))),
+        "watermark_ms": min(_mark(built, Watermark(1)), _mark(built, Watermark(2))),
+        "barrier_ms": _mark(built, Barrier(CutRequest(1))),
         "overtaking_ms": overtaking(plan, slot),
     }
 
@@ -371,7 +371,7 @@ def overtaking(plan: Plan, slot: int) -> float:
     held, cut = _slice(plan, slot, overtakes=True), CutRequest(1, overtakes_after=0)
     held.open()
     held.trigger(cut)
-    return _marked(held, Barrier(cut))
+    return _mark(held, Barrier(cut))
 
 
 def _slice(plan: Plan, slot: int, overtakes: bool = False) -> Slice:
@@ -379,7 +379,7 @@ def _slice(plan: Plan, slot: int, overtakes: bool = False) -> Slice:
     return Slice(plan, slot, 0, services, MEMORY)
 
 
-def _marked(held: Slice, marker: Marker) -> float:
+def _mark(held: Slice, marker: Marker) -> float:
     """CPU, in milliseconds, when every sender of one exchange sends a marker."""
     edge = next(edge for edge in held.plan.edges if len(held.plan.targets(edge, 0)) == held.plan.slots)
     task, spent, now = held.by_vertex[edge.target], 0.0, 0

@@ -107,7 +107,7 @@ def _dataframes(spec: StartSpec, spark: Any) -> dict[str, Any]:
         }
         for turn in range(-1, spec.turns):  # the first one warms up
             for name, way in ways.items():
-                seconds = _timed(way, turn)
+                seconds = _time(way, turn)
                 if turn >= 0:
                     taken[name].append(seconds)
     medians = {name: statistics.median(found) for name, found in taken.items()}
@@ -121,7 +121,7 @@ def _dataframes(spec: StartSpec, spark: Any) -> dict[str, Any]:
     }
 
 
-def _timed(way: Callable[[int], None], turn: int) -> float:
+def _time(way: Callable[[int], None], turn: int) -> float:
     begun = time.perf_counter()
     way(turn)
     return time.perf_counter() - begun

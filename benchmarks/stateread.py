@@ -42,7 +42,7 @@ class StateReadSpec:
 def run(spec: StateReadSpec) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        path = made(spec, f"{folder}/state")
+        path = make(spec, f"{folder}/state")
         writing = time.perf_counter() - begun
         stored = StoredCheckpoint.open(path)
         begun = time.process_time()
@@ -64,14 +64,14 @@ def _read(stored: StoredCheckpoint) -> Any:
         yield from columns.batches(part, schema)
 
 
-def made(spec: StateReadSpec, folder: str) -> str:
+def make(spec: StateReadSpec, folder: str) -> str:
     """A checkpoint with so many entries."""
     info, type_, value = KINDS[spec.kind]
     job = OperatorJob(folder, None, "job", 128, "operator", "operator", (NewTable(info, type_),))
     store = new_folder(folder, "job")
     batch = entry_batch(job, 0, [(i, value(i)) for i in range(spec.entries)]).sort_by("group")
-    told = [row for one in write_parts([batch], job, 0) for row in one.to_pylist()]
-    files = [StateFile(row["slot"], row["name"], row["size"]) for row in told]
+    reports = [row for one in write_parts([batch], job, 0) for row in one.to_pylist()]
+    files = [StateFile(row["slot"], row["name"], row["size"]) for row in reports]
     return complete(store, CheckpointPlan("job", 128, [job]), files, 0, "run")
 
 

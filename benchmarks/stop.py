@@ -81,7 +81,7 @@ def run(spec: StopSpec) -> dict[str, Any]:
         return _run(spec, Path(folder))
 
 
-def _started(spec: StopSpec, folder: Path, path: str | None, interval: float | None) -> Any:
+def _start(spec: StopSpec, folder: Path, path: str | None, interval: float | None) -> Any:
     config = tr.CheckpointConfig(folder / "checkpoints", interval=interval or None)
     env = tr.Environment(
         parallelism=spec.parallelism, progress=False, checkpoint=config, state_backend=spec.state, memory="1g"
@@ -100,13 +100,13 @@ def _none(record: tuple[int, float]) -> bool:
 
 
 def _run(spec: StopSpec, folder: Path) -> dict[str, Any]:
-    job = _started(spec, folder, None, spec.interval)
+    job = _start(spec, folder, None, spec.interval)
     _read(job, spec.keys)
     stops, written = [], []
     path = None
     for number in range(spec.stops):
         if number:
-            job = _started(spec, folder, path, spec.interval)
+            job = _start(spec, folder, path, spec.interval)
             _read(job, PER_SECOND)
         time.sleep(2 * spec.interval + 0.3 * number)  # somewhere between two checkpoints
         begun = time.perf_counter()
@@ -134,7 +134,7 @@ def _read(job: Any, records: int) -> None:
 
 def _savepoints(spec: StopSpec, folder: Path, path: str | None) -> dict[str, Any]:
     """Savepoints of the job while it runs, and in turns as many bytes by one process, synced."""
-    job = _started(spec, folder, path, None)
+    job = _start(spec, folder, path, None)
     _read(job, PER_SECOND)
     taken, plain, size = [], [], 0
     for number in range(spec.savepoints):

@@ -165,11 +165,11 @@ def expected_windows(records: int) -> Tally:
 
 def verify(workload: str, records: int, result: Tally, one_output_per_record: bool = True) -> None:
     """Raise unless `result` is exactly right."""
-    want = expected(workload, records)
-    if one_output_per_record and result.count != want.count:
-        raise AssertionError(f"{workload}: {result.count} outputs, expected {want.count}")
-    if result.total != want.total:
-        raise AssertionError(f"{workload}: checksum {result.total}, expected {want.total}")
-    if result.latest != want.latest:
-        wrong = sum(result.latest.get(k) != v for k, v in want.latest.items())
-        raise AssertionError(f"{workload}: wrong result for {wrong} of {len(want.latest)} keys")
+    expected_tally = expected(workload, records)
+    if one_output_per_record and result.count != expected_tally.count:
+        raise AssertionError(f"{workload}: {result.count} outputs, expected {expected_tally.count}")
+    if result.total != expected_tally.total:
+        raise AssertionError(f"{workload}: checksum {result.total}, expected {expected_tally.total}")
+    if result.latest != expected_tally.latest:
+        wrong = sum(result.latest.get(k) != v for k, v in expected_tally.latest.items())
+        raise AssertionError(f"{workload}: wrong result for {wrong} of {len(expected_tally.latest)} keys")

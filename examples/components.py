@@ -53,8 +53,8 @@ def components(edges: tr.DataStream) -> tr.DataStream:
     """Records of COMPONENTS. Of those of a vertex, the smallest component is the newest."""
 
     def loop(messages: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
-        told = messages.key_by(lambda message: message[0]).process(Vertex())
-        return told, told.side_output("components")
+        results = messages.key_by(lambda message: message[0]).process(Vertex())
+        return results, results.side_output("components")
 
     # Of several vertices that one is yet to hear of, the smallest will do.
     smallest = tr.Combine(key=lambda message: message[0], merge=min)

@@ -103,8 +103,8 @@ class Last(tr.KeyedProcessFunction):
 
     way = tr.ValueState(tuple)
 
-    def process(self, told: tuple[str, Way | None], ctx: tr.Context) -> None:
-        self.way.value = told[1]
+    def process(self, results: tuple[str, Way | None], ctx: tr.Context) -> None:
+        self.way.value = results[1]
         ctx.set_timer(event_time=9e9)
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
@@ -119,7 +119,7 @@ def shortest_ways(changes: tr.DataStream, start: str) -> tr.DataStream:
         offers = changes_and_offers.key_by("airport", lambda offer: offer[0]).process(Airport(start))
         return offers, offers.side_output("shortest")  # back into the loop, and out of it
 
-    return changes.iterate_with_feedback(loop).key_by(lambda told: told[0]).process(Last())
+    return changes.iterate_with_feedback(loop).key_by(lambda results: results[0]).process(Last())
 
 
 # The results.

@@ -14,7 +14,7 @@ from typing import Any
 from search import followed, outages
 from search.campaigns.replacements import TUNES, run_of
 from search.programs.golden import PROGRAMS
-from search.random_flows.drawing import Run, drawn
+from search.random_flows.drawing import Run, draw
 from search.random_flows.hunting import Hunt, hunt
 from search.random_flows.running import Outcome, carry_out, story
 from search.random_flows.shrinking import shrunk
@@ -95,7 +95,7 @@ def search(
     return covered, failed
 
 
-def told(verdict: Verdict) -> str:
+def text_of(verdict: Verdict) -> str:
     """Description of a failure, with the command that repeats it."""
     lines = [f"seed {verdict.scenario.seed}, program {verdict.scenario.program}:"]
     lines += [f"  {wrong}" for wrong in verdict.wrong[:5]]
@@ -135,18 +135,18 @@ def main(arguments: list[str] | None = None) -> int:
         shape = run_of(tune) if options.lost else lambda run: run
         return _random_traced(seeds, shape) if options.trace else _random(seeds, options, shape)
     if options.trace:
-        return _traced(seeds, options.program, tune)
+        return _trace(seeds, options.program, tune)
     started = time.monotonic()
     covered, failed = search(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
     for verdict in failed:
-        print(told(verdict) + _lost(options), file=sys.stderr)
+        print(text_of(verdict) + _ending(options), file=sys.stderr)
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
     for what in FIGURES:
         print(f"{covered[what]:>9}  {what}")
     return 1 if failed else 0
 
 
-def _lost(options: argparse.Namespace) -> str:
+def _ending(options: argparse.Namespace) -> str:
     """End of the command that repeats a failure."""
     return f" --lost {options.lost}" if options.lost else ""
 
@@ -166,11 +166,11 @@ def _random(seeds: Iterable[int], options: argparse.Namespace, shape: Callable[[
     started = time.monotonic()
 
     def say(outcome: Outcome) -> None:
-        print(outcome.told + _lost(options), file=sys.stderr, flush=True)
+        print(outcome.text + _ending(options), file=sys.stderr, flush=True)
         if options.shrink:
             print(_shortest(outcome.run), file=sys.stderr, flush=True)
 
-    found = hunt(seeds, stop=not options.all, seconds=options.seconds, tune=shape, told=say)
+    found = hunt(seeds, stop=not options.all, seconds=options.seconds, tune=shape, report=say)
     covered = found.covered
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
     print("\n".join(covered_by(found)))
@@ -197,10 +197,10 @@ def _shortest(run: Run) -> str:
 def _random_traced(seeds: Iterable[int], shape: Callable[[Run], Run]) -> int:
     worst = 0
     for seed in seeds:
-        outcome = carry_out(shape(drawn(seed)), keep_trace=True)
+        outcome = carry_out(shape(draw(seed)), keep_trace=True)
         print(story(outcome.run))
         print("\n".join(outcome.trace))
-        print(outcome.told if outcome.wrong else "nothing went wrong", outcome.digest)
+        print(outcome.text if outcome.wrong else "nothing went wrong", outcome.digest)
         worst |= bool(outcome.wrong)
     return worst
 
@@ -208,13 +208,13 @@ def _random_traced(seeds: Iterable[int], shape: Callable[[Run], Run]) -> int:
 # Golden programs.
 
 
-def _traced(seeds: Iterable[int], program: str | None, tune: Callable[[Scenario], Scenario]) -> int:
+def _trace(seeds: Iterable[int], program: str | None, tune: Callable[[Scenario], Scenario]) -> int:
     worst = 0
     for seed in seeds:
         verdict = run_scenario(tune(scenario(seed, program)), keep_trace=True)
         print(verdict.scenario)
         print("\n".join(verdict.trace))
-        print(told(verdict) if verdict.wrong else "nothing went wrong", verdict.digest)
+        print(text_of(verdict) if verdict.wrong else "nothing went wrong", verdict.digest)
         worst |= bool(verdict.wrong)
     return worst
 

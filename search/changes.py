@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tailrace as tr
-from search.program_versions import ALIKE, FORMS, OPERATORS, PLACES, build, define, forgotten
+from search.program_versions import ALIKE, FORMS, OPERATORS, PLACES, build, define, forget
 from search.scenarios import LIMITS, NETWORKS
 from search.seeds import report, run_seeds, seeds_of
 from search.watchers.checker import BOOKS, Book
@@ -75,20 +75,20 @@ class Outcome:
     covered: Counter[str]
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Description of the failure, with the command that repeats it."""
         listed = "\n".join(f"  {one}" for one in self.wrong)
         return f"{self.change}\n{listed}\n  python -m search.changes --seeds {self.change.seed}"
 
 
-def drawn(seed: int) -> Change:
+def draw(seed: int) -> Change:
     """The change of a seed."""
     chance = random.Random(f"changes {seed}")
     if chance.random() < 0.5:
         names = sorted(PLACES)
         form = chance.choice(FORMS)
         old = Version(chance.choice(names), chance.choice((1, 2, 3)), form, _some_fields(chance))
-        new = replace(old, fields=_changed(chance, old.fields))
+        new = replace(old, fields=_change_fields(chance, old.fields))
         new = new if chance.random() < 0.8 else replace(new, form=chance.choice(FORMS))
     else:
         old = Version(chance.choice(sorted(OPERATORS)), chance.choice((1, 2, 3)))
@@ -105,7 +105,7 @@ def _some_fields(chance: random.Random) -> tuple[str, ...]:
     return tuple(chance.sample(_FIELDS, chance.randint(1, 3)))
 
 
-def _changed(chance: random.Random, fields: tuple[str, ...]) -> tuple[str, ...]:
+def _change_fields(chance: random.Random, fields: tuple[str, ...]) -> tuple[str, ...]:
     """The fields as they are, in another order, with some removed, or with new ones at any place."""
     kind = chance.choice(("same", "order", "gone", "new", "any"))
     if kind == "order":
@@ -132,7 +132,7 @@ def run(change: Change) -> Outcome:
             outcome.covered["ended too early"] += 1
     finally:
         del BOOKS[name]
-        forgotten()
+        forget()
     return outcome
 
 
@@ -182,7 +182,7 @@ def _second_life(change: Change, name: str, files: MemoryFiles, outcome: Outcome
     build(env, change.new.operator, N, name)
     wrong, covered = outcome.wrong, outcome.covered
     try:
-        told = restore_check(StoredCheckpoint(store, newest[0]), env._plan(env._pending()).graph.nodes, 16)
+        check = restore_check(StoredCheckpoint(store, newest[0]), env._plan(env._pending()).graph.nodes, 16)
     except Exception as error:  # whatever is wrong, a dry run reports it and raises nothing
         wrong.append(f"the dry run raises {type(error).__name__}: {error}")
         return
@@ -192,18 +192,18 @@ def _second_life(change: Change, name: str, files: MemoryFiles, outcome: Outcome
         job = _simulation(change, change.new, name, files, 1)
     except IncompatibleState as error:
         covered["refused"] += 1
-        if told.fits:
+        if check.fits:
             wrong.append(f"the dry run says that it fits, and the start is refused: {error}")
         if change.old == change.new:
             wrong.append(f"nothing has changed, and the start is refused: {error}")
         return
     job.run()
     if job.coordinator.status is not JobStatus.FINISHED:
-        wrong.append(f"the start is not refused, and the job fails ({job.coordinator.cause}); dry run: {told.misfits}")
+        wrong.append(f"the start is not refused, and the job fails ({job.coordinator.cause}); dry run: {check.misfits}")
         return
     covered["went on" if change.old == change.new else "went on, changed"] += 1
-    if not told.fits:
-        wrong.append(f"the job finishes, and the dry run says: {told.misfits}")
+    if not check.fits:
+        wrong.append(f"the job finishes, and the dry run says: {check.misfits}")
     records = BOOKS[name].records()
     misplaced = [record for record in records if record[1]]
     if misplaced:
@@ -219,7 +219,7 @@ def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[Outcome]]:
     """Runs these seeds. Returns (counts of what occurred, failures). `stop`: the search ends at the first failure."""
-    return run_seeds(seeds, lambda seed: run(drawn(seed)), stop=stop, seconds=seconds)
+    return run_seeds(seeds, lambda seed: run(draw(seed)), stop=stop, seconds=seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:

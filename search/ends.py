@@ -69,7 +69,7 @@ def found_by(files: WatchedFiles, *, start_again: bool = False, dataflow: Datafl
         return NOTHING
 
 
-def misled(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | None:
+def mistake(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | None:
     """The error in what `latest` has found, after a run that has `ended` so (None: it was left alone); None where it is
     right."""
     newest = newest_committed(files)

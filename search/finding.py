@@ -12,7 +12,7 @@ from search import changes, followed, stops
 from search.__main__ import search
 from search.outages import look
 from search.planted.patches import CHANGES, FOLLOWED, OUTAGES, RANDOM, STOPS, Bug
-from search.planted.table import BUGS, planted
+from search.planted.table import BUGS, plant
 from search.random_flows.hunting import hunt
 from search.replay import replays
 from search.scenarios import Scenario
@@ -41,7 +41,7 @@ def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = Fal
     starts = [range(first, first + seeds), range(min(first, seeds))]
     begun = time.monotonic()
     program = RANDOM if anywhere else bug.program
-    with planted(name):
+    with plant(name):
         for tried in starts:
             found = _replays(bug, tried) if bug.replayed else SEARCHES.get(program, _golden)(bug, tried)
             if found is not None:
@@ -50,10 +50,10 @@ def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = Fal
 
 
 def _golden(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
-    def tuned(made: Scenario) -> Scenario:
-        return replace(bug.tuned(made), max_turns=TURNS)
+    def tune(made: Scenario) -> Scenario:
+        return replace(bug.tune_scenario(made), max_turns=TURNS)
 
-    _, failed = search(seeds, bug.program, tune=tuned)
+    _, failed = search(seeds, bug.program, tune=tune)
     return (failed[0].scenario.seed, failed[0].wrong) if failed else None
 
 
@@ -107,8 +107,10 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         found = find(name, options.seeds, known=options.known, anywhere=options.random)
         missed += found is None
-        said = "not found" if found is None else f"{found.search} {found.seed}, {found.seconds:.0f} s: {found.wrong[0]}"
-        print(f"{name}: {said}", flush=True)
+        result = (
+            "not found" if found is None else f"{found.search} {found.seed}, {found.seconds:.0f} s: {found.wrong[0]}"
+        )
+        print(f"{name}: {result}", flush=True)
     return 1 if missed else 0
 
 

@@ -99,7 +99,7 @@ class Outcome:
     covered: Counter[str] = field(default_factory=Counter)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Description of a failure, with the command that repeats it."""
         again = f"python -m search --followed --seeds {self.seed}:{self.seed + 1}"
         return "\n".join([f"followed, seed {self.seed}:", *(f"  {one}" for one in self.wrong[:5]), f"  again: {again}"])

@@ -56,29 +56,29 @@ class Store(MemoryFileSystem):  # type: ignore[misc]
         return str(MemoryFileSystem._strip_protocol(path.replace(f"{PROTOCOL}://", "memory://")))
 
     def info(self, path: str, **options: Any) -> Any:
-        return self._asked(lambda: super(Store, self).info(path, **options))
+        return self._request(lambda: super(Store, self).info(path, **options))
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        return self._asked(lambda: super(Store, self).ls(path, detail=detail, **options))
+        return self._request(lambda: super(Store, self).ls(path, detail=detail, **options))
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
         """Renames a file, as a whole or not at all."""
 
-        def renamed() -> None:
+        def rename() -> None:
             one, two = self._strip_protocol(path1), self._strip_protocol(path2)
             if one not in self.store:
                 raise FileNotFoundError(path1)
             self.store[two] = self.store.pop(one)
 
-        self._asked(renamed)
+        self._request(rename)
 
     def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
-        self._asked(lambda: super(Store, self).pipe_file(path, value, **options))
+        self._request(lambda: super(Store, self).pipe_file(path, value, **options))
 
     def rm_file(self, path: str) -> None:
-        self._asked(lambda: super(Store, self).rm_file(path))
+        self._request(lambda: super(Store, self).rm_file(path))
 
-    def _asked(self, act: Any) -> Any:
+    def _request(self, act: Any) -> Any:
         wrong = Store.chance.random() < Store.trouble
         if wrong and Store.chance.random() < 0.5:
             Store.refused += 1
@@ -99,7 +99,7 @@ class Outcome:
     covered: Counter[str] = field(default_factory=Counter)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Description of a failure, with the command that repeats it."""
         again = f"python -m search --outages --seeds {self.seed}:{self.seed + 1}"
         return "\n".join([f"outages, seed {self.seed}:", *(f"  {one}" for one in self.wrong[:5]), f"  again: {again}"])
@@ -117,14 +117,14 @@ def carry_out(seed: int) -> Outcome:
                 _weather(world, rng)
                 world.turn()
                 if rng.random() < 0.02:
-                    seen += _taken()
+                    seen += _take()
         except TailraceError as error:
             outcome.wrong.append(f"{type(error).__name__}: {error.args[0]}")
         Store.trouble = 0.0
-        seen += _taken()
+        seen += _take()
         outcome.covered.update(world.covered)
         outcome.covered["refused by the store of a sink"] += Store.refused
-        outcome.wrong += _judged(world, seen)
+        outcome.wrong += _judge(world, seen)
     return outcome
 
 
@@ -181,7 +181,7 @@ def _weather(world: Simulation, rng: random.Random) -> None:
         Store.trouble = rng.choice([0.0, 0.0, 0.1, 0.5, 1.0])
 
 
-def _taken() -> Counter[str]:
+def _take() -> Counter[str]:
     """Lines of the files that a reader sees and takes away."""
     lines: Counter[str] = Counter()
     for name in [name for name in Store.store if not name.rpartition("/")[2].startswith(".")]:
@@ -189,7 +189,7 @@ def _taken() -> Counter[str]:
     return lines
 
 
-def _judged(world: Simulation, seen: Counter[str]) -> Iterator[str]:
+def _judge(world: Simulation, seen: Counter[str]) -> Iterator[str]:
     status, cause = world.coordinator.status, world.coordinator.cause
     if status is not JobStatus.FINISHED:
         yield f"the job ended as {status}: {cause.message if cause is not None else 'no cause'}"

@@ -87,7 +87,7 @@ def define(form: str, fields: tuple[str, ...]) -> None:
     module.Held = _FORMS[form](fields or ("a",))
 
 
-def forgotten() -> None:
+def forget() -> None:
     """Removes the class of the last version."""
     sys.modules.pop(_MODULE, None)
 
@@ -96,7 +96,7 @@ def _kind() -> Any:
     return sys.modules[_MODULE].Held  # type: ignore[attr-defined]
 
 
-def made(n: int) -> Any:
+def make(n: int) -> Any:
     """An object that has its own name in each field; for an Enum, a member."""
     kind = _kind()
     if issubclass(kind, enum.Enum):
@@ -110,7 +110,7 @@ def _fields(kind: Any) -> list[str]:
     return list(names or kind.__dataclass_fields__)
 
 
-def misplaced(held: Any, n: int) -> str:
+def misplacement(held: Any, n: int) -> str:
     """Description of what an object made by `made` has in the wrong place; empty where all is right, and for an Enum,
     whose member `judged` checks."""
     kind = _kind()
@@ -124,18 +124,18 @@ def misplaced(held: Any, n: int) -> str:
 
 def pair(n: int) -> Any:
     """A record of a nested object, the name of its member where it is of an Enum, and its class."""
-    held = made(n)
+    held = make(n)
     return {"held": [held], "said": held.name if isinstance(held, enum.Enum) else "", "of": type(held)}
 
 
-def judged(found: Any, n: int) -> str:
+def judge(found: Any, n: int) -> str:
     """Description of what is wrong with a record that was `pair(n)`; empty where it is right."""
     [held] = found["held"]
     if found["of"] is not _kind():
         return f"refers to {found['of']!r}"
     if isinstance(held, enum.Enum) and held.name != found["said"]:
         return f"is {held.name} and was {found['said']}"
-    return misplaced(held, n)
+    return misplacement(held, n)
 
 
 # Operators that hold objects.
@@ -148,7 +148,7 @@ class _Value(tr.KeyedProcessFunction):
         found = self.state.value
         if found is None:
             self.state.value = pair(n)
-        yield n, "" if found is None else judged(found, n)
+        yield n, "" if found is None else judge(found, n)
 
 
 class _List(tr.KeyedProcessFunction):
@@ -158,7 +158,7 @@ class _List(tr.KeyedProcessFunction):
         found = list(self.state.get())
         if len(found) < 3:
             self.state.append(pair(n))
-        yield n, "".join(judged(one, n) for one in found)
+        yield n, "".join(judge(one, n) for one in found)
 
 
 class _Map(tr.KeyedProcessFunction):
@@ -168,7 +168,7 @@ class _Map(tr.KeyedProcessFunction):
         found = self.state.get("first")
         if found is None:
             self.state["first"] = pair(n)
-        yield n, "" if found is None else judged(found, n)
+        yield n, "" if found is None else judge(found, n)
 
 
 class _Operator(tr.ProcessFunction):
@@ -178,7 +178,7 @@ class _Operator(tr.ProcessFunction):
         found = self.state.value
         if len(found) < 3:
             self.state.value = [*found, pair(n)]
-        yield n, "".join(judged(one, n) for one in found)
+        yield n, "".join(judge(one, n) for one in found)
 
 
 class _First(tr.AggregateFunction):
@@ -191,7 +191,7 @@ class _First(tr.AggregateFunction):
         return (value, pair(value)) if accumulator is None else (value, accumulator[1])
 
     def get_result(self, accumulator: Any) -> Any:
-        return accumulator[0], judged(accumulator[1], accumulator[0])
+        return accumulator[0], judge(accumulator[1], accumulator[0])
 
     def merge(self, a: Any, b: Any) -> Any:
         return a
@@ -201,11 +201,11 @@ def _numbers(env: tr.Environment, n: int, uid: str = "numbers") -> tr.DataStream
     return env.from_source(tr.sources.Sequence(0, n, rate=_RATE), uid=uid)
 
 
-def _keyed(env: tr.Environment, n: int) -> tr.KeyedStream:
+def _key_numbers(env: tr.Environment, n: int) -> tr.KeyedStream:
     return _numbers(env, n).key_by(lambda v: v % 7)
 
 
-def _declared(kind: type) -> type:
+def _declare(kind: type) -> type:
     """A function whose state is declared as a class. msgspec encodes the state where the class is a struct."""
 
     class Declared(tr.KeyedProcessFunction):
@@ -214,8 +214,8 @@ def _declared(kind: type) -> type:
         def process(self, n: int, ctx: tr.Context) -> Iterator[Any]:
             found = self.state.value
             if found is None:
-                self.state.value = made(0)
-            yield n, "" if found is None else misplaced(found, 0)
+                self.state.value = make(0)
+            yield n, "" if found is None else misplacement(found, 0)
 
     return Declared
 
@@ -228,31 +228,31 @@ def _lap(record: tuple[int, int, Any]) -> tuple[int, int, Any]:
     return record[0], record[1] - 1, record[2]
 
 
-def _looped(env: tr.Environment, n: int) -> Any:
+def _loop(env: tr.Environment, n: int) -> Any:
     def body(records: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
         fed = records.map(_lap, uid="lap")
         return fed.filter(lambda r: r[1] > 0, uid="back"), fed.filter(lambda r: r[1] <= 0, uid="out of it")
 
     out = _numbers(env, n).map(_round_trip, uid="objects").rebalance().iterate(body, uid="X")
-    return out.map(lambda r: (r[0], judged(r[2], r[0])), uid="judged")
+    return out.map(lambda r: (r[0], judge(r[2], r[0])), uid="judged")
 
 
 def _in_flight(env: tr.Environment, n: int) -> Any:
     paired = _numbers(env, n).map(lambda v: (v, pair(v)), uid="objects")
-    return paired.rebalance().map(lambda r: (r[0], judged(r[1], r[0])), uid="X")
+    return paired.rebalance().map(lambda r: (r[0], judge(r[1], r[0])), uid="X")
 
 
 PLACES: dict[str, Callable[[tr.Environment, int], Any]] = {
-    "object in a value": lambda env, n: _keyed(env, n).process(_Value(), uid="X"),
-    "object in a list": lambda env, n: _keyed(env, n).process(_List(), uid="X"),
-    "object in a map": lambda env, n: _keyed(env, n).process(_Map(), uid="X"),
+    "object in a value": lambda env, n: _key_numbers(env, n).process(_Value(), uid="X"),
+    "object in a list": lambda env, n: _key_numbers(env, n).process(_List(), uid="X"),
+    "object in a map": lambda env, n: _key_numbers(env, n).process(_Map(), uid="X"),
     "object in an operator state": lambda env, n: _numbers(env, n).rebalance().process(_Operator(), uid="X"),
     "object in an accumulator": lambda env, n: (
-        _keyed(env, n).aggregate(_First(), uid="X").map(lambda r: r[1], uid="unkeyed")
+        _key_numbers(env, n).aggregate(_First(), uid="X").map(lambda r: r[1], uid="unkeyed")
     ),
-    "object that is declared": lambda env, n: _keyed(env, n).process(_declared(_kind())(), uid="X"),
+    "object that is declared": lambda env, n: _key_numbers(env, n).process(_declare(_kind())(), uid="X"),
     "object in flight": _in_flight,
-    "object in a loop": _looped,
+    "object in a loop": _loop,
 }
 """Programs that hold an object of the class, by the place where they hold it."""
 
@@ -355,7 +355,7 @@ class _BothSwapped(tr.CoProcessFunction):
         yield n, "" if not n % 2 else "is odd, and came to the even ones"
 
 
-def _connected(swapped: bool) -> Callable[[tr.Environment, int], Any]:
+def _connect(swapped: bool) -> Callable[[tr.Environment, int], Any]:
     def build(env: tr.Environment, n: int) -> Any:
         even = _numbers(env, (n + 1) // 2, "evens").map(lambda v: 2 * v, uid="even")
         odd = _numbers(env, n // 2, "odds").map(lambda v: 2 * v + 1, uid="odd")
@@ -367,7 +367,7 @@ def _connected(swapped: bool) -> Callable[[tr.Environment, int], Any]:
 
 
 def _passing(env: tr.Environment, n: int, fn: Any) -> Any:
-    return _keyed(env, n).process(fn, uid="X")
+    return _key_numbers(env, n).process(fn, uid="X")
 
 
 def _in_columns(env: tr.Environment, n: int) -> Any:
@@ -379,7 +379,7 @@ def _in_columns(env: tr.Environment, n: int) -> Any:
     return columns.map_batches(lambda batch: batch, uid="X").to_rows(uid="rows").map(lambda row: row.n, uid="number")
 
 
-def _aggregated(env: tr.Environment, n: int, aggregate: str) -> Any:
+def _aggregate(env: tr.Environment, n: int, aggregate: str) -> Any:
     """The numbers of each key, recovered from an aggregate: 1, 2, … from a count, and the number itself from a sum or a
     maximum."""
     keyed = _numbers(env, n).key_by(lambda v: v)
@@ -390,7 +390,7 @@ def _aggregated(env: tr.Environment, n: int, aggregate: str) -> Any:
     return keyed.reduce(max, uid="X")
 
 
-def _windowed(env: tr.Environment, n: int, size: int) -> Any:
+def _window(env: tr.Environment, n: int, size: int) -> Any:
     stamped = _numbers(env, n).assign_timestamps(lambda v: v, 5.0, uid="times")
     return (
         stamped.key_by(lambda v: v).window(tr.Tumbling(size)).reduce(max, uid="X").map(lambda r: r.value, uid="number")
@@ -406,7 +406,7 @@ def _counting_down(env: tr.Environment, n: int, rounds: tr.Rounds | None) -> Any
     return out.map(lambda r: r[0], uid="number")
 
 
-def _iterated() -> Iterator[int]:
+def _iterate() -> Iterator[int]:
     return itertools.count()
 
 
@@ -415,7 +415,7 @@ OPERATORS: dict[str, Callable[[tr.Environment, int], Any]] = {
     "generator": lambda env, n: env.from_source(tr.sources.Generator(lambda i: i, count=n, rate=_RATE), uid="X").map(
         lambda v: v, uid="m"
     ),
-    "iterator": lambda env, n: env.from_source(tr.sources.Generator(_iterated, count=n, rate=_RATE), uid="X").map(
+    "iterator": lambda env, n: env.from_source(tr.sources.Generator(_iterate, count=n, rate=_RATE), uid="X").map(
         lambda v: v, uid="m"
     ),
     "collection": lambda env, n: env.from_collection(range(n), uid="X").map(lambda v: v, uid="m"),
@@ -436,13 +436,13 @@ OPERATORS: dict[str, Callable[[tr.Environment, int], Any]] = {
     "list": lambda env, n: _passing(env, n, _Listing()),
     "timers": lambda env, n: _passing(env, n, _Timed()),
     "plain function": lambda env, n: _passing(env, n, lambda v, ctx: [v]),
-    "connected": _connected(False),
-    "connected, swapped": _connected(True),
-    "count": lambda env, n: _aggregated(env, n, "count"),
-    "sum": lambda env, n: _aggregated(env, n, "sum"),
-    "reduce": lambda env, n: _aggregated(env, n, "reduce"),
-    "windows of 50": lambda env, n: _windowed(env, n, 50),
-    "windows of 20": lambda env, n: _windowed(env, n, 20),
+    "connected": _connect(False),
+    "connected, swapped": _connect(True),
+    "count": lambda env, n: _aggregate(env, n, "count"),
+    "sum": lambda env, n: _aggregate(env, n, "sum"),
+    "reduce": lambda env, n: _aggregate(env, n, "reduce"),
+    "windows of 50": lambda env, n: _window(env, n, 50),
+    "windows of 20": lambda env, n: _window(env, n, 20),
     "loop": lambda env, n: _counting_down(env, n, None),
     "loop in rounds": lambda env, n: _counting_down(env, n, tr.Rounds()),
 }

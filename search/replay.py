@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from search.programs.golden import PROGRAMS
-from search.random_flows.drawing import drawn
+from search.random_flows.drawing import draw
 from search.random_flows.running import carry_out
 from search.replaying import Difference, differences
 from search.scenarios import Scenario, run_scenario, scenario
@@ -39,7 +39,7 @@ class Replay:
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Description of the differences, with the command that repeats them."""
         return "\n".join([f"{self.what}:", *(f"    {one}" for one in self.differences[:3]), f"  again: {self.again}"])
 
@@ -62,11 +62,11 @@ class Player:
 
     def play(self, recordings: Recordings) -> list[Difference]:
         """Replays all workers of a run."""
-        found: list[Difference] = self._process.ask(recordings.workers)
+        found: list[Difference] = self._process.request(recordings.workers)
         return found
 
 
-def _played(workers: list[WorkerRecording]) -> list[Difference]:
+def _replay_workers(workers: list[WorkerRecording]) -> list[Difference]:
     with tempfile.TemporaryDirectory() as folder:
         return list(differences(workers, folder))
 
@@ -81,26 +81,26 @@ def replay_golden(player: Player, what: Scenario) -> Replay:
     program = f"--program {what.program}"
     again = f"python -m search.replay {what.seed}:{what.seed + 1} {program}"
     replay = Replay(f"seed {what.seed}, program {what.program}", again)
-    return _replayed(player, recordings, verdict.covered, replay)
+    return _replay(player, recordings, verdict.covered, replay)
 
 
 def replay_random(player: Player, seed: int) -> Replay:
     """Runs a random dataflow, and replays its workers."""
-    recordings, run = Recordings(), drawn(seed)
+    recordings, run = Recordings(), draw(seed)
     outcome = carry_out(run, recordings=recordings)
     replay = Replay(f"random seed {seed}", f"python -m search.replay {seed}:{seed + 1} --random")
-    return _replayed(player, recordings, outcome.covered, replay)
+    return _replay(player, recordings, outcome.covered, replay)
 
 
-def _replayed(player: Player, recordings: Recordings, covered: Counter[str], replay: Replay) -> Replay:
+def _replay(player: Player, recordings: Recordings, covered: Counter[str], replay: Replay) -> Replay:
     replay.differences = player.play(recordings)
     stories = [recording.story for recording in recordings.workers]
     replay.counts.update(runs=1, workers=len(stories), restarts=covered["restarted"])
-    replay.counts.update(_counted(happened for story in stories for happened in story))
+    replay.counts.update(_count(happened for story in stories for happened in story))
     return replay
 
 
-def _counted(story: Iterable[Happened]) -> Counter[str]:
+def _count(story: Iterable[Happened]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for happened in story:
         counts["events"] += 1
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
             counts.update(replay.counts)
             if replay.differences:
                 differ += 1
-                print(replay.told, file=sys.stderr, flush=True)
+                print(replay.text, file=sys.stderr, flush=True)
                 if not options.all:
                     break
     print(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {time.monotonic() - started:.0f} s")
@@ -156,10 +156,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _play(bug: str | None) -> int:
     with contextlib.ExitStack() as stack:
         if bug is not None:
-            from search.planted.table import planted
+            from search.planted.table import plant
 
-            stack.enter_context(planted(bug))
-        serve(_played)
+            stack.enter_context(plant(bug))
+        serve(_replay_workers)
     return 0
 
 

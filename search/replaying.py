@@ -68,20 +68,20 @@ def play(recording: WorkerRecording, folder: str) -> tuple[int, str, str, str] |
             worker.handle(entry.event)
         except ProtocolViolation:
             raised = True
-        wanted, worker.actions = worker.actions, []
-        actions = tuple(map(action_bytes, wanted))
-        if (actions, raised, outside.unasked) != (happened.actions, happened.raised, 0):
-            unasked = f", and {outside.unasked} answers were not asked for" if outside.unasked else ""
-            was, now = _told(happened.actions, happened.raised), _told(actions, raised)
+        expected_actions, worker.actions = worker.actions, []
+        actions = tuple(map(action_bytes, expected_actions))
+        if (actions, raised, outside.remaining) != (happened.actions, happened.raised, 0):
+            unasked = f", and {outside.remaining} answers were not asked for" if outside.remaining else ""
+            was, now = _texts_of(happened.actions, happened.raised), _texts_of(actions, raised)
             return number, str(entry.event)[:_SHOWN], _apart(was, now), _apart(now, was) + unasked
     return None
 
 
-def _told(actions: Iterable[bytes], raised: bool) -> list[str]:
-    return [*map(_one_told, actions), *(["an error: the coordinator said what must not come"] if raised else [])]
+def _texts_of(actions: Iterable[bytes], raised: bool) -> list[str]:
+    return [*map(_text_of, actions), *(["an error: the coordinator said what must not come"] if raised else [])]
 
 
-def _one_told(data: bytes) -> str:
+def _text_of(data: bytes) -> str:
     name, action = msgspec.msgpack.decode(data)
     if name == "ToPeer":
         frame = decode_frame(action["data"])

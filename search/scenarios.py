@@ -285,7 +285,7 @@ def run_scenario(
         moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
         with restorable.watching(), moments.watching():
             _run(world, verdict)
-        verdict.wrong += watch.wrong + clocks.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
+        verdict.wrong += watch.wrong + clocks.wrong + restorable.errors() + ([] if shadows is None else shadows.wrong)
         _judge(world, program, book, files, verdict)
         if not verdict.wrong and recordings is None and shadows is None:  # neither would see another start
             _run_again(what, program, moments, verdict, world.ahead)
@@ -333,7 +333,7 @@ def build(
         restarts=lambda: strategy(what.restarts),
         files=files,
         faults=what.faults,
-        **tuned(what),
+        **tune(what),
         **options,
     )
 
@@ -344,7 +344,7 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
     return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
 
 
-def tuned(what: Scenario) -> dict[str, Any]:
+def tune(what: Scenario) -> dict[str, Any]:
     """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept, history=what.history)

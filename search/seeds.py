@@ -21,7 +21,7 @@ class Outcome(Protocol):
         """Descriptions of what went wrong."""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The whole result, as text."""
 
 
@@ -59,7 +59,7 @@ def report(covered: Counter[str], failed: Sequence[Outcome], started: float) -> 
     """Prints the result of a search that began at `started`, by `time.monotonic()`. Returns the exit code of its
     command."""
     for outcome in failed:
-        print(outcome.told, file=sys.stderr)
+        print(outcome.text, file=sys.stderr)
     print(f"{covered['seeds']} seeds, {len(failed)} failures, {time.monotonic() - started:.0f} s")
     for what, count in sorted(covered.items()):
         print(f"{count:>9}  {what}")

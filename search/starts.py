@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from search.ends import FINISHED, NOTHING, found_by, leaves, misled, mistaken, newest_committed
+from search.ends import FINISHED, NOTHING, found_by, leaves, mistake, mistaken, newest_committed
 from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.api.identity import dataflow_of
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -73,7 +73,7 @@ class Moments:
     def _after(self, act: Callable[..., Any], what: str) -> Callable[..., Any]:
         def acting(*args: Any) -> Any:
             found = act(*args)
-            self.passed(f"{what} {args[0]}")
+            self.pass_moment(f"{what} {args[0]}")
             return found
 
         return acting
@@ -82,12 +82,12 @@ class Moments:
         def acting(sink: Ledger, *args: Any) -> Any:
             found = act(sink, *args)
             if sink.book is self.book:
-                self.passed(what)
+                self.pass_moment(what)
             return found
 
         return acting
 
-    def passed(self, at: str) -> None:
+    def pass_moment(self, at: str) -> None:
         """Decides whether to keep this moment, at which something has changed in the world."""
         if not self.files.lineage:
             return  # there is no checkpoint to start from
@@ -121,7 +121,7 @@ class Again:
     `sink` is the uid of the sink, with `late` it takes no checkpoint before its last one, and `keep_runs` is as in
     `CheckpointSettings`."""
     check: Callable[[Book], list[str]]
-    refused: Callable[[str], bool] = lambda said: False
+    refused: Callable[[str], bool] = lambda message: False
     """True for the error of a failed start that is right, since the dataflow cannot go on there."""
 
 
@@ -133,7 +133,7 @@ def start_again(
     possible = [moment for moment in moments if manifests(moment.contents)]
     for moment in chance.sample(possible, min(most, len(possible))):
         history = _History(moment, again, chance)
-        wrong += history.told()
+        wrong += history.errors()
         covered["went on from some moment"] += 1
         covered.update(f"started {what}" for what in history.done)
         covered.update(f"found {what}" for what in history.found)
@@ -172,7 +172,7 @@ class _History:
         self.rest = random.Random(f"once more {chance.getstate()[1][:2]} {moment.at}")
         """Generator for what comes after the history: its draws change nothing of the history."""
 
-    def told(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Runs the history. Returns descriptions of everything that is wrong, with the story."""
         BOOKS["again"] = self.book
         try:
@@ -185,7 +185,7 @@ class _History:
         ]
 
     def _go(self) -> None:
-        acts = [self.same, self.same, self.elsewhere, self.copied, self.beside, self.without]
+        acts = [self.same, self.same, self.elsewhere, self.copy, self.beside, self.without]
         chosen = [self.chance.choice(acts) for _ in range(self.chance.choice([0, 0, 1, 2]))]
         for act in chosen:
             self.reader()
@@ -210,7 +210,7 @@ class _History:
         """Starts in the same folder, mostly from the newest checkpoint. The start comes to its end, or is left alone."""
         name = self._checkpoint()
         what = f"from {name}"
-        world = self.last = self._built(self.files, (self.files, name), what, faults=self._faults())
+        world = self.last = self._build(self.files, (self.files, name), what, faults=self._faults())
         if world is not None:
             self._run(world, self.files, what, None if to_the_end else self._turns())
 
@@ -218,17 +218,17 @@ class _History:
         """Starts another job from a checkpoint, in a folder of its own."""
         name = self._checkpoint()
         files, what = WatchedFiles([self.book], f"memory:{self.starts}"), f"another job from {name}"
-        world = self._built(files, (self.files, name), what, name="another", faults=self._faults())
+        world = self._build(files, (self.files, name), what, name="another", faults=self._faults())
         if world is not None:
             self._run(world, files, what, self._turns())
 
-    def copied(self) -> None:
+    def copy(self) -> None:
         """Copies the folder, and starts the job in the copy."""
         name = self._checkpoint()
         files, what = WatchedFiles([self.book], f"memory:{self.starts}"), f"in a copy from {name}"
         files.contents, files.claims = dict(self.files.contents), self.files.claims
         files.lineage = dict(self.files.lineage)
-        world = self._built(files, (files, name), what, faults=self._faults())
+        world = self._build(files, (files, name), what, faults=self._faults())
         if world is not None:
             self._run(world, files, what, self._turns())
 
@@ -237,11 +237,11 @@ class _History:
         job itself goes on from it, too. A reader takes everything. Then a worker of the other job dies."""
         name = self._checkpoint()
         files, what = WatchedFiles([self.book], f"memory:{self.starts}"), f"another job from {name}, beside it"
-        other = self._built(files, (self.files, name), what, name="another", late=True)
+        other = self._build(files, (self.files, name), what, name="another", late=True)
         if other is None:
             return
         self._run(other, files, what, until=JobStatus.RUNNING)
-        world = self._built(self.files, (self.files, name), f"from {name}")
+        world = self._build(self.files, (self.files, name), f"from {name}")
         if self.wrong or world is None:
             return
         self._run(world, self.files, f"from {name}", self._turns())
@@ -255,7 +255,7 @@ class _History:
         published. Or the user gives that output up, and then starts from the same checkpoint with the sink after all."""
         name, given_up = self._checkpoint(), self.chance.random() < 0.6
         what = f"from {name} without the sink" + (", given up" if given_up else "")
-        world = self._built(self.files, (self.files, name), what, sink="renamed", allow=(SINK,) if given_up else ())
+        world = self._build(self.files, (self.files, name), what, sink="renamed", allow=(SINK,) if given_up else ())
         if world is None:
             return
         manifest = None if world.driver.origin is None else world.driver.origin.manifest
@@ -268,7 +268,7 @@ class _History:
         self.renamed |= set(manifests(self.files.contents)) - before
         if given_up and not self.wrong:
             self.reader()
-            again = self._built(self.files, (self.files, name), f"from {name}")
+            again = self._build(self.files, (self.files, name), f"from {name}")
             if again is not None:
                 self._run(again, self.files, f"from {name}")
 
@@ -287,7 +287,7 @@ class _History:
                 ended = self._forget_unseen(ended)
             found = found_by(self.files, dataflow=dataflow_of(world.plan.graph))
             self.found.append(found if found in (FINISHED, NOTHING) else "a checkpoint" if found else "the beginning")
-            wrong = misled(found, self.files, ended) or (mistaken(world, self.files) if found == FINISHED else None)
+            wrong = mistake(found, self.files, ended) or (mistaken(world, self.files) if found == FINISHED else None)
             if wrong is not None:
                 self.wrong.append(wrong)
                 return
@@ -300,7 +300,7 @@ class _History:
         """Goes on from the checkpoint found, until its end, or until it is cancelled or left alone."""
         before, keep = newest_committed(self.files), self.rest.choice([0, 1, 2])
         what = f"once more from {found or 'the beginning'}" + (f", keeping {keep} runs" if keep else "")
-        world = self._built(self.files, (self.files, found) if found else None, what, keep_runs=keep)
+        world = self._build(self.files, (self.files, found) if found else None, what, keep_runs=keep)
         if world is None:
             return
         self._run(world, self.files, what, self.rest.choice([None, 100, 250, 600]))
@@ -348,7 +348,7 @@ class _History:
             [(), (), (kill,), (trouble,), (trouble, kill), (Fault(soon, "crash-driver", after="Publish"),)]
         )
 
-    def _built(
+    def _build(
         self, files: WatchedFiles, origin: Any, what: str, late: bool = False, **options: Any
     ) -> Simulation | None:
         """A start that has not begun; None where it is refused, and rightly so. `late`: it takes no checkpoint before its
@@ -391,13 +391,13 @@ class _History:
             return
         status, cause = world.coordinator.status, world.coordinator.cause
         if status is JobStatus.FINISHED:
-            self.wrong += self._judged(files) if whole else []
+            self.wrong += self._judge(files) if whole else []
         elif status.final and not cancelled and not self.again.refused("" if cause is None else cause.message):
             self.wrong.append(f"{what}, it ended as {status}: {cause.message if cause is not None else 'no cause'}")
         if files is not self.files:
             self.wrong += files.wrong
 
-    def _judged(self, files: WatchedFiles) -> list[str]:
+    def _judge(self, files: WatchedFiles) -> list[str]:
         newest = manifests(files.contents)[-1]
         lineage, published = files.lineage[newest], self.book.published
         return self.again.check(Book(published={token: published[token] for token in published if token in lineage}))

@@ -67,7 +67,7 @@ ANCHORS = ("status STOPPING", "status STOPPING", "status FINISHING", "commit", "
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """A request to a job, after so many turns."""
 
     turn: int
@@ -80,14 +80,14 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DrawnRun:
     """One run of a job, and the requests to it."""
 
     scenario: Scenario
-    asks: tuple[Ask, ...]
+    requests: tuple[Request, ...]
 
 
-def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[Asked]:
+def draw(seed: int, program: str | None = None, faults: bool = True) -> list[DrawnRun]:
     """The runs of a seed, in order."""
     rng = random.Random(f"tailrace stops {seed}")
     first = scenario(seed, program, faults)
@@ -109,10 +109,10 @@ def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[As
         )
         made = replace(made, faults=(*(made.faults if not run else ()), *(drawn_beside(rng) if faults else ())))
         asks = [
-            Ask(rng.randint(1, rng.choice([60, 300, 1_000])), kind)
+            Request(rng.randint(1, rng.choice([60, 300, 1_000])), kind)
             for kind in rng.choices([*KINDS], [*KINDS.values()], k=rng.choice([1, 1, 2, 3]))
         ]
-        found.append(Asked(made, tuple(sorted(asks, key=lambda ask: ask.turn)) if run < RUNS - 1 else ()))
+        found.append(DrawnRun(made, tuple(sorted(asks, key=lambda ask: ask.turn)) if run < RUNS - 1 else ()))
     return found
 
 
@@ -140,10 +140,10 @@ def drawn_beside(rng: random.Random) -> list[Fault]:
     return found
 
 
-def losing(asked: Asked) -> Asked:
+def losing(drawn: DrawnRun) -> DrawnRun:
     """The run, changed so that lost workers of its job are replaced while the others go on. Some workers are lost while it
     stops, or before. The records that workers keep have little room in memory, or none."""
-    made = asked.scenario
+    made = drawn.scenario
     assert made.checkpoints is not None
     rng = random.Random(f"tailrace losing {made.seed} {made.faults}")
     kills = [
@@ -161,7 +161,7 @@ def losing(asked: Asked) -> Asked:
         window=rng.choice([1, 60, 400, made.window]),
         faults=(*(one for one in made.faults if rng.random() < 0.3), *kills),
     )
-    return replace(asked, scenario=made)
+    return replace(drawn, scenario=made)
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Outcome:
     covered: Counter[str] = field(default_factory=Counter)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Description of a failure, with the command that repeats it."""
         lines = [
             f"seed {self.seed}, program {self.program} ({'; '.join(self.story)}):",
@@ -187,10 +187,10 @@ class Outcome:
 
 
 def run(
-    seed: int, program: str | None = None, *, faults: bool = True, tune: Callable[[Asked], Asked] = lambda made: made
+    seed: int, program: str | None = None, *, faults: bool = True, tune: Callable[[DrawnRun], DrawnRun] = lambda made: made
 ) -> Outcome:
     """Runs the jobs of a seed, and checks everything that they did."""
-    runs = [tune(one) for one in drawn(seed, program, faults)]
+    runs = [tune(one) for one in draw(seed, program, faults)]
     if faults:
         runs = [_with_jumps(one, number) for number, one in enumerate(runs)]
     outcome = Outcome(seed, runs[0].scenario.program)
@@ -198,8 +198,8 @@ def run(
     book = BOOKS[name] = Book()
     files = _Files([book])
     try:
-        for number, asked in enumerate(runs):
-            if _Run(number, asked, name, book, files, outcome).over() or outcome.wrong:
+        for number, drawn_run in enumerate(runs):
+            if _Run(number, drawn_run, name, book, files, outcome).over() or outcome.wrong:
                 break
     except TailraceError as error:
         outcome.wrong.append(f"{type(error).__name__}: {error.args[0]}")
@@ -209,11 +209,11 @@ def run(
     return outcome
 
 
-def _with_jumps(asked: Asked, number: int) -> Asked:
+def _with_jumps(drawn: DrawnRun, number: int) -> DrawnRun:
     """The run, with jumps of the clocks of workers. The driver's clock stays right: the next run begins with it."""
-    made = asked.scenario
+    made = drawn.scenario
     jumps = drawn_jumps(random.Random(f"tailrace jumps {made.seed} {number}"), True, True)
-    return replace(asked, scenario=replace(made, faults=made.faults + jumps))
+    return replace(drawn, scenario=replace(made, faults=made.faults + jumps))
 
 
 class _Files(LoopFiles):
@@ -224,9 +224,9 @@ class _Files(LoopFiles):
         super().__init__(books)
         self.drained = False
 
-    def _made(self, name: str, data: bytes) -> None:
+    def _make(self, name: str, data: bytes) -> None:
         commits = self.commits
-        super()._made(name, data)
+        super()._make(name, data)
         if self.commits > commits:
             made = decode_manifest(data, name)
             self.drained = self.drained or (made.stopped and made.final)
@@ -239,7 +239,7 @@ class _Held(Observer):
         self.wrong: list[str] = []
         self._done: dict[Any, tuple[Any, ...]] = {}
 
-    def handled(self, process: SimulatedProcess, event: Any) -> None:
+    def on_event(self, process: SimulatedProcess, event: Any) -> None:
         if not isinstance(event, Step):
             return
         for task in process.machine.tasks():
@@ -257,20 +257,20 @@ class _Held(Observer):
 class _Run:
     """One run of a job."""
 
-    def __init__(self, number: int, asked: Asked, name: str, book: Book, files: _Files, outcome: Outcome) -> None:
-        self.number, self.asked, self.book, self.files, self.outcome = number, asked, book, files, outcome
+    def __init__(self, number: int, drawn: DrawnRun, name: str, book: Book, files: _Files, outcome: Outcome) -> None:
+        self.number, self.drawn, self.book, self.files, self.outcome = number, drawn, book, files, outcome
         self.name = name
-        self.program = PROGRAMS[asked.scenario.program]
-        self.expected = self.program.expected(asked.scenario.n)
+        self.program = PROGRAMS[drawn.scenario.program]
+        self.expected = self.program.expected(drawn.scenario.n)
         self.run_id = f"run{number}"
         options: dict[str, Any] = {"run_id": self.run_id}
         if number:
             options["origin"] = "latest"
-        self.world = build(asked.scenario, self.program, Ledger(name), files, True, **options)
+        self.world = build(drawn.scenario, self.program, Ledger(name), files, True, **options)
         self.held, self.clocks = _Held(), ClockWatch()
         self.world.watch(self.held)
         self.world.watch(self.clocks)
-        self.heard: list[tuple[str, StopEnded | SavepointEnded]] = []
+        self.received: list[tuple[str, StopEnded | SavepointEnded]] = []
 
     def wrong(self, what: str) -> None:
         """Reports an error of this run."""
@@ -278,7 +278,7 @@ class _Run:
 
     def over(self) -> bool:
         """Brings the run to its end. True where all records are read by then, or all that ever will be."""
-        world, asks = self.world, list(self.asked.asks)
+        world, asks = self.world, list(self.drawn.requests)
         world.start()
         while not world.coordinator.status.final:
             while asks and asks[0].turn <= world.turns and world.driver.frozen_until <= world.now:
@@ -296,8 +296,8 @@ class _Run:
         for one in world.causes:
             if not is_expected(one):
                 self.wrong(f"it was restarted because of {one.kind}: {one.message}")
-        for told in (self.held.wrong + self.clocks.wrong)[:1]:
-            self.wrong(told)
+        for error in (self.held.wrong + self.clocks.wrong)[:1]:
+            self.wrong(error)
         if not self.outcome.wrong:
             self._judge(status)
         if not self.outcome.wrong:
@@ -313,7 +313,7 @@ class _Run:
 
     @property
     def _suspended(self) -> bool:
-        return any(kind.startswith("stop") and not ended.reason for kind, ended in self.heard) and not self._at_the_end
+        return any(kind.startswith("stop") and not ended.reason for kind, ended in self.received) and not self._at_the_end
 
     @property
     def _at_the_end(self) -> bool:
@@ -322,36 +322,36 @@ class _Run:
 
     # Requests.
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: Request) -> None:
         world = self.world
         self.outcome.story.append(f"{ask.kind} at {world.turns}")
         self.outcome.covered[f"asked for: {ask.kind}"] += 1
         if ask.kind == "cancel":
             world.coordinator.cancel(world.now)
         elif ask.kind == "savepoint":
-            world.coordinator.savepoint(self._told(ask, world), f"memory:saved {self.number} {ask.turn}", world.now)
+            world.coordinator.savepoint(self._listen(ask, world), f"memory:saved {self.number} {ask.turn}", world.now)
         else:
             aim = ask.aim
             if aim.savepoint is not None:
                 aim = replace(aim, savepoint=f"memory:saved {self.number} {ask.turn}")
-            world.coordinator.stop(self._told(ask, world), aim, world.now)
+            world.coordinator.stop(self._listen(ask, world), aim, world.now)
         world.coordinate(world.driver)
 
-    def _told(self, ask: Ask, world: Simulation) -> Callable[[Any], None]:
-        said: list[Any] = []
+    def _listen(self, ask: Request, world: Simulation) -> Callable[[Any], None]:
+        ends: list[Any] = []
         coordinator = world.coordinator  # a driver that was frozen answers, too, when another one has taken over
 
-        def told(ended: StopEnded | SavepointEnded) -> None:
-            said.append(ended)
-            if len(said) > 1:
+        def note(ended: StopEnded | SavepointEnded) -> None:
+            ends.append(ended)
+            if len(ends) > 1:
                 self.wrong(f"who asked for {ask.kind} was told twice")
-            self.heard.append((ask.kind, ended))
+            self.received.append((ask.kind, ended))
             self.outcome.covered[f"answered: {ask.kind}{', no' if ended.reason else ''}"] += 1
             self._answer(ask, ended, coordinator.status)
 
-        return told
+        return note
 
-    def _answer(self, ask: Ask, ended: StopEnded | SavepointEnded, status: JobStatus) -> None:
+    def _answer(self, ask: Request, ended: StopEnded | SavepointEnded, status: JobStatus) -> None:
         """Checks what must be true as soon as an answer is given, by a coordinator whose job has this status."""
         if ended.reason:
             return
@@ -403,14 +403,14 @@ class _Run:
         book = BOOKS[name] = Book()
         try:
             mine = WatchedFiles([book], "memory:mine")
-            what = replace(self.asked.scenario, faults=(), parallelism=1 + checkpoint % 3)
+            what = replace(self.drawn.scenario, faults=(), parallelism=1 + checkpoint % 3)
             world = build(what, self.program, Ledger(name), mine, False, run_id="fork", origin=(alone, SAVEPOINT))
             status = world.run()
             found = Book(published={b"before": before, **book.published})
-            told = check_records(found, self.expected, None)
+            wrong = check_records(found, self.expected, None)
             self.outcome.wrong += [
                 f"forked from the savepoint of checkpoint {checkpoint}: {one}"
-                for one in [*told, *book.wrong, *mine.wrong]
+                for one in [*wrong, *book.wrong, *mine.wrong]
             ]
             if status is not JobStatus.FINISHED:
                 self.wrong(f"the job forked from the savepoint of checkpoint {checkpoint} ended as {status}")
@@ -419,9 +419,9 @@ class _Run:
             del BOOKS[name]
 
     def _judge(self, status: JobStatus) -> None:
-        for kind, ended in self.heard:
+        for kind, ended in self.received:
             if isinstance(ended, StopEnded) and not ended.reason and ended.stats is not None:
-                self._sealed(kind, ended.stats.id)
+                self._seal(kind, ended.stats.id)
         if status is not JobStatus.FINISHED:
             return
         newest = self.files.newest
@@ -439,11 +439,11 @@ class _Run:
             if more and not self.files.drained and not newest[1].final:
                 self.wrong(f"{more.total()} records are too many when it was stopped")
 
-    def _sealed(self, kind: str, checkpoint: int) -> None:
+    def _seal(self, kind: str, checkpoint: int) -> None:
         newest = self._newest  # it is of another run where the driver was taken for dead and another one went on
         if newest is None or (newest.run_id == self.run_id and newest.checkpoint != checkpoint):
-            said = "no checkpoint" if newest is None else f"checkpoint {newest.checkpoint}"
-            self.wrong(f"who asked for {kind} was told of checkpoint {checkpoint}, and {said} is the newest one")
+            newest_text = "no checkpoint" if newest is None else f"checkpoint {newest.checkpoint}"
+            self.wrong(f"who asked for {kind} was told of checkpoint {checkpoint}, and {newest_text} is the newest one")
 
 
 def look(
@@ -452,7 +452,7 @@ def look(
     *,
     stop: bool = True,
     seconds: float | None = None,
-    tune: Callable[[Asked], Asked] = lambda made: made,
+    tune: Callable[[DrawnRun], DrawnRun] = lambda made: made,
 ) -> tuple[Counter[str], list[Outcome]]:
     """Runs these seeds, for at most so many seconds. Returns (counts of what was covered, outcomes that went wrong)."""
     return run_seeds(seeds, lambda seed: run(seed, program, tune=tune), stop=stop, seconds=seconds)

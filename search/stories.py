@@ -52,7 +52,7 @@ class Story:
         """Another job that goes on from the newest checkpoint."""
         return self.simulation(program, origin="latest", run_id=f"again-{self.files.commits}", **options)
 
-    def finished(self, world: Simulation) -> Simulation:
+    def finish(self, world: Simulation) -> Simulation:
         """Brings a job to its end, and checks that its loops ended when they should."""
         if world.coordinator.status is JobStatus.CREATED:
             world.start()
@@ -68,16 +68,16 @@ class Story:
         assert self.files.wrong == []
         assert check_records(self.ledger.book, expected, order) == []
 
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of records of feedback in the newest checkpoint."""
         return sum(self.files.feedback[-1].values())
 
 
 def until_feedback_is_held(story: Story, world: Simulation, least: int = 1, commits: int = 1) -> None:
     """Goes on until that many more checkpoints are there, and the newest holds feedback."""
-    wanted = len(story.files.feedback) + commits
+    target = len(story.files.feedback) + commits
     if world.coordinator.status is JobStatus.CREATED:
         world.start()
-    while len(story.files.feedback) < wanted or story.held() < least:
+    while len(story.files.feedback) < target or story.held_count() < least:
         assert not world.coordinator.status.final, f"no checkpoint with feedback: {world.coordinator.cause}"
         world.turn()

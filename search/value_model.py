@@ -23,7 +23,7 @@ def key_of(value: Any) -> Any:
     return value
 
 
-def grouped(records: Iterable[tuple[Any, ...]]) -> dict[Any, list[Any]]:
+def group(records: Iterable[tuple[Any, ...]]) -> dict[Any, list[Any]]:
     """The second items of records by the first ones."""
     found: dict[Any, list[Any]] = {}
     for key, value in records:

@@ -25,7 +25,7 @@ import tailrace as tr
 from search.functions import table as functions_table
 from search.functions.checking import check_function
 from search.seeds import seeds_of
-from search.value_model import grouped, key_of, results, windows
+from search.value_model import group, key_of, results, windows
 from search.value_shapes import (
     NAMES,
     NO_VALUES,
@@ -54,10 +54,10 @@ class Wrong(AssertionError):
     """The error for a value that is not what it should be."""
 
 
-def check(good: bool, *told: Any) -> None:
-    """Raises `Wrong`, with the details in `told`, unless `good`."""
+def check(good: bool, *details: Any) -> None:
+    """Raises `Wrong`, with the details in `details`, unless `good`."""
     if not good:
-        raise Wrong(" | ".join(map(repr, told)))
+        raise Wrong(" | ".join(map(repr, details)))
 
 
 # A value into a column: equal, or refused.
@@ -85,10 +85,10 @@ def conversion(random: Random) -> None:
             continue
         batch.validate(full=True)
         [row] = rows_of(batch)
-        wanted = value
+        expected = value
         if isinstance(value, float) and pa.types.is_floating(kind) and kind.bit_width < 64:
-            wanted = float((np.float16 if kind.bit_width == 16 else np.float32)(value))
-        check(alike(_loose(wanted, kind), _loose(row.x)), "value changed", value, kind, row.x)
+            expected = float((np.float16 if kind.bit_width == 16 else np.float32)(value))
+        check(alike(_loose(expected, kind), _loose(row.x)), "value changed", value, kind, row.x)
 
 
 def _loose(value: Any, kind: pa.DataType | None = None) -> Any:
@@ -116,7 +116,7 @@ def _loose(value: Any, kind: pa.DataType | None = None) -> Any:
 def cast(random: Random) -> None:
     """Checks that a cast of a column to another type equals a cast of its values one by one, or is refused as they are."""
     source = decimal_type(random) if random.random() < 0.2 else any_type(random)
-    kind = any_type(random) if random.random() < 0.3 else _related(random, source)
+    kind = any_type(random) if random.random() < 0.3 else _relate(random, source)
     values = [value_of(random, source) for _ in range(random.randint(0, 6))]
     field = pa.field("x", kind)
     array = column_of_values(values, pa.field("x", source))
@@ -127,16 +127,16 @@ def cast(random: Random) -> None:
     except Misfit:
         made = None
     try:
-        wanted = column_of_values(plain_values(plain_array(array)), field)
+        expected = column_of_values(plain_values(plain_array(array)), field)
     except Misfit:
-        wanted = None
-    if made is None or wanted is None:
+        expected = None
+    if made is None or expected is None:
         # A column of another kind is refused even where all of its values are null, or there are none.
         hopeless = all(_empty(value) for value in values)
-        check(made is wanted or (made is None and hopeless), "one way refuses", source, kind, values, made, wanted)
+        check(made is expected or (made is None and hopeless), "one way refuses", source, kind, values, made, expected)
         return
     made.validate(full=True)
-    check(same(plain_values(made), plain_values(wanted)), "ways differ", source, kind, values, made)
+    check(same(plain_values(made), plain_values(expected)), "ways differ", source, kind, values, made)
 
 
 def _empty(value: Any) -> bool:
@@ -145,7 +145,7 @@ def _empty(value: Any) -> bool:
     return value is None or (isinstance(value, dict | list) and all(map(_empty, items)))
 
 
-def _related(random: Random, kind: pa.DataType) -> pa.DataType:
+def _relate(random: Random, kind: pa.DataType) -> pa.DataType:
     """A type that the values may fit into."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         numbers = [pa.int8(), pa.uint64(), pa.int64(), pa.float16(), pa.float32(), pa.float64()]
@@ -158,12 +158,12 @@ def _related(random: Random, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_time(kind):
         return random.choice([pa.time32("s"), pa.time32("ms"), pa.time64("us")])
     if pa.types.is_struct(kind):
-        fields = [field.with_type(_related(random, field.type)) for field in kind]
+        fields = [field.with_type(_relate(random, field.type)) for field in kind]
         return pa.struct(random.sample(fields, len(fields)))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _related(random, kind.item_type))
+        return pa.map_(kind.key_type, _relate(random, kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        item = _related(random, kind.value_type)
+        item = _relate(random, kind.value_type)
         return random.choice([pa.list_(item), pa.large_list(item), pa.list_(item, random.randint(0, 3))])
     return random.choice([kind, plain_type(kind), pa.large_string(), pa.string(), pa.binary()])
 
@@ -302,8 +302,8 @@ def aggregates(random: Random) -> None:
     if summed:
         named |= {"total": tr.Sum("x"), "mean": tr.Mean("x")}
     by_key = [((k, j) if composite else k, t, x) for k, j, t, x in records]
-    model = windows(by_key, size, slide) if windowed else grouped((k, x) for k, _, x in by_key)
-    wanted = {key: results(values) for key, values in model.items()}
+    model = windows(by_key, size, slide) if windowed else group((k, x) for k, _, x in by_key)
+    expected = {key: results(values) for key, values in model.items()}
     for form in ("rows", "columns"):
         env = tr.Environment(parallelism=random.randint(1, 3))
         rate = random.choice([None, 1.0])
@@ -314,11 +314,11 @@ def aggregates(random: Random) -> None:
         made = (keyed.window(tr.Sliding(size, slide)) if windowed else keyed).aggregate(**named)
         sink = (made.to_rows() if made.form == "columns" else made).sink_to(tr.sinks.Collect())
         tr.testing.run(env)
-        _compare(form, sink.result(), wanted, list(named), windowed, composite)
+        _compare(form, sink.result(), expected, list(named), windowed, composite)
 
 
 def _compare(
-    form: str, rows: list[Any], wanted: dict[Any, Any], names: list[str], windowed: bool, composite: bool
+    form: str, rows: list[Any], expected: dict[Any, Any], names: list[str], windowed: bool, composite: bool
 ) -> None:
     found: dict[Any, tuple[Any, ...]] = {}
     for row in rows:
@@ -332,10 +332,10 @@ def _compare(
             found[key, rest[0]] = rest[2:]
         else:
             found[key] = rest  # the last result of a key counts all its records
-    check(found.keys() == wanted.keys(), "other keys", form, found.keys() ^ wanted.keys())
+    check(found.keys() == expected.keys(), "other keys", form, found.keys() ^ expected.keys())
     for key, values in found.items():
         for name, value in zip(names, values, strict=True):
-            should = wanted[key]["n" if name == "again" else name]
+            should = expected[key]["n" if name == "again" else name]
             is_now = value if value is None else key_of(value) if name in ("low", "high") else Fraction(value)
             check(is_now == should, "another result", form, key, name, value, should)
 
@@ -371,8 +371,8 @@ def _one_state(random: Random, kind: pa.DataType, keys: list[Any]) -> None:
     counts: dict[Any, int] = {}
     for key, count in sink.result():
         counts[key_of(key)] = max(count, counts.get(key_of(key), 0))
-    wanted = {key: len(found) for key, found in grouped((key, 1) for key in [*keys, *columns]).items()}
-    check(counts == wanted, "keys met otherwise", kind, counts, wanted)
+    expected = {key: len(found) for key, found in group((key, 1) for key in [*keys, *columns]).items()}
+    check(counts == expected, "keys met otherwise", kind, counts, expected)
 
 
 class Counting(tr.CoProcessFunction):
@@ -389,7 +389,7 @@ class Counting(tr.CoProcessFunction):
 
 def functions(random: Random) -> None:
     """Checks that a function of `pyarrow.compute` gives what exact Python does, in whatever batches."""
-    name = random.choice(functions_table.installed())
+    name = random.choice(functions_table.installed_functions())
     check_function(random, name, random.choice(functions_table.CASES[name]))
 
 

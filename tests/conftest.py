@@ -78,7 +78,7 @@ def _functions_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def _warnings_are_told_anew() -> None:
+def _warnings_are_reset() -> None:
     """What another test was warned of is no news to this one."""
     sparing.forget()
 

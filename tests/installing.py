@@ -25,7 +25,7 @@ def environment(folder: Path, wheel: Path, extras: Iterable[str] = ()) -> Path:
     python, site = _made(folder)
     pip_install(python, "--no-index", "--no-deps", "--no-compile", str(wheel))
     (own,) = importlib.metadata.distributions(name="tailrace", path=[str(site)])
-    for found in sorted(asked_for(own, frozenset(extras))):
+    for found in sorted(requested_by(own, frozenset(extras))):
         link(importlib.metadata.distribution(found), site)
     return python
 
@@ -64,30 +64,30 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in plain_environ().items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
-def asked_for(own: importlib.metadata.Distribution, extras: frozenset[str]) -> set[str]:
+def requested_by(own: importlib.metadata.Distribution, extras: frozenset[str]) -> set[str]:
     """The names of all distributions that this one needs, directly or not. Raises `AssertionError` for one that is here in
     a version that is not wanted, and `PackageNotFoundError` for one that is not here."""
     seen: set[tuple[str, frozenset[str]]] = set()
     todo = [(own, extras)]
     while todo:
         distribution, with_extras = todo.pop()
-        for wanted in requirements(distribution, with_extras):
-            key = (wanted.name, frozenset(wanted.extras))
+        for expected in requirements(distribution, with_extras):
+            key = (expected.name, frozenset(expected.extras))
             if key not in seen:
                 seen.add(key)
-                found = importlib.metadata.distribution(wanted.name)
-                assert wanted.specifier.contains(found.version, prereleases=True), (
-                    f"{wanted}, and here is {found.version}"
+                found = importlib.metadata.distribution(expected.name)
+                assert expected.specifier.contains(found.version, prereleases=True), (
+                    f"{expected}, and here is {found.version}"
                 )
-                todo.append((found, frozenset(wanted.extras)))
+                todo.append((found, frozenset(expected.extras)))
     return {name for name, _ in seen}
 
 
 def requirements(distribution: importlib.metadata.Distribution, extras: frozenset[str]) -> Iterator[Requirement]:
     for text in distribution.requires or ():
-        wanted = Requirement(text)
-        if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield wanted
+        expected = Requirement(text)
+        if expected.marker is None or any(expected.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield expected
 
 
 def link(distribution: importlib.metadata.Distribution, site: Path) -> None:

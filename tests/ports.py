@@ -14,12 +14,12 @@ _LOCKS: list[IO[str]] = []
 """Locks on the ports that this process has taken, for as long as it lives."""
 
 
-def free_ports(wanted: int) -> range:
+def free_ports(expected: int) -> range:
     """So many ports in a row that nobody listens at, and that no other process of these tests takes. They are none of those
     that the system gives to who connects to somewhere: such a connection may take one at any moment."""
     lowest = _lowest_given_out()
-    for first in range(lowest - 10_000, lowest - wanted, wanted):
-        ports = range(first, first + wanted)
+    for first in range(lowest - 10_000, lowest - expected, expected):
+        ports = range(first, first + expected)
         try:
             for port in ports:
                 Binding("127.0.0.1", ports=range(port, port + 1)).listen().close()

@@ -134,19 +134,19 @@ def report(files: list[Path], modules: dict[str, str], calls: dict[str, str]) ->
 
 
 def test_below_the_waterline_nothing_waits_guesses_or_touches_the_world() -> None:
-    told = report(files_of(*BELOW_THE_WATERLINE), BANNED_MODULES, BANNED_CALLS)
-    assert not told, f"below the waterline:\n{told}"
+    breaches_ = report(files_of(*BELOW_THE_WATERLINE), BANNED_MODULES, BANNED_CALLS)
+    assert not breaches_, f"below the waterline:\n{breaches_}"
 
 
 def test_only_the_spark_room_imports_pyspark() -> None:
     elsewhere = [file for file in sorted(SOURCE.rglob("*.py")) if SOURCE / "spark" not in file.parents]
-    told = report(elsewhere, {"pyspark": "only tailrace.spark knows Spark"}, {})
-    assert not told, f"outside tailrace.spark:\n{told}"
+    breaches_ = report(elsewhere, {"pyspark": "only tailrace.spark knows Spark"}, {})
+    assert not breaches_, f"outside tailrace.spark:\n{breaches_}"
 
 
 def test_storage_does_not_know_the_protocol() -> None:
-    told = report(files_of("storage"), {"tailrace.protocol": "facts go in, decisions come out"}, {})
-    assert not told, told
+    breaches_ = report(files_of("storage"), {"tailrace.protocol": "facts go in, decisions come out"}, {})
+    assert not breaches_, breaches_
 
 
 WALL = "what waits, waits by time.monotonic or runtime.clock: people set wall clocks"
@@ -166,8 +166,8 @@ def test_nobody_else_reads_a_wall_clock() -> None:
     )
     imports = dict.fromkeys(("time.time", "time.time_ns", "tailrace.runtime.eventloop.clock.unix_micros"), WALL)
     files = {file: str(file.relative_to(SOURCE)) for file in sorted(SOURCE.rglob("*.py"))}
-    told = report([file for file, name in files.items() if name not in WALL_CLOCKS], imports, calls)
-    assert not told, f"a wall clock:\n{told}"
+    breaches_ = report([file for file, name in files.items() if name not in WALL_CLOCKS], imports, calls)
+    assert not breaches_, f"a wall clock:\n{breaches_}"
     for name in WALL_CLOCKS:
         assert breaches((SOURCE / name).read_text(encoding="utf-8"), imports, calls), f"{name} reads none any more"
 
@@ -436,3 +436,101 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name for name, where in places.items() if len(where) > 1} <= SHARED, {
         name: where for name, where in places.items() if len(where) > 1 and name not in SHARED
     }
+
+
+# Names.
+
+PARTICIPLES = """begun born bought bound broken brought built caught chosen come dealt done drawn driven fallen fed felt
+    flown forbidden forgotten found frozen given gone grown heard held hidden hung kept known laid led left lent lost made
+    meant met misled outgrown overtaken paid rebuilt ridden risen said seen sent shaken shown slept sold sought spent
+    spoken stolen struck swept taken taught thought thrown told undone understood withdrawn woken won worn wound written"""
+"""Participles that do not end in -ed."""
+NO_PARTICIPLES = {"feed", "need", "seed", "shed"}
+PROMISED = {"ended", "published", "settled", "stamped"}
+"""Participles that users write or call: methods of sources, sinks and contexts."""
+HEARSAY = {"asked", "heard", "said", "told", "wanted"}
+ON_THE_WIRE = {
+    ("protocol/replay.py", "heard"),
+    ("runtime/outpost/mailbox.py", "heard"),
+    ("runtime/outpost/mailbox.py", "said"),
+    ("task/journal/history.py", "heard"),
+}
+"""Fields of messages, of which each is part of a format."""
+SPEAKING = re.compile(r"\b(told|tells?|says|said|asks?|asked|hears?|heard|wants?|wanted)\b(?! apart)")
+
+
+def is_participle(name: str) -> bool:
+    """True if the name of a function is a participle alone: it does not tell whether the function acts or was acted on."""
+    word = name.strip("_")
+    if "_" in word or word in NO_PARTICIPLES:
+        return False
+    return word in PARTICIPLES.split() or (len(word) > 3 and word.endswith("ed"))
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a file that are no properties: a property may be a state, such as `finished`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not any("property" in ast.unparse(one) or ".setter" in ast.unparse(one) for one in node.decorator_list):
+                yield node
+
+
+def names_given(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The names of functions, parameters, variables and fields that a file gives."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring, without the names in backticks."""
+    return re.sub(r"`[^`]*`", "", re.split(r"[.:](?:\s|$)", text, maxsplit=1)[0])
+
+
+def test_no_function_is_named_by_a_participle_alone() -> None:
+    found = [
+        f"{file.relative_to(SOURCE.parents[1])}:{node.lineno}: {node.name}"
+        for file in files_of(".")
+        for node in functions(_parsed(file.read_text(encoding="utf-8")))
+        if is_participle(node.name) and node.name not in PROMISED
+    ]
+    assert not found, "name it by a verb, or by what it returns:\n" + "\n".join(found)
+
+
+def test_no_name_is_a_verb_of_hearsay() -> None:
+    found = [
+        f"{file.relative_to(SOURCE.parents[1])}:{line}: {name}"
+        for file in files_of(".")
+        for line, name in names_given(_parsed(file.read_text(encoding="utf-8")))
+        if name.strip("_") in HEARSAY and (file.relative_to(SOURCE).as_posix(), name) not in ON_THE_WIRE
+    ]
+    assert not found, "use reported, sent, received, requested, required, or a noun:\n" + "\n".join(found)
+
+
+def test_no_first_sentence_tells_what_somebody_says() -> None:
+    found = [
+        f"{file.relative_to(SOURCE.parents[1])}:{line}: {text.splitlines()[0]}"
+        for file in files_of(".")
+        for line, text in first_words(_parsed(file.read_text(encoding="utf-8")))
+        if SPEAKING.search(first_sentence(text))
+    ]
+    assert not found, "send, report, receive, request, require:\n" + "\n".join(found)
+
+
+def test_what_is_wrong_with_a_name_is_seen() -> None:
+    assert [name for name in ("_told", "settled", "kept", "settle", "note_end", "seed", "_made") if is_participle(name)] == [
+        "_told",
+        "settled",
+        "kept",
+        "_made",
+    ]
+    text = "def f(told):\n    self.said = heard = 1\n"
+    assert sorted(name for _, name in names_given(ast.parse(text))) == ["f", "heard", "said", "told"]
+    assert SPEAKING.search(first_sentence("What a worker is told. More.")), "a verb of hearsay"
+    assert not SPEAKING.search(first_sentence("The parts of `told`. What is said.")), "a name, and a later sentence"

@@ -18,7 +18,7 @@ def told(sparing: Sparing, text: str, *args: object, level: int = logging.WARNIN
     return record.getMessage() if sparing.filter(record) else None
 
 
-def test_a_kind_of_warning_is_told_once_a_minute_with_how_many_there_were() -> None:
+def test_a_kind_of_warning_is_reported_once_a_minute_with_how_many_there_were() -> None:
     now = [5.0]
     sparing = Sparing(lambda: now[0])
     assert told(sparing, "job %r restarts (restart %d)", "a", 1) == "job 'a' restarts (restart 1)"
@@ -33,7 +33,7 @@ def test_a_kind_of_warning_is_told_once_a_minute_with_how_many_there_were() -> N
     assert told(sparing, "job %r restarts (restart %d)", "a", 6) == "job 'a' restarts (restart 6)"
 
 
-def test_other_jobs_other_kinds_and_errors_are_told() -> None:
+def test_other_jobs_other_kinds_and_errors_are_reported() -> None:
     sparing = Sparing(lambda: 5.0)
     for text, args in [
         ("job %r restarts", ("a",)),
@@ -45,7 +45,7 @@ def test_other_jobs_other_kinds_and_errors_are_told() -> None:
     assert all(told(sparing, "job %r failed", "a", level=logging.ERROR) for _ in range(3))
 
 
-def test_a_warning_with_pauses_of_its_own_is_told() -> None:
+def test_a_warning_with_pauses_of_its_own_is_reported() -> None:
     sparing = Sparing(lambda: 5.0)
     for _ in range(3):
         record = logging.LogRecord("tailrace", logging.WARNING, __file__, 1, "job %r: hangs", ("a",), None)

@@ -191,8 +191,8 @@ def test_without_the_extra_the_command_says_in_a_sentence_what_to_install(
     done = subprocess.run(
         [str(plain.parent / command[0]), *command[1:]], cwd=tmp_path, env=outside(), capture_output=True, text=True
     )
-    told = "tailrace: the command line needs the package typer: pip install 'tailrace[cli]'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    output = "tailrace: the command line needs the package typer: pip install 'tailrace[cli]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", output)
 
 
 def test_with_the_extra_the_command_is_there(wheel: Path, tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_with_the_extra_the_command_is_there(wheel: Path, tmp_path: Path) -> Non
 def test_an_extra_that_is_not_there_is_named(plain: Path, tmp_path: Path) -> None:
     program = "from tailrace.storage.opening import open_folder\ntry:\n    open_folder('s3://bucket/x')\n"
     program += "except Exception as error:\n    print(type(error).__name__, error)\n"
-    told = run(plain, tmp_path, "python", "-c", program)
-    assert told.startswith("ConfigError s3://bucket/x needs the package s3fs") and "tailrace[s3]" in told
+    output = run(plain, tmp_path, "python", "-c", program)
+    assert output.startswith("ConfigError s3://bucket/x needs the package s3fs") and "tailrace[s3]" in output
 
 
 @pytest.mark.spark

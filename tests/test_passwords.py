@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import tailrace as tr
 from tailrace.cli.main import app
 from tailrace.cli.showing import echo
-from tailrace.errors import InternalError, shortened
+from tailrace.errors import InternalError, short_repr
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.log import log
 from tailrace.passwords import hide_passwords
@@ -76,7 +76,7 @@ def test_no_password_of_any_url_is_left_in_a_text(
         shown = hide_passwords(text)
         assert SECRET not in shown and secret not in shown
         assert f"{scheme}://{user}:***@" in shown and hide_passwords(shown) == shown
-        assert SECRET not in shortened(text, 30) and SECRET not in shortened([text], 200)
+        assert SECRET not in short_repr(text, 30) and SECRET not in short_repr([text], 200)
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -31,8 +31,8 @@ def test_an_old_python_is_refused() -> None:
 
 @pytest.mark.parametrize("version", [(3, 14, 0), (3, 15, 1), (4, 0, 0)])
 def test_a_python_that_nobody_has_tried_is_refused(version: tuple[int, ...]) -> None:
-    told = r"needs a Python below 3\.14, for which it is not tried, and this is Python \d\.\d+\.\d .*PYSPARK_PYTHON"
-    with pytest.raises(ImportError, match=told):
+    found = r"needs a Python below 3\.14, for which it is not tried, and this is Python \d\.\d+\.\d .*PYSPARK_PYTHON"
+    with pytest.raises(ImportError, match=found):
         check_python(version)
 
 

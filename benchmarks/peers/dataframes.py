@@ -17,8 +17,8 @@ def components(spark: Any, edges: Any, rounds: int, seconds: float) -> tuple[Any
     done, total = 0, None
     converged = False
     while not converged and done < rounds and time.monotonic() - started < seconds:
-        heard = both.join(labels, both.a == labels.v).select(F.col("b").alias("v"), "label")
-        labels = labels.union(heard).groupBy("v").agg(F.min("label").alias("label")).localCheckpoint()
+        received = both.join(labels, both.a == labels.v).select(F.col("b").alias("v"), "label")
+        labels = labels.union(received).groupBy("v").agg(F.min("label").alias("label")).localCheckpoint()
         before, total = total, labels.agg(F.sum("label")).first()[0]
         converged = total == before  # labels only fall
         done += 1

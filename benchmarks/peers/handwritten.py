@@ -108,7 +108,7 @@ def chain(spec: Spec, index: int, batch: int) -> Tally:
     return tally
 
 
-def keyed(spec: Spec, index: int, batch: int, sockets: dict[int, socket.socket]) -> Tally:
+def run_keyed(spec: Spec, index: int, batch: int, sockets: dict[int, socket.socket]) -> Tally:
     target_of = key_hash(spec.parallelism)
     peers = {other: Peer(sock) for other, sock in sockets.items()}
     links = list(peers.values())
@@ -192,7 +192,7 @@ def work(spec, index, sockets, barrier, results) -> None:
     if spec.workload == "chain":
         results.send(chain(spec, index, batch))
     else:
-        results.send(keyed(spec, index, batch, sockets))
+        results.send(run_keyed(spec, index, batch, sockets))
 
 
 def run(spec: Spec) -> Tally:

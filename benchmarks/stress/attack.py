@@ -46,7 +46,7 @@ def noise(chance: random.Random) -> bytes:
     return struct.pack("<IB", chance.getrandbits(32), chance.choice([CONTROL, FRAME, 77])) + chance.randbytes(30)
 
 
-def malformed(chance: random.Random) -> bytes:
+def malform(chance: random.Random) -> bytes:
     """A message that nobody may send, whole, of who knows the token: a true one that is changed, mostly."""
     reports = [SubtaskReport(v, 0, records_in=chance.getrandbits(40)) for v in range(3)]
     true = [Hello(0, "127.0.0.1", 1, 1, "another", 1), PeerHello(0, 1, 1, "another"), Progress(reports, 5)]
@@ -67,7 +67,7 @@ def malformed(chance: random.Random) -> bytes:
     return struct.pack("<IB", len(body), CONTROL) + bytes(body)
 
 
-def connected(to: Address) -> socket.socket:
+def connect(to: Address) -> socket.socket:
     sock = socket.create_connection(to, 10)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_TIME)
     return sock
@@ -94,13 +94,13 @@ def frames(to: Address, count: int, token: bytes | None, seed: int) -> Counter[s
     for _ in range(count):
         try:
             if token is None:
-                sock = connected(to)
+                sock = connect(to)
                 sock.sendall(noise(chance))
                 sock.shutdown(socket.SHUT_WR)  # half a handshake is not waited for
             else:
                 sock = dial(to, token, 30.0).detach()
                 sock.setblocking(True)
-                sock.sendall(malformed(chance))
+                sock.sendall(malform(chance))
         except (OSError, DialFailed) as error:
             met[type(error).__name__] += 1
             continue
@@ -118,7 +118,7 @@ def crowd(to: Address, count: int, seconds: float) -> Counter[str]:
     until = time.monotonic() + seconds
     for at in range(count):
         try:
-            sock = connected(to)
+            sock = connect(to)
             held.append(sock)
             if at % 2:
                 sock.sendall(HELLO[:20])
@@ -138,10 +138,10 @@ def trickle(to: Address, count: int, seconds: float) -> Counter[str]:
     while time.monotonic() < until:
         for at in range(count):
             try:
-                sock, said = held.get(at) or (connected(to), 0)
+                sock, sent = held.get(at) or (connect(to), 0)
                 sock.setblocking(False)
-                sock.send(HELLO[said : said + 1])
-                held[at] = (sock, said + 1)
+                sock.send(HELLO[sent : sent + 1])
+                held[at] = (sock, sent + 1)
                 with contextlib.suppress(BlockingIOError):
                     if not sock.recv(100):
                         raise ConnectionResetError
@@ -156,16 +156,16 @@ def trickle(to: Address, count: int, seconds: float) -> Counter[str]:
 
 
 def main() -> None:
-    asked: dict[str, Any] = json.loads(sys.stdin.readline())
-    to = (asked["host"], asked["port"])
-    token = bytes.fromhex(asked["token"]) if asked.get("token") else None
+    options: dict[str, Any] = json.loads(sys.stdin.readline())
+    to = (options["host"], options["port"])
+    token = bytes.fromhex(options["token"]) if options.get("token") else None
     begun = time.monotonic()
-    if asked["kind"] == "frames":
-        met = frames(to, asked["count"], token, asked["seed"])
-    elif asked["kind"] == "crowd":
-        met = crowd(to, asked["count"], asked["seconds"])
+    if options["kind"] == "frames":
+        met = frames(to, options["count"], token, options["seed"])
+    elif options["kind"] == "crowd":
+        met = crowd(to, options["count"], options["seconds"])
     else:
-        met = trickle(to, asked["count"], asked["seconds"])
+        met = trickle(to, options["count"], options["seconds"])
     print(json.dumps({"met": met, "seconds": round(time.monotonic() - begun, 1)}), flush=True)
     os._exit(0)  # thousands of sockets go at once
 

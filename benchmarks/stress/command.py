@@ -54,7 +54,7 @@ def _run(name: str, master: str | None, folder: str, options: dict[str, str], ti
     busy = None
     os.environ["PYTHONPATH"] = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
     try:
-        figures, busy = measure.isolated("benchmarks.stress", Setting(name, master, place, options), timeout)
+        figures, busy = measure.isolate("benchmarks.stress", Setting(name, master, place, options), timeout)
     except (Exception, SystemExit):
         figures = {"wrong": traceback.format_exc(limit=0).strip()}
     line = {"workload": "stress", "scenario": name, "where": "local" if master is None else "cluster"}

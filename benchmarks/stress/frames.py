@@ -27,7 +27,7 @@ from . import Setting
 CHANNEL = ChannelId(1, 0, 1)
 
 
-def changed(data: bytes, chance: random.Random) -> bytes:
+def change(data: bytes, chance: random.Random) -> bytes:
     """The same with some bytes of it other ones, cut off, doubled, or in front of noise."""
     body = bytearray(data)
     for _ in range(chance.randrange(1, 4)):
@@ -46,8 +46,8 @@ def changed(data: bytes, chance: random.Random) -> bytes:
 
 def messages() -> list[bytes]:
     reports = [SubtaskReport(vertex, 0, records_in=1 << 40, metrics={"a": 1.0}) for vertex in range(3)]
-    said = [Hello(0, "127.0.0.1", 1, 1, "job", 1), PeerHello(0, 1, 1, "job"), Progress(reports, 5, {"TIMEOUT": 3})]
-    return [wire.encode(one) for one in [*said, Deploy(b"plan", [], 1), Failed(FailureKind.USER, "it broke")]]
+    messages_ = [Hello(0, "127.0.0.1", 1, 1, "job", 1), PeerHello(0, 1, 1, "job"), Progress(reports, 5, {"TIMEOUT": 3})]
+    return [wire.encode(one) for one in [*messages_, Deploy(b"plan", [], 1), Failed(FailureKind.USER, "it broke")]]
 
 
 def frames() -> list[bytes]:
@@ -81,13 +81,13 @@ def _read_by_link(data: bytes) -> None:
 def malformed(setting: Setting) -> dict[str, Any]:
     """A million in all: three parts in ten for each decoder, the rest over links."""
     count, chance = setting.option("frames", 1_000_000), random.Random(setting.option("seed", 1))
-    said, sent = messages(), frames()
+    messages_, sent = messages(), frames()
     ways: dict[str, tuple[int, list[bytes], Callable[[bytes], Any]]] = {
-        "messages": (count * 9 // 20, said, wire.decode),
+        "messages": (count * 9 // 20, messages_, wire.decode),
         "frames": (count * 9 // 20, sent, decode),
         "links": (
             count // 10,
-            [len(one).to_bytes(4, "little") + bytes([CONTROL]) + one for one in said],
+            [len(one).to_bytes(4, "little") + bytes([CONTROL]) + one for one in messages_],
             _read_by_link,
         ),
     }
@@ -97,7 +97,7 @@ def malformed(setting: Setting) -> dict[str, Any]:
     for name, (many, whole, read) in ways.items():
         met = Counter[str]()
         for _ in range(many):
-            data = changed(chance.choice(whole), chance)
+            data = change(chance.choice(whole), chance)
             try:
                 read(data)
             except (ProtocolViolation, LinkError) as error:

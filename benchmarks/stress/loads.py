@@ -56,8 +56,8 @@ def large(setting: Setting) -> dict[str, Any]:
     with Watched(processes, 0.05) as watched:
         job.await_termination()
     took = time.monotonic() - begun
-    wanted = [(n, size, zlib.crc32(Large(size)(n)[1])) for n in range(count)]
-    wrong = "" if sorted(sink.result()) == wanted else "other records have arrived"
+    expected = [(n, size, zlib.crc32(Large(size)(n)[1])) for n in range(count)]
+    wrong = "" if sorted(sink.result()) == expected else "other records have arrived"
     memory = watched.figures()
     most = max(one["most"] for name, one in memory.items() if name != "JVM") << 20
     if most > 24 * size:
@@ -71,7 +71,7 @@ def slow(setting: Setting) -> dict[str, Any]:
     of every process stays as it was."""
     minutes = setting.option("minutes", 3.0)
     run = Run(setting, session(setting, 3), rate=None, slow=0.0001, interval=0.05, at_once=8, memory="1m")
-    run.checkpointed()
+    run.await_checkpoint()
 
     def processes() -> dict[str, int]:
         workers = {f"worker {slot}": pid for slot, pid in run.pids().items()}
@@ -104,11 +104,11 @@ def wide(setting: Setting) -> dict[str, Any]:
     begun = time.monotonic()
     run = Run(setting, session(setting, workers + 1), parallelism=workers, interval=2.0, slot_timeout=300.0)
     started = run.wait("the start", lambda: run.running)
-    run.checkpointed()
+    run.await_checkpoint()
     restarts = run.job.restarts
     os.kill(run.pid(workers // 2), signal.SIGKILL)
-    again = run.restarted(restarts)
-    run.checkpointed()
+    again = run.await_restart(restarts)
+    run.await_checkpoint()
     cancelled = time.monotonic()
     found = run.finish()
     ended = time.monotonic() - cancelled

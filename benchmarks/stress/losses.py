@@ -25,13 +25,13 @@ def spare(setting: Setting) -> dict[str, Any]:
     watched = Watched(run.job)
     filled, silent = [], []
     for turn in range(setting.option("kills", 8)):
-        run.checkpointed()
+        run.await_checkpoint()
         if turn:
             warm_up(spark, 4)
             time.sleep(1.0)
         restarts, killed = run.job.restarts, time.time()
         os.kill(run.pid(turn % 2), signal.SIGKILL)
-        run.restarted(restarts)
+        run.await_restart(restarts)
         silent.append(time.time() - killed)
         filled.append(watched.between(killed, time.time())["hello"] / 1000)
     found = run.finish()
@@ -51,10 +51,10 @@ def full(setting: Setting) -> dict[str, Any]:
     run = Run(setting, spark, parallelism=4)
     took = []
     for turn in range(setting.option("kills", 3)):
-        run.checkpointed()
+        run.await_checkpoint()
         restarts, before = run.job.restarts, {process.pid for process in executors(spark)}
         executor_of(run.pid(turn)).kill()
-        took.append(run.restarted(restarts))
+        took.append(run.await_restart(restarts))
         run.wait("an executor", lambda before=before: {p.pid for p in executors(spark)} - before)
     found = run.finish()
     return {**found, "running_seconds": round(statistics.median(took), 1), "running_slowest": round(max(took), 1)}

@@ -119,12 +119,12 @@ class Run:
     def story(self) -> str:
         return f"{self.job.status}, {self.job.restarts} restarts: {list(self.job._runner.machine._story)[-12:]}"
 
-    def checkpointed(self) -> None:
+    def await_checkpoint(self) -> None:
         """Runs, and a checkpoint was taken from here on."""
         since = time.time()
         self.wait("a checkpoint", lambda: self.running and any(c.timestamp > since for c in self.job.checkpoints[-3:]))
 
-    def restarted(self, restarts: int, seconds: float = 180.0) -> float:
+    def await_restart(self, restarts: int, seconds: float = 180.0) -> float:
         """Until the job runs after more than so many restarts."""
         what = f"restart {restarts + 1}"
         return self.wait(what, lambda: self.job.restarts > restarts and self.running, seconds)
@@ -206,7 +206,7 @@ def executor_of(pid: int) -> psutil.Process:
     raise Wrong(f"process {pid} is of no executor")
 
 
-def signalled(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError, psutil.Error):
             os.kill(process.pid, number)
@@ -237,9 +237,9 @@ class Watched:
 
     def figures(self) -> dict[str, Any]:
         """Of each process: the most; and the medians of the second quarter of the time and of the last one."""
-        told = {}
+        figures_ = {}
         for name, seen in self.seen.items():
             quarter = max(1, len(seen) // 4)
             early, late = seen[quarter : 2 * quarter] or seen, seen[-quarter:]
-            told[name] = {"most": max(seen), "early": statistics.median(early), "late": statistics.median(late)}
-        return {name: {kind: round(mb) for kind, mb in one.items()} for name, one in told.items()}
+            figures_[name] = {"most": max(seen), "early": statistics.median(early), "late": statistics.median(late)}
+        return {name: {kind: round(mb) for kind, mb in one.items()} for name, one in figures_.items()}

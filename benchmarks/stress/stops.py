@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from . import Setting
-from .running import Run, Watched, Wrong, executor_of, executors, jvm, session, signalled
+from .running import Run, Watched, Wrong, executor_of, executors, jvm, session, signal_all
 
 LEASE = 10.0
 """Seconds for a sign of life of a worker (`coordinator.job.timeouts`)."""
@@ -41,12 +41,12 @@ def held(setting: Setting) -> dict[str, Any]:
     seconds = setting.option("seconds", 4.0)  # its last call may take as long as all others
     flag = f"{setting.folder}/hold"
     run = Run(setting, session(setting, 4), between=Holds(flag, seconds))
-    run.checkpointed()
+    run.await_checkpoint()
     before = run.pids()
     Path(flag).touch()
     run.wait("user code", lambda: not os.path.exists(flag))
     begun = time.monotonic()
-    run.checkpointed()
+    run.await_checkpoint()
     took = time.monotonic() - begun
     lived = run.pids() == before
     found = run.finish()
@@ -62,7 +62,7 @@ def _never(number: int) -> int:
 def endless(setting: Setting) -> dict[str, Any]:
     """User code that does not come back, and holds the interpreter: the job is cancelled within seconds."""
     run = Run(setting, session(setting, 4), between=_never)
-    run.checkpointed()
+    run.await_checkpoint()
     before = [psutil.Process(pid) for pid in run.pids().values()]
     time.sleep(setting.option("after", 4.0))
     begun = time.monotonic()
@@ -78,16 +78,16 @@ def endless(setting: Setting) -> dict[str, Any]:
 def stop_worker(setting: Setting) -> dict[str, Any]:
     """A worker's process: for less than its lease, and for ever."""
     run = Run(setting, session(setting, 4))
-    run.checkpointed()
+    run.await_checkpoint()
     pid = run.pid(1)
     os.kill(pid, signal.SIGSTOP)
     time.sleep(0.5 * LEASE)
     os.kill(pid, signal.SIGCONT)
-    run.checkpointed()
+    run.await_checkpoint()
     short = run.job.restarts
     os.kill(pid, signal.SIGSTOP)
-    took = run.restarted(0, LEASE + 30)
-    run.checkpointed()
+    took = run.await_restart(0, LEASE + 30)
+    run.await_checkpoint()
     gone = not psutil.pid_exists(pid)
     found = run.finish()
     wrong = found["wrong"] or ("restarted within the lease" if short else "") or ("" if gone else f"{pid} is there")
@@ -98,14 +98,14 @@ def stop_executor(setting: Setting) -> dict[str, Any]:
     """The JVM beside the workers, for less than Spark's patience: nobody notices. Without a cluster it is the driver's."""
     spark = session(setting, 4)
     run = Run(setting, spark)
-    run.checkpointed()
+    run.await_checkpoint()
     stopped = [executor_of(run.pid(0)) if setting.master else jvm()]
-    signalled(stopped, signal.SIGSTOP)
+    signal_all(stopped, signal.SIGSTOP)
     before = run.rows()
     time.sleep(setting.option("seconds", 2 * LEASE))
     during = run.rows() - before
-    signalled(stopped, signal.SIGCONT)
-    run.checkpointed()
+    signal_all(stopped, signal.SIGCONT)
+    run.await_checkpoint()
     found = run.finish()
     wrong = found["wrong"] or (f"{found['restarts']} restarts" if found["restarts"] else "")
     return {**found, "rows_meanwhile": during, "wrong": wrong or ("" if during else "no row meanwhile")}
@@ -125,22 +125,22 @@ def stop_machine(setting: Setting) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name, parallelism in (("room", 1), ("full", 4)):
         run = Run(setting, spark, parallelism=parallelism, slot_timeout=patience)
-        run.checkpointed()
+        run.await_checkpoint()
         executor = executor_of(run.pid(0))
         whole = [executor, *executor.children(recursive=True)]
-        signalled(whole, signal.SIGSTOP)
-        took = run.restarted(0, LEASE + 4 * network + 60)
-        run.checkpointed()
+        signal_all(whole, signal.SIGSTOP)
+        took = run.await_restart(0, LEASE + 4 * network + 60)
+        run.await_checkpoint()
         figures[f"{name}_seconds"] = round(took, 1)
         found = run.finish()
-        signalled(whole, signal.SIGCONT)
+        signal_all(whole, signal.SIGCONT)
         if found["wrong"]:
             return {**figures, **found}
-        _settled(spark, 2)
+        _settle(spark, 2)
     return {**figures, **found}
 
 
-def _settled(spark: Any, count: int) -> None:
+def _settle(spark: Any, count: int) -> None:
     """Until the program has so many executors again."""
     deadline = time.monotonic() + 120
     while len([e for e in executors(spark) if e.status() != psutil.STATUS_STOPPED]) != count:
@@ -155,21 +155,21 @@ def stop_driver(setting: Setting) -> dict[str, Any]:
     than a lease: the job goes on, and nobody was lost. The memory of workers stays as it was."""
     seconds = setting.option("seconds", 3 * LEASE)
     run = Run(setting, session(setting, 4))
-    run.checkpointed()
+    run.await_checkpoint()
     with Watched(lambda: {str(slot): pid for slot, pid in run.pids().items()}) as watched:
-        _stopped([os.getpid()], seconds)
-        run.checkpointed()
+        _stop([os.getpid()], seconds)
+        run.await_checkpoint()
         alone = run.job.restarts
         family = [process.pid for process in psutil.Process().children(recursive=True)]
-        _stopped([*family, os.getpid()], seconds)
-        run.checkpointed()
+        _stop([*family, os.getpid()], seconds)
+        run.await_checkpoint()
         together = run.job.restarts - alone
     found = run.finish()
     wrong = found["wrong"] or (f"restarts: {alone} and {together}" if alone or together else "")
     return {**found, "seconds": seconds, "memory": watched.figures(), "wrong": wrong}
 
 
-def _stopped(pids: list[int], seconds: float) -> None:
+def _stop(pids: list[int], seconds: float) -> None:
     """Stops this process, and others, for so long."""
     those = " ".join(map(str, pids))
     command = f"kill -STOP {those}; sleep {seconds}; kill -CONT {those}"

@@ -16,7 +16,7 @@ import psutil
 import tailrace as tr
 
 from . import Setting
-from .running import AT_ONCE, Run, executor_of, session, signalled
+from .running import AT_ONCE, Run, executor_of, session, signal_all
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -32,9 +32,9 @@ def _strike(setting: Setting, job: Any, chance: random.Random) -> str | None:
     try:
         struck = psutil.Process(pid) if kind.startswith("worker") else executor_of(pid)
         if kind.endswith("shortly"):
-            signalled([struck], signal.SIGSTOP)
+            signal_all([struck], signal.SIGSTOP)
             time.sleep(chance.uniform(0.1, 2.0))
-            signalled([struck], signal.SIGCONT)
+            signal_all([struck], signal.SIGCONT)
         else:
             struck.kill()
     except psutil.NoSuchProcess:
@@ -60,10 +60,10 @@ def storm(setting: Setting) -> dict[str, Any]:
     """Kills and short stops of workers and executors for a while."""
     seconds = setting.option("seconds", 90.0)
     run = Run(setting, session(setting, 4), parallelism=2, interval=0.3)
-    run.checkpointed()
+    run.await_checkpoint()
     until = time.monotonic() + seconds
     struck = _storm(setting, run.job, lambda: time.monotonic() > until)
-    run.checkpointed()
+    run.await_checkpoint()
     return {**run.finish(), "struck": struck}
 
 
@@ -84,9 +84,9 @@ def flights(setting: Setting) -> dict[str, Any]:
         found = (results.carrier_days.dataframe().collect(), results.late_runs.dataframe().collect())
         return [*map(_in_order, found), _in_order(results.no_tail_number.result())], struck, job.restarts
 
-    wanted, _, _ = answers(False)
+    expected, _, _ = answers(False)
     found, struck, restarts = answers(True)
-    return {"struck": struck, "restarts": restarts, "wrong": "" if found == wanted else "other answers"}
+    return {"struck": struck, "restarts": restarts, "wrong": "" if found == expected else "other answers"}
 
 
 def _in_order(rows: list[Any]) -> list[str]:
@@ -102,7 +102,7 @@ def routes(setting: Setting) -> dict[str, Any]:
     spark = session(setting, 4)
     changes = example.changes_of_routes(500)
     env = _environment(setting, spark, "routes")
-    rows = env.from_dataframe(spark.createDataFrame(changes).repartition(2)).map(_paced)
+    rows = env.from_dataframe(spark.createDataFrame(changes).repartition(2)).map(_pace)
     sink = example.shortest_ways(rows, "SFO").sink_to(tr.sinks.Collect())
     job = env.execute("routes")
     struck = _storm(setting, job, lambda: job.restarts >= 4)
@@ -117,7 +117,7 @@ def routes(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _paced(row: Any) -> Any:
+def _pace(row: Any) -> Any:
     time.sleep(0.002)
     return row
 

@@ -27,15 +27,15 @@ ROOT = Path(__file__).parents[2]
 Address = tuple[str, int]
 
 
-def attacked(to: Address, kind: str, *, processes: int = 1, token: bytes | None = None, **more: Any) -> dict[str, Any]:
+def attack(to: Address, kind: str, *, processes: int = 1, token: bytes | None = None, **more: Any) -> dict[str, Any]:
     """What strangers in processes of their own have met."""
     started = []
     for seed in range(processes):
-        asked = {"host": to[0], "port": to[1], "kind": kind, "seed": seed, "token": token and token.hex(), **more}
+        options = {"host": to[0], "port": to[1], "kind": kind, "seed": seed, "token": token and token.hex(), **more}
         command = [sys.executable, "-m", "benchmarks.stress.attack"]
         one = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert one.stdin is not None
-        one.stdin.write(json.dumps(asked) + "\n")
+        one.stdin.write(json.dumps(options) + "\n")
         one.stdin.flush()
         started.append(one)
     met, seconds = Counter[str](), 0.0
@@ -43,9 +43,9 @@ def attacked(to: Address, kind: str, *, processes: int = 1, token: bytes | None 
         out, _ = one.communicate()
         if one.returncode:
             raise Wrong(f"the strangers of {kind} have failed")
-        told = json.loads(out)
-        met.update(told["met"])
-        seconds = max(seconds, told["seconds"])
+        result = json.loads(out)
+        met.update(result["met"])
+        seconds = max(seconds, result["seconds"])
     return {"met": dict(met), "seconds": seconds}
 
 
@@ -89,15 +89,15 @@ def assault(
     count = setting.option("frames", 20_000)
     before = files_of(pids)
     with knocking(to, token) as took:
-        told = {
-            "noise": attacked(to, "frames", processes=2, count=count * 9 // 20),
-            "malformed": attacked(to, "frames", processes=2, token=token, count=count // 20),
-            "crowd": attacked(to, "crowd", count=setting.option("crowd", 10_000), seconds=6.0),
-            "trickle": attacked(to, "trickle", count=200, seconds=setting.option("trickle", 12.0)),
+        result = {
+            "noise": attack(to, "frames", processes=2, count=count * 9 // 20),
+            "malformed": attack(to, "frames", processes=2, token=token, count=count // 20),
+            "crowd": attack(to, "crowd", count=setting.option("crowd", 10_000), seconds=6.0),
+            "trickle": attack(to, "trickle", count=200, seconds=setting.option("trickle", 12.0)),
         }
         lives()
-    if "NOT CLOSED" in str(told):
-        raise Wrong(f"connections of strangers stay open: {told}")
+    if "NOT CLOSED" in str(result):
+        raise Wrong(f"connections of strangers stay open: {result}")
     if max(took, default=0.0) > 20:
         raise Wrong(f"who knows the token had to wait for {max(took):.0f} s")
     deadline = time.monotonic() + 20
@@ -105,14 +105,14 @@ def assault(
         if time.monotonic() > deadline:
             raise Wrong(f"sockets are left: {before}, now {files_of(pids)}")
         time.sleep(0.2)
-    return {**told, "longest_knock": round(max(took, default=0.0), 2)}
+    return {**result, "longest_knock": round(max(took, default=0.0), 2)}
 
 
 def strangers(setting: Setting) -> dict[str, Any]:
     """At the coordinator's port and at those of two workers."""
     _many_files()
     run = Run(setting, session(setting, 4))
-    run.checkpointed()
+    run.await_checkpoint()
     runner = run.job._runner
     workers = [slot.hello for slot in runner.machine.roster.slots]
     doors = {"coordinator": runner._workers.listener.address}
@@ -122,7 +122,7 @@ def strangers(setting: Setting) -> dict[str, Any]:
     with Watched(lambda: pids) as watched:
         for where, to in doors.items():
             before = run.rows()
-            figures[where] = assault(setting, to, runner._token, pids, run.checkpointed)
+            figures[where] = assault(setting, to, runner._token, pids, run.await_checkpoint)
             figures[where]["rows"] = run.rows() - before
     figures["refused"] = run.job.metrics()["refused_connections"]
     memory = watched.figures()

@@ -75,8 +75,8 @@ def resting_run(run: Run) -> Run:
         return run
     rng = random.Random(f"tailrace resting {run.seed}")
     sizes = [run.phases[0].parallelism, *rng.choices([1, 2, 3], k=rng.choice([1, 2, 3]))]
-    said = [rng.choice(["Advance", "Advance", "CallFinish", "Release", "EndLoop"]) for _ in sizes[1:]]
-    phases = [Phase(size, rng.randint(0, 150), one) for size, one in zip(sizes, said, strict=False)]
+    commands = [rng.choice(["Advance", "Advance", "CallFinish", "Release", "EndLoop"]) for _ in sizes[1:]]
+    phases = [Phase(size, rng.randint(0, 150), one) for size, one in zip(sizes, commands, strict=False)]
     settings = replace(
         checkpoints,
         overtakes_after=0,

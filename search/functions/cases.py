@@ -45,7 +45,7 @@ class Call:
 
     kinds: Sequence[pa.DataType]
     given: Any = None
-    said: Any = None
+    options: Any = None
     """The options in the form that its reference takes."""
     result: pa.DataType = None
 

@@ -24,7 +24,7 @@ def check_function(random: Random, name: str, case: Case) -> str | None:
     """Raises `AssertionError` where a function gives another result than its reference, or another one in other batches.
     Returns the reason where the function is refused by name."""
     kinds = list(case.kinds(random))
-    given, said = case.settings(random, kinds)
+    given, options = case.settings(random, kinds)
     count = random.choice([0, 1, 2, 5, 12])
     fixed = {at for at in range(len(kinds)) if at in case.constant or random.random() < 0.1}
     if len(fixed) == len(kinds) and kinds:
@@ -40,19 +40,19 @@ def check_function(random: Random, name: str, case: Case) -> str | None:
         for at, kind in enumerate(kinds)
     ]
     batch = _batch(random, case, columns, kinds, count)
-    what = f"{name}{tuple(map(str, kinds))} {said!r}"
+    what = f"{name}{tuple(map(str, kinds))} {options!r}"
     try:
         formula = Formula(pc.Expression._call(name, arguments, given))
         result = formula.type_in(batch.schema)
     except (TypeError, ValueError, pa.ArrowNotImplementedError) as error:
         return f"{what}: {type(error).__name__}: {error}"
-    call = Call(kinds, given, said, result)
+    call = Call(kinds, given, options, result)
     rows = list(zip(*columns, strict=True)) if kinds else [()] * count
-    wanted = [_wanted(case, call, row) for row in rows]
-    _compare(what, formula, batch, wanted, rows, result)
+    expected = [_expected(case, call, row) for row in rows]
+    _compare(what, formula, batch, expected, rows, result)
     cuts = sorted(random.choices(range(count + 1), k=random.randint(0, 3)))
     for start, end in zip([0, *cuts], [*cuts, count], strict=True):
-        _compare(what, formula, batch.slice(start, end - start), wanted[start:end], rows[start:end], result)
+        _compare(what, formula, batch.slice(start, end - start), expected[start:end], rows[start:end], result)
     return None
 
 
@@ -102,7 +102,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, names=names).slice(before, count)
 
 
-def _wanted(case: Case, call: Call, row: tuple[Any, ...]) -> Any:
+def _expected(case: Case, call: Call, row: tuple[Any, ...]) -> Any:
     if not case.nulls and any(one is None for one in row):
         return None
     try:
@@ -111,18 +111,18 @@ def _wanted(case: Case, call: Call, row: tuple[Any, ...]) -> Any:
         return _REFUSED
 
 
-def _compare(what: str, formula: Formula, batch: pa.RecordBatch, wanted: list[Any], rows: Any, kind: Any) -> None:
+def _compare(what: str, formula: Formula, batch: pa.RecordBatch, expected: list[Any], rows: Any, kind: Any) -> None:
     try:
         array = formula(batch)
     except (TypeError, ValueError, pa.ArrowException) as error:
-        good = any(one is _REFUSED or isinstance(one, OrRefused) for one in wanted) or _uncommon(batch, kind, rows)
+        good = any(one is _REFUSED or isinstance(one, OrRefused) for one in expected) or _uncommon(batch, kind, rows)
         good = good or any(None in row and set(row) != {None} for row in map(_hashable, rows))
-        assert good, f"{what} raised {type(error).__name__}: {error} for {rows}; {wanted} was due"
+        assert good, f"{what} raised {type(error).__name__}: {error} for {rows}; {expected} was due"
         return
     assert array.type == kind, f"{what} gave {array.type} where no records gave {kind}"
-    assert len(array) == len(wanted), f"{what} gave {len(array)} results for {len(wanted)} records"
+    assert len(array) == len(expected), f"{what} gave {len(array)} results for {len(expected)} records"
     array.validate(full=True)
-    for found, due, row in zip(exact_values(array), wanted, rows, strict=True):
+    for found, due, row in zip(exact_values(array), expected, rows, strict=True):
         assert due is not _REFUSED, f"{what} gave {found!r} for {row!r}; an error is due"
         right = due.value if isinstance(due, OrRefused) else due
         assert _same(found, right, array.type), f"{what} gave {found!r} for {row!r}; {right!r} was due"

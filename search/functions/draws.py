@@ -80,8 +80,8 @@ def text(random: Random) -> str:
             random.choice([1, 2, 4, 12]),
             random.choice([1, 28, 29, 30, 31]),
         )
-        said = random.choice(["{:04d}-{:02d}-{:02d}", "{:04d}{:02d}{:02d}", "{:04d}-{:02d}-{:02d}T23:59:07"])
-        return said.format(year, month, day)
+        pattern = random.choice(["{:04d}-{:02d}-{:02d}", "{:04d}{:02d}{:02d}", "{:04d}-{:02d}-{:02d}T23:59:07"])
+        return pattern.format(year, month, day)
     return "".join(random.choices(_CHARACTERS, k=random.choice([0, 1, 1, 2, 3, 6, 14])))
 
 

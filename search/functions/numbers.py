@@ -25,7 +25,7 @@ from search.functions.draws import (
 NUMBERS = [*INTEGERS, *FLOATS]
 
 
-def fitted(number: Any, kind: pa.DataType) -> Any:
+def fit(number: Any, kind: pa.DataType) -> Any:
     """A number in the type of the result. Raises `Refused` where the type does not have it."""
     if t.is_integer(kind) or t.is_duration(kind):
         low, high = (-(2**63), 2**63 - 1) if t.is_duration(kind) else limits(kind)
@@ -71,12 +71,12 @@ def number(whole: Callable[..., Any], floating: Callable[..., Any] | None = None
     def reference(call: Call, *values: Any) -> Any:
         if t.is_floating(call.result):
             return to_float((floating or whole)(*floats(call, values)), call.result)
-        return fitted(whole(*_exact(values)), call.result)
+        return fit(whole(*_exact(values)), call.result)
 
     return reference
 
 
-def _mixed(random: Random) -> Sequence[pa.DataType]:
+def _mix(random: Random) -> Sequence[pa.DataType]:
     """Two types of numbers that go together: whole numbers and floats of any width, or decimals with decimals or whole
     numbers."""
     drawn = random.random()
@@ -106,7 +106,7 @@ def quotient(call: Call, a: Any, b: Any) -> Any:
         exact = Fraction(_cut(exact * 10**call.result.scale), 10**call.result.scale)
     else:
         exact = Fraction(_cut(exact))
-    return fitted(exact, call.result)
+    return fit(exact, call.result)
 
 
 def _cut(number: Fraction) -> int:
@@ -126,7 +126,7 @@ def _sign(value: Any) -> Any:
 
 
 def _extreme(pick: Callable[..., Any], call: Call, *values: Any) -> Any:
-    skips = call.said
+    skips = call.options
     there = [value for value in values if value is not None]
     if not there or (len(there) < len(values) and not skips):
         return None
@@ -135,7 +135,7 @@ def _extreme(pick: Callable[..., Any], call: Call, *values: Any) -> Any:
         proper = [one for one in numbers if one == one]
         return OneOf([pick(proper)]) if proper else math.nan  # of two zeros, either is right
     if all(isinstance(one, int | Decimal) for one in there):
-        return fitted(pick(_exact(there)), call.result)
+        return fit(pick(_exact(there)), call.result)
     return pick(there)
 
 
@@ -174,7 +174,7 @@ def _to_odd(x: Fraction) -> int:
 def rounding(call: Call, x: Any, mode: str, unit: Fraction) -> Any:
     """A number rounded to a multiple of `unit`. A float is scaled first, so near the middle it may go either way."""
     if not t.is_floating(call.result):
-        made = fitted(_MODES[mode](Fraction(x) / unit) * unit, call.result)
+        made = fit(_MODES[mode](Fraction(x) / unit) * unit, call.result)
         full = t.is_decimal(call.result) and abs(made) * 10**call.result.scale >= 10**36  # 38 digits leave no room
         return OrRefused(made) if unit > 1 or full else made
     [x] = floats(call, [x])
@@ -204,7 +204,7 @@ def _power(a: Any, b: Any) -> Any:
 
 def _powers(call: Call, a: Any, b: Any) -> Any:
     if not t.is_floating(call.result):
-        return fitted(_power(a, b), call.result)
+        return fit(_power(a, b), call.result)
     return Near(_float_power(*floats(call, (a, b))))
 
 
@@ -241,12 +241,12 @@ def _log(function: Callable[[float], float], pole: float = 0.0) -> Callable[...,
 def _shift(call: Call, a: int, b: int, left: bool) -> Any:
     if not 0 <= b < call.result.bit_width:
         raise Refused("bits")
-    return fitted(a << b, call.result) if left else fitted(a >> b, call.result)
+    return fit(a << b, call.result) if left else fit(a >> b, call.result)
 
 
 def _bits(function: Callable[..., int]) -> Callable[..., Any]:
     def reference(call: Call, *values: int) -> Any:
-        return fitted(function(*values), call.result)
+        return fit(function(*values), call.result)
 
     return reference
 
@@ -279,10 +279,10 @@ CASES: dict[str, Case] = {
     "abs": Case(_one, number(abs)),
     "negate": Case(_one, number(lambda a: -a)),
     "sign": Case(of(NUMBERS), number(lambda a: (a > 0) - (a < 0), _sign)),
-    "add": Case(_mixed, number(lambda a, b: a + b)),
-    "subtract": Case(_mixed, number(lambda a, b: a - b)),
-    "multiply": Case(_mixed, number(lambda a, b: a * b)),
-    "divide": Case(_mixed, quotient),
+    "add": Case(_mix, number(lambda a, b: a + b)),
+    "subtract": Case(_mix, number(lambda a, b: a - b)),
+    "multiply": Case(_mix, number(lambda a, b: a * b)),
+    "divide": Case(_mix, quotient),
     "power": Case(of(NUMBERS, NUMBERS), _powers),
     "shift_left": Case(of(INTEGERS, INTEGERS), lambda call, a, b: _shift(call, a, b, True)),
     "shift_right": Case(of(INTEGERS, INTEGERS), lambda call, a, b: _shift(call, a, b, False)),
@@ -295,14 +295,14 @@ CASES: dict[str, Case] = {
     "ceil": Case(_one, lambda call, x: rounding(call, x, "up", Fraction(1))),
     "floor": Case(_one, lambda call, x: rounding(call, x, "down", Fraction(1))),
     "trunc": Case(_one, lambda call, x: rounding(call, x, "towards_zero", Fraction(1))),
-    "round": Case(_one, lambda call, x: rounding(call, x, call.said[1], Fraction(10) ** -call.said[0]), _digits),
-    "round_to_multiple": Case(_one, lambda call, x: rounding(call, x, call.said[1], call.said[0]), _multiple),
+    "round": Case(_one, lambda call, x: rounding(call, x, call.options[1], Fraction(10) ** -call.options[0]), _digits),
+    "round_to_multiple": Case(_one, lambda call, x: rounding(call, x, call.options[1], call.options[0]), _multiple),
     "is_nan": Case(_one, lambda call, x: x != x),
     "is_inf": Case(_one, lambda call, x: isinstance(x, float) and math.isinf(x)),
     "is_finite": Case(_one, lambda call, x: not isinstance(x, float) or math.isfinite(x)),
-    "max_element_wise": Case(_mixed, lambda call, *v: _extreme(max, call, *v), _skips, nulls=True),
-    "min_element_wise": Case(_mixed, lambda call, *v: _extreme(min, call, *v), _skips, nulls=True),
-    **{name: Case(_mixed, _compare(name)) for name in COMPARISONS},
+    "max_element_wise": Case(_mix, lambda call, *v: _extreme(max, call, *v), _skips, nulls=True),
+    "min_element_wise": Case(_mix, lambda call, *v: _extreme(min, call, *v), _skips, nulls=True),
+    **{name: Case(_mix, _compare(name)) for name in COMPARISONS},
     "sqrt": Case(_REAL_KINDS, _real(math.sqrt)),
     "exp": Case(_REAL_KINDS, _real(math.exp)),
     "expm1": Case(_REAL_KINDS, _real(math.expm1)),

@@ -28,7 +28,7 @@ from search.functions.draws import (
     to_float,
     value,
 )
-from search.functions.numbers import NUMBERS, fitted, floats
+from search.functions.numbers import NUMBERS, fit, floats
 from search.functions.times import wall
 
 _BOOLEAN = [pa.bool_()]
@@ -68,29 +68,29 @@ def _choices(
 ) -> Callable[[Random], list[Any]]:
     """A function that draws types of values of which one is chosen."""
 
-    def drawn(random: Random) -> list[Any]:
+    def draw(random: Random) -> list[Any]:
         if random.random() < 0.4:
             family = random.choice([*mixed, [decimals(random), decimals(random)], [decimals(random), *INTEGERS]])
             return [random.choice(family) for _ in range(count)]
         return [_one_type(random) if nested else random.choice(FLAT)] * count
 
-    return drawn
+    return draw
 
 
-def chosen(call: Call, one: Any, kind: pa.DataType) -> Any:
+def convert(call: Call, one: Any, kind: pa.DataType) -> Any:
     """A value of this type in the type of the result."""
     if one is None:
         return None
     if t.is_floating(call.result):
         return to_float(floats(call, [one])[0], call.result)
     if isinstance(one, Decimal) or t.is_decimal(call.result):
-        return OrRefused(fitted(Fraction(one), call.result))
+        return OrRefused(fit(Fraction(one), call.result))
     if t.is_temporal(kind) and kind != call.result:
-        return OrRefused(_rescaled(one, kind, call.result))
+        return OrRefused(_rescale(one, kind, call.result))
     return one
 
 
-def _rescaled(one: int, kind: pa.DataType, result: pa.DataType) -> int:
+def _rescale(one: int, kind: pa.DataType, result: pa.DataType) -> int:
     seconds = Fraction(one) / _per(kind)
     units = seconds * _per(result)
     if units.denominator != 1 or not -(2**63) <= units < 2**63:
@@ -107,7 +107,7 @@ def _per(kind: pa.DataType) -> Fraction:
 def _if_else(call: Call, condition: Any, a: Any, b: Any) -> Any:
     if condition is None:
         return None
-    return chosen(call, a, call.kinds[1]) if condition else chosen(call, b, call.kinds[2])
+    return convert(call, a, call.kinds[1]) if condition else convert(call, b, call.kinds[2])
 
 
 def _case_when(call: Call, conditions: Any, *values: Any) -> Any:
@@ -115,22 +115,22 @@ def _case_when(call: Call, conditions: Any, *values: Any) -> Any:
         raise Refused("no conditions")
     for condition, one, kind in zip(conditions.values(), values, call.kinds[1:], strict=False):
         if condition:
-            return chosen(call, one, kind)
-    return chosen(call, values[2], call.kinds[3])
+            return convert(call, one, kind)
+    return convert(call, values[2], call.kinds[3])
 
 
-def _coalesced(call: Call, *values: Any) -> Any:
+def _coalesce(call: Call, *values: Any) -> Any:
     return next(
-        (chosen(call, one, kind) for one, kind in zip(values, call.kinds, strict=True) if one is not None), None
+        (convert(call, one, kind) for one, kind in zip(values, call.kinds, strict=True) if one is not None), None
     )
 
 
-def _chosen(call: Call, index: Any, *values: Any) -> Any:
+def _choose(call: Call, index: Any, *values: Any) -> Any:
     if index is None:
         return None
     if not 0 <= index < len(values):
         raise Refused("no such argument")
-    return chosen(call, values[index], call.kinds[index + 1])
+    return convert(call, values[index], call.kinds[index + 1])
 
 
 # Lookups.
@@ -160,14 +160,14 @@ def _equal(a: Any, b: Any) -> bool:
     return bool((a is None and b is None) or (a is not None and b is not None and (a == b or (a != a and b != b))))
 
 
-def _placed(call: Call, one: Any) -> Any:
+def _place_in(call: Call, one: Any) -> Any:
     """The first place of a value in the set. It may be refused where one type does not hold all values of the other."""
     found = _place(call, one)
-    return OrRefused(found) if call.said[2] else found
+    return OrRefused(found) if call.options[2] else found
 
 
 def _place(call: Call, one: Any) -> int | None:
-    drawn, skips, _ = call.said
+    drawn, skips, _ = call.options
     if one is None and skips:
         return None
     return next((at for at, other in enumerate(drawn) if _equal(one, other)), None)
@@ -198,7 +198,7 @@ def _key(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
 
 
 def _looked_up(call: Call, pairs: Any) -> Any:
-    key, which = call.said
+    key, which = call.options
     found = [item for one, item in pairs if one == key]
     if not found:
         return None
@@ -212,7 +212,7 @@ def _structs(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
 # Order.
 
 
-def _compared(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+def _compare(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     return lambda call, a, b: test(_bytes(a), _bytes(b))
 
 
@@ -225,10 +225,10 @@ def _skips(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     return pc.ElementWiseAggregateOptions(skip_nulls=skips), skips
 
 
-def _picked(pick: Callable[..., Any]) -> Callable[..., Any]:
+def _pick(pick: Callable[..., Any]) -> Callable[..., Any]:
     def reference(call: Call, *values: Any) -> Any:
         there = [one for one in values if one is not None]
-        return pick(there) if there and (call.said or len(there) == len(values)) else None
+        return pick(there) if there and (call.options or len(there) == len(values)) else None
 
     return reference
 
@@ -256,7 +256,7 @@ def _target(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
 def _cast(call: Call, one: Any) -> Any:
     """The value cast to another type. Raises `Refused` where it is not exact; a float is rounded to the nearest, as is a
     decimal that becomes a float."""
-    kind, target = call.kinds[0], call.said
+    kind, target = call.kinds[0], call.options
     if kind == target:
         return one
     if isinstance(one, bool):
@@ -277,7 +277,7 @@ def _cast(call: Call, one: Any) -> Any:
         if to_float(float(one), target) != one:
             raise Refused("no such float")
         return to_float(float(one), target)
-    return fitted(Fraction(one), target)
+    return fit(Fraction(one), target)
 
 
 def _text_cast(one: Any, target: pa.DataType) -> Any:
@@ -288,7 +288,7 @@ def _text_cast(one: Any, target: pa.DataType) -> Any:
     if t.is_integer(target):
         if not (one.isascii() and one.removeprefix("-").isdigit()):
             raise Refused("no number")
-        return fitted(int(one), target)
+        return fit(int(one), target)
     if t.is_floating(target):
         return _read_float(one, target)
     return one
@@ -320,7 +320,7 @@ def _cast_value(random: Random, kind: pa.DataType) -> Any:
 
 def _time_cast(one: int, kind: pa.DataType, target: pa.DataType) -> Any:
     if t.is_integer(kind) or t.is_integer(target):
-        return fitted(one, pa.int32() if target.bit_width == 32 else pa.int64())
+        return fit(one, pa.int32() if target.bit_width == 32 else pa.int64())
     if t.is_string(target) or t.is_large_string(target):
         return wall(kind, one).date.isoformat()
     if t.is_date(target) and not t.is_date(kind):
@@ -329,7 +329,7 @@ def _time_cast(one: int, kind: pa.DataType, target: pa.DataType) -> Any:
         return days if t.is_date32(target) else days * DAY * 1000
     if t.is_date(kind) and not t.is_date(target):
         wall(kind, one)
-    made = _rescaled(one, kind, target)
+    made = _rescale(one, kind, target)
     return OrRefused(made)
 
 
@@ -349,28 +349,28 @@ CASES: dict[str, Case] = {
     "case_when": Case(
         lambda r: [pa.struct([("a", pa.bool_()), ("b", pa.bool_())]), *_choices(3)(r)], _case_when, nulls=True
     ),
-    "coalesce": Case(_choices(3, nested=False), _coalesced, nulls=True),
-    "choose": Case(lambda r: [pa.int64(), *_choices(2, nested=False)(r)], _chosen, nulls=True),
-    "is_in": Case(_looked_up_kinds, lambda c, a: _found(c, a), _set, nulls=True),
-    "index_in": Case(_looked_up_kinds, _placed, _set, nulls=True),
+    "coalesce": Case(_choices(3, nested=False), _coalesce, nulls=True),
+    "choose": Case(lambda r: [pa.int64(), *_choices(2, nested=False)(r)], _choose, nulls=True),
+    "is_in": Case(_looked_up_kinds, lambda c, a: _is_in(c, a), _set, nulls=True),
+    "index_in": Case(_looked_up_kinds, _place_in, _set, nulls=True),
     "list_value_length": Case(of(_LISTS), lambda call, a: len(a)),
-    "list_slice": Case(of(_LISTS), lambda call, a: a[call.said[0] : call.said[1] : call.said[2]], _slice),
+    "list_slice": Case(of(_LISTS), lambda call, a: a[call.options[0] : call.options[1] : call.options[2]], _slice),
     "list_element": Case(of(_LISTS, INTEGERS), _element, constant=frozenset((1,)), nulls=True),
     "map_lookup": Case(of([_MAP]), _looked_up, _key),
     "struct_field": Case(of([_STRUCT]), lambda call, a: a["b"], lambda r, k: (pc.StructFieldOptions(["b"]), None)),
     "make_struct": Case(lambda r: [_one_type(r), _one_type(r)], lambda c, a, b: {"p": a, "q": b}, _structs, nulls=True),
     **{
-        name: Case(alike([*_BOOLEAN, *TEXTS, *BYTES, pa.timestamp("us", "Europe/Berlin")], 2), _compared(test))
+        name: Case(alike([*_BOOLEAN, *TEXTS, *BYTES, pa.timestamp("us", "Europe/Berlin")], 2), _compare(test))
         for name, test in COMPARISONS.items()
     },
     **{
-        f"{name}_element_wise": Case(alike([*DATES, *NAIVE, *TIMES, *DURATIONS], 2), _picked(pick), _skips, nulls=True)
+        f"{name}_element_wise": Case(alike([*DATES, *NAIVE, *TIMES, *DURATIONS], 2), _pick(pick), _skips, nulls=True)
         for name, pick in (("max", max), ("min", min))
     },
     "cast": Case(_cast_kinds, _cast, _target, values=_cast_value),
 }
 
 
-def _found(call: Call, one: Any) -> Any:
+def _is_in(call: Call, one: Any) -> Any:
     found = _place(call, one) is not None
-    return OrRefused(found) if call.said[2] else found
+    return OrRefused(found) if call.options[2] else found

@@ -15,7 +15,7 @@ for _module in (numbers, texts, times, others):
         CASES.setdefault(_name, []).append(_case)
 
 
-def installed() -> list[str]:
+def installed_functions() -> list[str]:
     """The functions with a reference that this pyarrow has, and for which it is new enough."""
     there, version = set(pc.list_functions()), int(pa.__version__.partition(".")[0])
     return sorted(name for name in CASES if name in there and version >= SINCE.get(name, 0))

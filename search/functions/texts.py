@@ -23,11 +23,11 @@ def _simple(change: Callable[[str], str]) -> Callable[[str], str]:
     """A mapping of single characters. A character that Python maps to several stays one: Arrow has simple mappings
     only."""
 
-    def mapped(one: str) -> str:
+    def map_text(one: str) -> str:
         made = change(one)
         return made if len(made) == 1 else _SIMPLE.get((change.__name__, one), one)
 
-    return mapped
+    return map_text
 
 
 _SIMPLE = {("upper", "ß"): "ẞ", ("lower", "İ"): "i"}
@@ -66,7 +66,7 @@ def _ascii_cased(one: str) -> bool:
     return one.isascii() and one.isalpha()
 
 
-def _swapped(one: str) -> str:
+def _swap_case(one: str) -> str:
     return _ascii_lower(one) if one.isupper() else _ascii_upper(one)
 
 
@@ -80,8 +80,8 @@ def _pad(random: Random, kinds: Sequence[pa.DataType], ascii_only: bool = False)
     return pc.PadOptions(width, padding, leans), (width, padding, leans)
 
 
-def _padded(call: Call, value: str, left: bool, right: bool) -> str:
-    width, padding, leans = call.said
+def _pad_text(call: Call, value: str, left: bool, right: bool) -> str:
+    width, padding, leans = call.options
     missing = max(0, width - len(value))
     if left and right:
         before = missing // 2 if leans else missing - missing // 2
@@ -99,9 +99,9 @@ def _ascii_trim(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]
     return pc.TrimOptions(characters), characters
 
 
-def _stripped(sides: str) -> Callable[..., Any]:
+def _strip(sides: str) -> Callable[..., Any]:
     def reference(call: Call, value: Any) -> Any:
-        what = call.said
+        what = call.options
         if sides in ("both", "left"):
             value = value[len(value) - len(value.lstrip(what)) :] if what else value
         if sides in ("both", "right"):
@@ -133,8 +133,8 @@ def _slice(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     return pc.SliceOptions(start, stop, step), (start, stop, step)
 
 
-def _sliced(call: Call, value: Any) -> Any:
-    start, stop, step = call.said
+def _slice_text(call: Call, value: Any) -> Any:
+    start, stop, step = call.options
     return value[slice(start, stop, step)]
 
 
@@ -144,7 +144,7 @@ def _replace_slice(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, A
 
 
 def _slice_replaced(call: Call, value: Any) -> Any:
-    start, stop, put = call.said
+    start, stop, put = call.options
     first, last, _ = slice(start, stop).indices(len(value))
     last = max(first, last)
     return value[:first] + (put.encode() if isinstance(value, bytes) else put) + value[last:]
@@ -174,7 +174,7 @@ def _bytes(value: Any) -> bytes:
 
 def _both(function: Callable[[Any, Any, Call], Any]) -> Callable[..., Any]:
     """The reference of a function of a value and a pattern, both as bytes."""
-    return lambda call, value: function(_bytes(value), _bytes(call.said), call)
+    return lambda call, value: function(_bytes(value), _bytes(call.options), call)
 
 
 def _number(call: Call, found: int) -> int:
@@ -199,8 +199,8 @@ def _like_expression(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(found, re.DOTALL)
 
 
-def _counted(call: Call, value: Any) -> int:
-    return int(value.count(_as_value(call.said, value)))
+def _count(call: Call, value: Any) -> int:
+    return int(value.count(_as_value(call.options, value)))
 
 
 def _as_value(pattern: str, value: Any) -> Any:
@@ -217,7 +217,7 @@ def _split_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, A
 
 
 def _split(call: Call, value: Any) -> Any:
-    pattern, most, backwards = call.said
+    pattern, most, backwards = call.options
     if not pattern:
         raise Refused("an empty separator")
     pattern, most = _as_value(pattern, value), -1 if most is None else most
@@ -230,7 +230,7 @@ def _split_regex_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[
 
 
 def _split_regex(call: Call, value: str) -> list[str]:
-    pattern, most = call.said
+    pattern, most = call.options
     return list(re.split(pattern, value, maxsplit=most or 0, flags=re.ASCII))
 
 
@@ -252,7 +252,7 @@ def _replace_regex_options(random: Random, kinds: Sequence[pa.DataType]) -> tupl
 
 
 def _replaced_regex(call: Call, value: str) -> str:
-    pattern, put, most = call.said
+    pattern, put, most = call.options
     return re.sub(pattern, put, value, count=most or 0, flags=re.ASCII)
 
 
@@ -265,8 +265,8 @@ def _replace_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any,
     return pc.ReplaceSubstringOptions(pattern, put, max_replacements=most), (pattern, put, most)
 
 
-def _replaced(call: Call, value: Any) -> Any:
-    pattern, put, most = call.said
+def _replace(call: Call, value: Any) -> Any:
+    pattern, put, most = call.options
     return value.replace(_as_value(pattern, value), _as_value(put, value), -1 if most is None else most)
 
 
@@ -280,8 +280,8 @@ def _join_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, An
     return pc.JoinOptions(how, put), (how, put)
 
 
-def _joined(call: Call, *values: Any) -> Any:
-    how, put = call.said
+def _join(call: Call, *values: Any) -> Any:
+    how, put = call.options
     *parts, separator = values
     if separator is None or (None in parts and how == "emit_null"):
         return None
@@ -299,7 +299,7 @@ def _zero_fill_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[An
 
 
 def _zero_filled(call: Call, value: str) -> str:
-    return value.zfill(call.said)
+    return value.zfill(call.options)
 
 
 def _extract_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
@@ -314,7 +314,7 @@ _CATEGORIES: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _cased(one: str) -> bool:
+def _has_case(one: str) -> bool:
     return one.isupper() or one.islower() or unicodedata.category(one) == "Lt"
 
 
@@ -328,7 +328,7 @@ def _reversed_ascii(call: Call, value: str) -> str:
     return value[::-1]
 
 
-def _titled(value: str) -> bool:
+def _is_title(value: str) -> bool:
     inside = found = False
     for one in value:
         if _upper_letter(one) or _title_letter(one):
@@ -343,7 +343,7 @@ def _titled(value: str) -> bool:
     return found
 
 
-def _turned(one: str) -> str:
+def _turn_case(one: str) -> str:
     if _title_letter(one):
         return one
     return _lower(one) if one.isupper() else _upper(one)
@@ -364,21 +364,21 @@ def _title_letter(one: str) -> bool:
 CASES: dict[str, Case] = {
     "utf8_upper": Case(_TEXT, _by_character(_upper)),
     "utf8_lower": Case(_TEXT, _by_character(_lower)),
-    "utf8_swapcase": Case(_TEXT, _by_character(_turned)),
+    "utf8_swapcase": Case(_TEXT, _by_character(_turn_case)),
     "utf8_capitalize": Case(_TEXT, lambda call, v: _upper(v[0]) + "".join(map(_lower, v[1:])) if v else v),
-    "utf8_title": Case(_TEXT, lambda call, v: _title(v, _upper, _lower, _cased)),
+    "utf8_title": Case(_TEXT, lambda call, v: _title(v, _upper, _lower, _has_case)),
     "utf8_reverse": Case(_TEXT, lambda call, v: v[::-1]),
     "utf8_length": Case(_TEXT, lambda call, v: len(v)),
-    "utf8_normalize": Case(_TEXT, lambda call, v: unicodedata.normalize(call.said, v), _normal),
+    "utf8_normalize": Case(_TEXT, lambda call, v: unicodedata.normalize(call.options, v), _normal),
     "ascii_upper": Case(_TEXT, _by_character(_ascii_upper)),
     "ascii_lower": Case(_TEXT, _by_character(_ascii_lower)),
-    "ascii_swapcase": Case(_TEXT, _by_character(lambda one: _swapped(one) if one.isascii() else one)),
+    "ascii_swapcase": Case(_TEXT, _by_character(lambda one: _swap_case(one) if one.isascii() else one)),
     "ascii_capitalize": Case(_TEXT, lambda call, v: _ascii_upper(v[0]) + "".join(map(_ascii_lower, v[1:])) if v else v),
     "ascii_title": Case(_TEXT, lambda call, v: _title(v, _ascii_upper, _ascii_lower, _ascii_cased)),
     "ascii_reverse": Case(_TEXT, _reversed_ascii),
     "binary_reverse": Case(of(BYTES), lambda call, v: v[::-1]),
     "binary_length": Case(of([*TEXTS, *BYTES, pa.binary(3)]), lambda call, v: len(_bytes(v))),
-    "binary_join_element_wise": Case(_alike_texts(3), _joined, _join_options, nulls=True),
+    "binary_join_element_wise": Case(_alike_texts(3), _join, _join_options, nulls=True),
     "string_is_ascii": Case(_TEXT, lambda call, v: v.isascii()),
     **{f"utf8_is_{name}": Case(_TEXT, _is(test)) for name, test in _CATEGORIES.items()},
     "utf8_is_alnum": Case(_TEXT, _is(lambda one: one.isalnum())),
@@ -386,7 +386,7 @@ CASES: dict[str, Case] = {
     "utf8_is_printable": Case(_TEXT, _is(str.isprintable, True)),
     "utf8_is_lower": Case(_TEXT, _whole(_lower_letter, lambda one: _upper_letter(one) or _title_letter(one))),
     "utf8_is_upper": Case(_TEXT, _whole(_upper_letter, lambda one: _lower_letter(one) or _title_letter(one))),
-    "utf8_is_title": Case(_TEXT, lambda call, v: _titled(v)),
+    "utf8_is_title": Case(_TEXT, lambda call, v: _is_title(v)),
     "ascii_is_alpha": Case(_TEXT, _is(_ascii_cased)),
     "ascii_is_decimal": Case(_TEXT, _is(lambda one: one in "0123456789")),
     "ascii_is_alnum": Case(_TEXT, _is(lambda one: one.isascii() and one.isalnum())),
@@ -395,43 +395,43 @@ CASES: dict[str, Case] = {
     "ascii_is_lower": Case(_TEXT, lambda call, v: v.encode().islower()),
     "ascii_is_upper": Case(_TEXT, lambda call, v: v.encode().isupper()),
     "ascii_is_title": Case(_TEXT, lambda call, v: v.encode().istitle()),
-    "utf8_center": Case(_TEXT, lambda call, v: _padded(call, v, True, True), _pad),
-    "utf8_lpad": Case(_TEXT, lambda call, v: _padded(call, v, True, False), _pad),
-    "utf8_rpad": Case(_TEXT, lambda call, v: _padded(call, v, False, True), _pad),
+    "utf8_center": Case(_TEXT, lambda call, v: _pad_text(call, v, True, True), _pad),
+    "utf8_lpad": Case(_TEXT, lambda call, v: _pad_text(call, v, True, False), _pad),
+    "utf8_rpad": Case(_TEXT, lambda call, v: _pad_text(call, v, False, True), _pad),
     "utf8_zero_fill": Case(_TEXT, _zero_filled, _zero_fill_options),
-    "utf8_trim": Case(_TEXT, _stripped("both"), _trim),
-    "utf8_ltrim": Case(_TEXT, _stripped("left"), _trim),
-    "utf8_rtrim": Case(_TEXT, _stripped("right"), _trim),
-    "ascii_trim": Case(_TEXT, _stripped("both"), _ascii_trim),
-    "ascii_ltrim": Case(_TEXT, _stripped("left"), _ascii_trim),
-    "ascii_rtrim": Case(_TEXT, _stripped("right"), _ascii_trim),
+    "utf8_trim": Case(_TEXT, _strip("both"), _trim),
+    "utf8_ltrim": Case(_TEXT, _strip("left"), _trim),
+    "utf8_rtrim": Case(_TEXT, _strip("right"), _trim),
+    "ascii_trim": Case(_TEXT, _strip("both"), _ascii_trim),
+    "ascii_ltrim": Case(_TEXT, _strip("left"), _ascii_trim),
+    "ascii_rtrim": Case(_TEXT, _strip("right"), _ascii_trim),
     "utf8_trim_whitespace": Case(_TEXT, _white("both", str.isspace)),
     "utf8_ltrim_whitespace": Case(_TEXT, _white("left", str.isspace)),
     "utf8_rtrim_whitespace": Case(_TEXT, _white("right", str.isspace)),
     "ascii_trim_whitespace": Case(_TEXT, _white("both", _ascii_space)),
     "ascii_ltrim_whitespace": Case(_TEXT, _white("left", _ascii_space)),
     "ascii_rtrim_whitespace": Case(_TEXT, _white("right", _ascii_space)),
-    "utf8_slice_codeunits": Case(_TEXT, _sliced, _slice),
+    "utf8_slice_codeunits": Case(_TEXT, _slice_text, _slice),
     "utf8_replace_slice": Case(_TEXT, _slice_replaced, _replace_slice),
     "binary_replace_slice": Case(of(BYTES), _slice_replaced, _replace_slice),
     "starts_with": Case(_EITHER, _both(lambda v, p, call: v.startswith(p)), _pattern),
     "ends_with": Case(_EITHER, _both(lambda v, p, call: v.endswith(p)), _pattern),
     "match_substring": Case(_EITHER, _both(lambda v, p, call: p in v), _pattern),
     "find_substring": Case(_EITHER, _both(lambda v, p, call: v.find(p)), _pattern),
-    "count_substring": Case(_EITHER, _counted, _pattern),
+    "count_substring": Case(_EITHER, _count, _pattern),
     "match_like": Case(_TEXT, _both(lambda v, p, call: _like_expression(p).fullmatch(v) is not None), _like),
-    "match_substring_regex": Case(_TEXT, lambda call, v: re.search(call.said, v, re.ASCII) is not None, _regex),
-    "find_substring_regex": Case(_TEXT, lambda call, v: _found(re.search(call.said, v, re.ASCII), v), _regex),
-    "count_substring_regex": Case(_TEXT, lambda call, v: len(re.findall(call.said, v, re.ASCII)), _regex),
-    "extract_regex": Case(_TEXT, lambda call, v: _groups(re.search(call.said, v)), _extract_options),
+    "match_substring_regex": Case(_TEXT, lambda call, v: re.search(call.options, v, re.ASCII) is not None, _regex),
+    "find_substring_regex": Case(_TEXT, lambda call, v: _place_of(re.search(call.options, v, re.ASCII), v), _regex),
+    "count_substring_regex": Case(_TEXT, lambda call, v: len(re.findall(call.options, v, re.ASCII)), _regex),
+    "extract_regex": Case(_TEXT, lambda call, v: _groups(re.search(call.options, v)), _extract_options),
     "split_pattern": Case(_EITHER, _split, _split_options),
     "split_pattern_regex": Case(_TEXT, _split_regex, _split_regex_options),
     "replace_substring_regex": Case(_TEXT, _replaced_regex, _replace_regex_options),
-    "replace_substring": Case(_EITHER, _replaced, _replace_options),
+    "replace_substring": Case(_EITHER, _replace, _replace_options),
 }
 
 
-def _found(match: re.Match[str] | None, value: str) -> int:
+def _place_of(match: re.Match[str] | None, value: str) -> int:
     return -1 if match is None else len(value[: match.start()].encode())
 
 

@@ -94,7 +94,7 @@ def _week_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, An
 
 
 def _day_of_week(one: date, call: Call) -> int:
-    zero, start = call.said
+    zero, start = call.options
     return (one.isoweekday() - start) % 7 + (0 if zero else 1)
 
 
@@ -144,7 +144,7 @@ def _calendar_between(count: Callable[[date], int]) -> Callable[..., Any]:
 
 
 def _weeks(call: Call, a: int, b: int) -> int:
-    start = call.said[1]
+    start = call.options[1]
 
     def week(kind: pa.DataType, value: int) -> int:
         one = wall(kind, value).date
@@ -167,8 +167,8 @@ def _floor_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, A
     return pc.RoundTemporalOptions(multiple, unit, week_starts_monday=monday), (multiple, unit, monday)
 
 
-def _floored(call: Call, value: int) -> int:
-    multiple, unit, monday = call.said
+def _floor(call: Call, value: int) -> int:
+    multiple, unit, monday = call.options
     kind = call.kinds[0]
     one = wall(kind, value)
     if unit in _MONTHS:
@@ -188,7 +188,7 @@ def _floored(call: Call, value: int) -> int:
 
 
 def _floored_within(call: Call, value: int) -> int:
-    found = _floored(call, value)
+    found = _floor(call, value)
     wall(call.kinds[0], found)
     return found
 
@@ -207,8 +207,8 @@ def _back(kind: pa.DataType, seconds: Fraction) -> int:
 # Time zones.
 
 
-def _assumed(call: Call, value: int) -> int:
-    zone, ambiguous, nonexistent = call.said
+def _assume(call: Call, value: int) -> int:
+    zone, ambiguous, nonexistent = call.options
     kind = call.kinds[0]
     seconds, rest = divmod(value, PER_SECOND[kind.unit])
     if not _FIRST + 2 * DAY <= seconds <= RULES_END or abs(value) > 2**63 - 2 * DAY * PER_SECOND[kind.unit]:
@@ -252,7 +252,7 @@ def _dst(call: Call, value: int) -> bool:
     return bool(there.dst())
 
 
-def _shifted(sign: int) -> Callable[..., Any]:
+def _shift(sign: int) -> Callable[..., Any]:
     """Sum or difference of times and durations, in the finer unit of both."""
 
     def reference(call: Call, a: int, b: int) -> int:
@@ -280,7 +280,7 @@ def _back_in_range(kind: pa.DataType, number: int) -> int:
     return number
 
 
-def _compared(function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+def _compare(function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     def reference(call: Call, a: int, b: int) -> Any:
         one, other = (Fraction(value) / _per(kind) for kind, value in zip(call.kinds, (a, b), strict=True))
         made = function(one, other)
@@ -299,20 +299,20 @@ _FORMATS = ["%Y-%m-%d", "%H:%M", "%j", "%d.%m.%y", "%a %b", "%A %B", "%F", "%I %
 
 
 def _format(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
-    said = random.choice(_FORMATS)
-    return pc.StrftimeOptions(said), said
+    form = random.choice(_FORMATS)
+    return pc.StrftimeOptions(form), form
 
 
-def _formatted(call: Call, value: int) -> str:
+def _format_time(call: Call, value: int) -> str:
     one = wall(call.kinds[0], value)
     seconds = one.clock // one.per
     made = datetime(*one.date.timetuple()[:3], seconds // 3600, seconds // 60 % 60, seconds % 60)
-    said = (
-        call.said.replace("%F", "%Y-%m-%d")
+    form = (
+        call.options.replace("%F", "%Y-%m-%d")
         .replace("%Y", f"{made.year:04d}")
         .replace("%G", f"{made.isocalendar()[0]:04d}")
     )
-    return made.strftime(said)
+    return made.strftime(form)
 
 
 def _ceil_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
@@ -322,8 +322,8 @@ def _ceil_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, An
     return options, (multiple, unit, monday, strictly)
 
 
-def _ceiled(call: Call, value: int) -> int:
-    multiple, unit, monday, strictly = call.said
+def _ceil(call: Call, value: int) -> int:
+    multiple, unit, monday, strictly = call.options
     kind = call.kinds[0]
     one = wall(kind, value)
     start = Fraction((3 if monday else 4) * DAY if unit == "week" else 0)
@@ -350,8 +350,8 @@ def _day_or_text(random: Random, kind: pa.DataType) -> Any:
     return f"{random.choice([1, 33, 1969, 2024, 9999]):04d}-{random.choice([1, 2, 4, 12]):02d}-{day:02d}"
 
 
-def _parsed(call: Call, value: str) -> int:
-    form, unit = call.said
+def _parse(call: Call, value: str) -> int:
+    form, unit = call.options
     try:
         made = datetime.strptime(value, form.replace("%F", "%Y-%m-%d"))
     except ValueError:
@@ -403,11 +403,11 @@ CASES: dict[str, Case] = {
     "subsecond": Case(of([*STAMPS, *TIMES]), _clock(lambda one: one.clock % one.per / one.per)),
     "is_dst": Case(of(ZONED), _dst),
     "local_timestamp": Case(of(STAMPS), _local),
-    "assume_timezone": Case(of(NAIVE), _assumed, _assume_options),
-    "strftime": Case(of([*NAIVE, *DATES, *ZONED]), _formatted, _format),
+    "assume_timezone": Case(of(NAIVE), _assume, _assume_options),
+    "strftime": Case(of([*NAIVE, *DATES, *ZONED]), _format_time, _format),
     "floor_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _floored_within, _floor_options),
-    "ceil_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _ceiled, _ceil_options),
-    "strptime": Case(of(TEXTS), _parsed, _parse_options, values=_day_or_text),
+    "ceil_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _ceil, _ceil_options),
+    "strptime": Case(of(TEXTS), _parse, _parse_options, values=_day_or_text),
     "nanoseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**9))),
     "microseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**6))),
     "milliseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**3))),
@@ -420,7 +420,7 @@ CASES: dict[str, Case] = {
         alike([*DATES, *_SAME_UNIT], 2), _calendar_between(lambda d: d.year * 4 + (d.month - 1) // 3)
     ),
     "years_between": Case(alike([*DATES, *_SAME_UNIT], 2), _calendar_between(lambda d: d.year)),
-    "add": Case(_with_duration, _shifted(1)),
-    "subtract": Case(lambda random: random.choice([_pair, _with_duration])(random), _shifted(-1)),
-    **{name: Case(_pair, _compared(function)) for name, function in COMPARISONS.items()},
+    "add": Case(_with_duration, _shift(1)),
+    "subtract": Case(lambda random: random.choice([_pair, _with_duration])(random), _shift(-1)),
+    **{name: Case(_pair, _compare(function)) for name, function in COMPARISONS.items()},
 }

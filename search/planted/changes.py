@@ -37,7 +37,7 @@ def _without_defaults() -> Patches:
 
         return kept
 
-    return [method(Renewal, "renewed", make)]
+    return [method(Renewal, "renew", make)]
 
 
 def _another_name() -> Patches:
@@ -49,7 +49,7 @@ def _another_name() -> Patches:
     def members(old: Any, now: Any, kind: Any) -> None:
         return None
 
-    return [mock.patch.object(valueclasses, "_added", added), mock.patch.object(valueclasses, "_members", members)]
+    return [mock.patch.object(valueclasses, "_new_fields", added), mock.patch.object(valueclasses, "_members", members)]
 
 
 def _any_kind() -> Patches:

@@ -50,9 +50,9 @@ def _in_any_order() -> Patches:
     """Bug: values of state stay as they are after a cut, and come back in another form."""
 
     def make(table: Any) -> Any:
-        def careless(self: LayeredBackend, *said: Any, **options: Any) -> Any:
+        def careless(self: LayeredBackend, *args: Any, **options: Any) -> Any:
             self.on_inexact = None
-            return table(self, *said, **options)
+            return table(self, *args, **options)
 
         return careless
 
@@ -124,13 +124,13 @@ def _left_with_timers(run: Run) -> Run:
     return replace(run, flow=flow)
 
 
-def replaced(run: Run) -> Run:
+def with_replacements(run: Run) -> Run:
     """The run, with operators and sources that remember, whose workers are lost and replaced."""
     flow = remembering(random.Random(f"tailrace planted memory {run.seed}"), run.flow)
     return replacing_run(replace(run, flow=flow))
 
 
-def _found(how: str) -> Any:
+def _finds(how: str) -> Any:
     return lambda run: run.world.checkpoints and any(events.found == how for events in run.flow.sources())
 
 
@@ -157,9 +157,21 @@ SETS: Kind = "sets"
 
 AS_IT_WAS_BUGS = (
     Bug(
-        "an enumerator forgets its finds", RANDOM, _enumerator_forgets, shape=replaced, wants=_found("finding"), seed=50
+        "an enumerator forgets its finds",
+        RANDOM,
+        _enumerator_forgets,
+        shape=with_replacements,
+        suits=_finds("finding"),
+        seed=50,
     ),
-    Bug("what is opened again asks the world", RANDOM, _opened_anew, shape=replaced, wants=_found("anew"), seed=9),
+    Bug(
+        "what is opened again asks the world",
+        RANDOM,
+        _opened_anew,
+        shape=with_replacements,
+        suits=_finds("anew"),
+        seed=9,
+    ),
     Bug("sets come back in another order", RANDOM, _in_any_order, shape=_alone(SETS, SETS), seed=11),
     Bug("a cut that is done again cuts no state", RANDOM, _no_cut_of_state, shape=_alone(SETS, SETS), seed=24),
     Bug(
@@ -167,10 +179,10 @@ AS_IT_WAS_BUGS = (
         RANDOM,
         _ties_in_no_order,
         shape=_left_with_timers,
-        wants=_checkpoints,
+        suits=_checkpoints,
         seed=107,
     ),
     Bug("a followed file is found by its name", FOLLOWED, _files_by_name, seed=2),
     Bug("a file that was cut is forgotten", FOLLOWED, _generations_forgotten, seed=3),
-    Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=replaced, wants=_pauses, seed=7),
+    Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=with_replacements, suits=_pauses, seed=7),
 )

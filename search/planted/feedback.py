@@ -115,7 +115,7 @@ def _restored_and_forgotten() -> Patches:
     def make_cut(cut: Any) -> Any:
         return lambda self, checkpoint: _cut_without(self, cut, checkpoint, old.get(id(self), []))
 
-    return [method(FeedbackQueue, "restored", make_restored), method(FeedbackQueue, "cut", make_cut)]
+    return [method(FeedbackQueue, "restore", make_restored), method(FeedbackQueue, "cut", make_cut)]
 
 
 def _not_restored() -> Patches:

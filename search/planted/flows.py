@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from search.planted.patches import RANDOM, Bug, Patches, method
-from search.random_flows.description import Do, Events, Flow, Loop, Step, changed
+from search.random_flows.description import Do, Events, Flow, Loop, Step, change_steps
 from search.random_flows.drawing import WINDOWS, Phase, Run, may_fall_silent
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
@@ -85,7 +85,7 @@ def _at_another_size(run: Run, feedback: Any) -> Run:
         return (replace(step, **changed_way),) if isinstance(step, Loop) else (step,)  # type: ignore[arg-type]
 
     first = Phase(2 + run.seed % 2, run.seed % 40, f"commit {1 + run.seed % 4} done")
-    flow = replace(run.flow, steps=changed(run.flow.steps, fed))
+    flow = replace(run.flow, steps=change_steps(run.flow.steps, fed))
     return replace(run, flow=flow, phases=(first, Phase(1 + (run.seed + 2) % 4)), disk=False)
 
 
@@ -139,7 +139,7 @@ def _merged_astray(run: Run) -> Run:
             return (step,)
         return (replace(step, combine=True, astray=True, feedback="plain", separate=False, laps=2),)
 
-    flow = replace(run.flow, steps=changed(run.flow.steps, astray))
+    flow = replace(run.flow, steps=change_steps(run.flow.steps, astray))
     return replace(run, flow=replace(flow, source=replace(flow.source, distinct=min(3, flow.source.n))))
 
 
@@ -197,9 +197,9 @@ def _falls_silent(run: Run) -> Run:
 def _busy_is_silent() -> Patches:
     """Bug: the silence of a split begins with its last record, though its task was busy since then."""
 
-    def make(heard: Any) -> Any:
+    def make(note: Any) -> Any:
         def since_then(self: TimestampsTask, split: int) -> None:
-            heard(self, split)
+            note(self, split)
             if split in self.largest:
                 self.found_empty(split, self.ctx.services.now)
 
@@ -208,7 +208,7 @@ def _busy_is_silent() -> Patches:
     def known(self: SourceTask, now: int) -> set[int]:
         return {split.index for split in self.splits}
 
-    return [method(TimestampsTask, "_heard", make), method(SourceTask, "known_empty", lambda _: known)]
+    return [method(TimestampsTask, "_note_records", make), method(SourceTask, "known_empty", lambda _: known)]
 
 
 def _with(kind: str) -> Callable[[Run], bool]:
@@ -234,22 +234,22 @@ def _timers_see_what_lets_them_fire() -> Patches:
 
 
 FLOW_BUGS = (
-    Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, wants=_with("held")),
-    Bug("a timer sees a watermark that is ahead of it", RANDOM, _timers_see_what_lets_them_fire, wants=_with("held")),
+    Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, suits=_with("held")),
+    Bug("a timer sees a watermark that is ahead of it", RANDOM, _timers_see_what_lets_them_fire, suits=_with("held")),
     Bug(
         "a split is silent while its task is busy",
         RANDOM,
         _busy_is_silent,
         seed=449,
         shape=_falls_silent,
-        wants=_with_windows,
+        suits=_with_windows,
     ),
     Bug(
         "a loop that had ended stays ended when a new stream enters it",
         RANDOM,
         _fed_by_inputs_alone,
         seed=417,
-        wants=_comes_later,
+        suits=_comes_later,
     ),
     Bug(
         "functions that had finished in a loop finish again",
@@ -263,14 +263,14 @@ FLOW_BUGS = (
         RANDOM,
         _keys_not_checked,
         shape=_merged_astray,
-        wants=_nothing_in_rounds,
+        suits=_nothing_in_rounds,
     ),
     Bug(
         "a timer at the end of time is due when its loop is over",
         RANDOM,
         _the_end_is_too_late,
         seed=19,
-        wants=_at_the_end_in_loops,
+        suits=_at_the_end_in_loops,
     ),
     Bug(
         "copies of feedback are dealt out at another parallelism",
@@ -279,7 +279,7 @@ FLOW_BUGS = (
         _often,
         seed=104,
         shape=lambda run: _at_another_size(run, "broadcast"),
-        wants=_loops_only,
+        suits=_loops_only,
     ),
     Bug(
         "copies of feedback that some had read come back to all",
@@ -288,7 +288,7 @@ FLOW_BUGS = (
         _often,
         seed=110,
         shape=lambda run: _at_another_size(run, "broadcast"),
-        wants=_loops_only,
+        suits=_loops_only,
     ),
     Bug(
         "feedback by a function goes elsewhere at another parallelism",
@@ -297,13 +297,13 @@ FLOW_BUGS = (
         _often,
         seed=124,
         shape=lambda run: _at_another_size(run, "partition_by"),
-        wants=_loops_only,
+        suits=_loops_only,
     ),
     Bug(
         "keys of a list of one column are kept as bare values",
         RANDOM,
         _bare_values_for_keys,
         seed=121,
-        wants=_keyed_by_a_list_in_columns,
+        suits=_keyed_by_a_list_in_columns,
     ),
 )

@@ -146,13 +146,13 @@ def _one_level_at_a_time() -> Patches:
 
     def make(decided: Any) -> Any:
         def last(self: _Nest, facts: list[Any], now: int) -> Any:
-            said = decided(self, facts, now)
-            self.lag = self.lag and not said
-            return said
+            sent = decided(self, facts, now)
+            self.lag = self.lag and not sent
+            return sent
 
         return last
 
-    return [method(_Nest, "_decided", make)]
+    return [method(_Nest, "_decide", make)]
 
 
 def _ended_input_holds_time() -> Patches:

@@ -113,16 +113,16 @@ def _one_report_decides() -> Patches:
     def make(decided: Any) -> Any:
         return lambda self, facts, now: decided(self, facts[:1], now)
 
-    return [method(_Nest, "_decided", make)]
+    return [method(_Nest, "_decide", make)]
 
 
 def _head_decides_alone() -> Patches:
     def make(marker: Any) -> Any:
-        def alone(self: TaskLoop, channel: Any, said: Any) -> Any:
-            found = marker(self, channel, said)
+        def alone(self: TaskLoop, channel: Any, item: Any) -> Any:
+            found = marker(self, channel, item)
             waves = self.waves
             clean = waves.wave.complete and not waves.wave.recorded and waves.cut.ended
-            if self.head is not None and isinstance(said, WaveMark) and clean:
+            if self.head is not None and isinstance(item, WaveMark) and clean:
                 self.head.end_loop()
             return found
 
@@ -214,7 +214,7 @@ def _cuts_come_first() -> Patches:
 
 def _commands_overtake_cuts() -> Patches:
     """Bug: a loop carries out commands at once, whichever cuts were requested before them."""
-    return [method(TaskLoop, "has_work", lambda _: lambda self, asked: bool(self.commands))]
+    return [method(TaskLoop, "has_work", lambda _: lambda self, requested: bool(self.commands))]
 
 
 def _only_heads_end_rounds() -> Patches:
@@ -247,7 +247,7 @@ def _asleep_with_credit() -> Patches:
 
         return forgetful
 
-    return [method(Task, "granted", make)]
+    return [method(Task, "grant", make)]
 
 
 def _silent_between_cuts() -> Patches:

@@ -12,7 +12,7 @@ from tailrace.task.failover.takeover import Resumed
 
 def _not_told_on() -> Patches:
     """Bug: a worker does not pass on what it knows of other workers."""
-    return [method(Copy, "told_on", lambda told_on: lambda self, origin, party, depth: None)]
+    return [method(Copy, "reported_to", lambda told_on: lambda self, origin, party, depth: None)]
 
 
 def _sent_before_it_is_let_in() -> Patches:
@@ -25,7 +25,7 @@ def _sent_before_it_is_let_in() -> Patches:
 
         return hasty
 
-    return [method(Resumed, "connected", make)]
+    return [method(Resumed, "links_up", make)]
 
 
 TOGETHER_BUGS = (

@@ -95,7 +95,7 @@ def _given_up_unmarked() -> Patches:
     def surplus(self: Checkpoints, unmarked: Collection[str]) -> list[str]:
         while len(self._kept) > self.settings.keep:
             self._kept.pop(0)
-        return self._unneeded()
+        return self._unneeded_names()
 
     return [method(Checkpoints, "surplus", lambda _: surplus)]
 
@@ -117,12 +117,12 @@ def _marked_though_given_up() -> Patches:
     """Bug: a start that gives output up still has the checkpoint marked as published."""
 
     def make(published: Any) -> Any:
-        def whole(self: JobOutput, said: Published) -> Any:
-            return published(self, replaced(said, skipped=False))
+        def whole(self: JobOutput, report: Published) -> Any:
+            return published(self, replaced(report, skipped=False))
 
         return whole
 
-    return [method(JobOutput, "published", make)]
+    return [method(JobOutput, "publication_done", make)]
 
 
 def _marks_of_others_not_read() -> Patches:
@@ -227,14 +227,14 @@ def _manifests(folder: Folder, incarnation: int) -> list[str]:
 def _output_that_goes_through_ends_the_wait() -> Patches:
     """Bug: a publication that failed is requested again only as long as no other one succeeds."""
 
-    def published(_: Any) -> Any:
-        def patched(self: Durability, said: Published, now: int) -> Any:
-            decided = self.output.published(said)
+    def publish_patch(_: Any) -> Any:
+        def patched(self: Durability, report: Published, now: int) -> Any:
+            decided = self.output.publication_done(report)
             return None if decided is None else [*self.places.over(now), *decided, *self.copies()]
 
         return patched
 
-    return [method(Durability, "published", published)]
+    return [method(Durability, "publication_done", publish_patch)]
 
 
 def _parts_behind_a_failure_count() -> Patches:
@@ -242,8 +242,8 @@ def _parts_behind_a_failure_count() -> Patches:
 
     def publish(publish: Any) -> Any:
         def patched(self: Publisher, message: Publish) -> Any:
-            said = publish(self, message)
-            return [Published(one.number) if isinstance(one, NotPublished) else one for one in said]
+            report = publish(self, message)
+            return [Published(one.number) if isinstance(one, NotPublished) else one for one in report]
 
         return patched
 

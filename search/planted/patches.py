@@ -39,17 +39,17 @@ class Bug:
     """Changes random flows so that they show it sooner, where few are drawn that can."""
     replayed: bool = False
     """True where a replay of the golden program's workers shows it, not the program's result."""
-    wants: Callable[[Any], bool] = lambda run: True
+    suits: Callable[[Any], bool] = lambda run: True
     """True for a random flow (a `random_flows.drawing.Run`) that can show it. Other flows are left out."""
 
-    def tuned(self, made: Any) -> Any:
+    def tune_scenario(self, made: Any) -> Any:
         """The scenario in which the bug is searched for. It is started again only where the bug's own tune sets that."""
         return self.tune(replace(made, started_again=0))
 
     def tuned_run(self, run: Any) -> Any:
         """The run of a random flow in which the bug is searched for; None where the run cannot show it."""
         run = self.shape(run)
-        return replace(run, world=self.tuned(run.world)) if self.wants(run) else None
+        return replace(run, world=self.tune_scenario(run.world)) if self.suits(run) else None
 
 
 def company(patches: Callable[[], Patches]) -> Callable[[], Patches]:

@@ -186,10 +186,10 @@ def _swept_too_soon() -> Patches:
 
     def make(go_on: Any) -> Any:
         def hasty(self: Attempt) -> Any:
-            wanted = go_on(self)
-            if wanted is not None:
+            actions = go_on(self)
+            if actions is not None:
                 self.slice.took_over()
-            return wanted
+            return actions
 
         return hasty
 

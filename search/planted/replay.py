@@ -47,7 +47,7 @@ def _clock_beside_the_events() -> Patches:
     def make(written: Any) -> Any:
         return lambda self, checkpoint, now: written(self, checkpoint, now + time.monotonic_ns())
 
-    return [method(WorkerCheckpoints, "written", make)]
+    return [method(WorkerCheckpoints, "file_written", make)]
 
 
 def _asked_for_what_was_given() -> Patches:
@@ -66,7 +66,7 @@ def _asked_for_what_was_given() -> Patches:
 
 def _forgotten_answers() -> Patches:
     """Bug: answers from outside to enumerators, sinks and functions are not in the log."""
-    return [method(Recorder, "taken", lambda taken: lambda self: [one for one in taken(self) if isinstance(one, Gave)])]
+    return [method(Recorder, "take", lambda taken: lambda self: [one for one in taken(self) if isinstance(one, Gave)])]
 
 
 def _on_three(made: Scenario) -> Scenario:

@@ -50,15 +50,15 @@ def _a_savepoint_refers_to_others() -> Patches:
     def make(refused: Any) -> Any:
         def unseen(self: Checkpoints, slot: int, ack: Any) -> Any:
             pending = self.pending.get(ack.checkpoint)
-            wanted = pending is not None and pending.cut.kind.whole
-            return None if wanted else refused(self, slot, ack)
+            whole = pending is not None and pending.cut.kind.whole
+            return None if whole else refused(self, slot, ack)
 
         return unseen
 
     def changes(encoding: Any) -> Any:
         return lambda self, made, tables, whole: encoding(self, made, tables, False)
 
-    return [method(LayeredBackend, "_encoding", changes), method(Checkpoints, "refused", make)]
+    return [method(LayeredBackend, "_encoding", changes), method(Checkpoints, "refusal", make)]
 
 
 def _restored_behind_the_stop() -> Patches:
@@ -122,23 +122,23 @@ def _told_too_early() -> Patches:
     def make(seal: Any) -> Any:
         def sealed(self: Course, stats: Any, now: int) -> None:
             seal(self, stats, now)
-            self._tell_of_stop(well=True)
+            self._report_stop(well=True)
 
         return sealed
 
     return [method(Course, "last_complete", make)]
 
 
-def _incremental(asked: Any) -> Any:
+def _incremental(run: Any) -> Any:
     """The run with state that is written as changes, often."""
-    made = asked.scenario
+    made = run.scenario
     settings = replace(made.checkpoints, interval=2 * MS)
-    return replace(asked, scenario=replace(made, program="toggled", n=240, rate=12_000, small=0, checkpoints=settings))
+    return replace(run, scenario=replace(made, program="toggled", n=240, rate=12_000, small=0, checkpoints=settings))
 
 
-def _by_the_clock(asked: Any) -> Any:
+def _by_the_clock(run: Any) -> Any:
     """The run with timers of the clock."""
-    return replace(asked, scenario=replace(asked.scenario, program="in_processing_time", n=90))
+    return replace(run, scenario=replace(run.scenario, program="in_processing_time", n=90))
 
 
 STOP_BUGS = (

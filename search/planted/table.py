@@ -207,13 +207,13 @@ def _forget_before_the_mark() -> Patches:
     """Bug: sinks forget what they have published as soon as it is visible, and the mark may never be made."""
 
     def make(published: Any) -> Any:
-        def early(self: JobOutput, said: Published) -> Decisions | None:
-            decided = published(self, said)
-            return None if decided is None else [*decided, Tell(Settled(said.number, said.number == 0), PUBLISHER)]
+        def early(self: JobOutput, report: Published) -> Decisions | None:
+            decided = published(self, report)
+            return None if decided is None else [*decided, Tell(Settled(report.number, report.number == 0), PUBLISHER)]
 
         return early
 
-    return [method(JobOutput, "published", make)]
+    return [method(JobOutput, "publication_done", make)]
 
 
 def _forget_before_a_commit() -> Patches:
@@ -228,7 +228,7 @@ def _forget_before_a_commit() -> Patches:
 
         return early
 
-    return [method(Durability, "marked", make)]
+    return [method(Durability, "mark_done", make)]
 
 
 def _carried_files_deleted() -> Patches:
@@ -237,8 +237,8 @@ def _carried_files_deleted() -> Patches:
     def make(manifest: Any) -> Any:
         def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
             made = manifest(self, pending, carried, incarnation)
-            said = {name for ack in pending.acks.values() for name in ack.older}
-            return msgspec.structs.replace(made, older=sorted(said))
+            report = {name for ack in pending.acks.values() for name in ack.older}
+            return msgspec.structs.replace(made, older=sorted(report))
 
         return forgetful
 
@@ -277,7 +277,7 @@ def _sleeping_drivers(made: Scenario) -> Scenario:
 
 def _killed_runs_forgotten() -> Patches:
     """Bug: a start knows of the run whose checkpoint it goes on from, and of no other."""
-    return [method(Store, "abandoned", lambda abandoned: lambda self, *more: [])]
+    return [method(Store, "abandoned_runs", lambda abandoned: lambda self, *more: [])]
 
 
 def _drivers_that_die_early(made: Scenario) -> Scenario:
@@ -288,17 +288,17 @@ def _drivers_that_die_early(made: Scenario) -> Scenario:
 
 
 def _ack_before_durable() -> Patches:
-    def make(want: Any) -> Any:
+    def make(required: Any) -> Any:
         def early(self: Worker, actions: Any) -> None:
-            wanted = list(actions)
-            want(self, wanted)
-            for action in wanted:
+            before = list(actions)
+            required(self, before)
+            for action in before:
                 if isinstance(action, WriteState) and action.last:
                     self.handle(StateWritten(action.checkpoint, 0))
 
         return early
 
-    return [method(Worker, "_want", make)]
+    return [method(Worker, "_require", make)]
 
 
 def _stale_restore() -> Patches:
@@ -308,11 +308,11 @@ def _stale_restore() -> Patches:
 
         return forgetful
 
-    return [method(Coordinator, "claimed", make)]
+    return [method(Coordinator, "claim_done", make)]
 
 
 def _forgotten_schemas() -> Patches:
-    return [method(OneSchema, "saved", lambda saved: lambda self: None)]
+    return [method(OneSchema, "to_bytes", lambda saved: lambda self: None)]
 
 
 def _forgotten_timer() -> Patches:
@@ -363,7 +363,7 @@ def _greedy_deletion() -> Patches:
             del self._sizes[name]
         return names
 
-    return [method(Checkpoints, "_unneeded", lambda _: unneeded)]
+    return [method(Checkpoints, "_unneeded_names", lambda _: unneeded)]
 
 
 def _chains_that_begin_with_a_delta() -> Patches:
@@ -389,7 +389,7 @@ def _unanswered_forgotten() -> Patches:
 
         return forgetful
 
-    return [method(Checkpoints, "_unneeded", make)]
+    return [method(Checkpoints, "_unneeded_names", make)]
 
 
 def _killed_while_manifests_are_on_their_way(made: Scenario) -> Scenario:
@@ -492,7 +492,7 @@ BUGS: dict[str, Bug] = {
 
 
 @contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
+def plant(name: str) -> Iterator[None]:
     """A context in which this bug is planted."""
     with contextlib.ExitStack() as stack:
         for patch in BUGS[name].patches():

@@ -41,7 +41,7 @@ def _behind(made: Scenario) -> Scenario:
     )
 
 
-def _crowded(made: Scenario) -> Scenario:
+def _crowd(made: Scenario) -> Scenario:
     """The scenario of `_behind`, where most waiting frames have no credit."""
     return replace(_behind(made), network="uneven", window=100)
 
@@ -64,18 +64,18 @@ def _in_portions(made: Scenario) -> Scenario:
     return replace(made, parallelism=2, network="in small steps", rate=None, checkpoints=settings, faults=faults)
 
 
-def _left_in_a_loop(asked: Any) -> Any:
+def _left_in_a_loop(run: Any) -> Any:
     """The run with a loop whose head has its records by key. It is left with some of them on their way, for another
     parallelism."""
-    made = asked.scenario
+    made = run.scenario
     settings = replace(
         made.checkpoints, interval=1 * MS, tolerated_failures=10_000, overtakes_after=0, timeout=600_000_000
     )
-    return replace(asked, scenario=replace(made, program="separate", n=120, window=1, checkpoints=settings))
+    return replace(run, scenario=replace(made, program="separate", n=120, window=1, checkpoints=settings))
 
 
-def _capped(made: Scenario) -> Scenario:
-    made = _crowded(made)
+def _cap(made: Scenario) -> Scenario:
+    made = _crowd(made)
     assert made.checkpoints is not None
     return replace(made, checkpoints=replace(made.checkpoints, most_inflight=CAP))
 
@@ -89,10 +89,10 @@ def _nothing_on_one_channel() -> Patches:
 
     def make(overtake: Any) -> Any:
         def forgetful(self: InFlightRecording, number: int) -> None:
-            first, asked = next(iter(self._in_line.get(number, {None: None}))), Outbox.overtaken_by
+            first, run = next(iter(self._in_line.get(number, {None: None}))), Outbox.overtaken_by
 
             def without(outbox: Outbox, channel: Any, checkpoint: int) -> Any:
-                return [] if channel.id == first else asked(outbox, channel, checkpoint)
+                return [] if channel.id == first else run(outbox, channel, checkpoint)
 
             with mock.patch.object(Outbox, "overtaken_by", without):
                 overtake(self, number)
@@ -145,7 +145,7 @@ def _behind_new_data() -> Patches:
 
         return late
 
-    return [method(Gate, "returned", make_returned), method(Gate, "take", make_take)]
+    return [method(Gate, "put_in_front", make_returned), method(Gate, "take", make_take)]
 
 
 def _read_late_behind_new_data() -> Patches:
@@ -172,7 +172,7 @@ def _read_late_behind_new_data() -> Patches:
 
         return late
 
-    return [method(Gate, "_next_front", make_next), method(Gate, "loaded", make_loaded)]
+    return [method(Gate, "_next_front", make_next), method(Gate, "note_loaded", make_loaded)]
 
 
 def _time_forgotten_between_portions() -> Patches:
@@ -227,7 +227,7 @@ def _cap_that_drops() -> Patches:
 
         return dropping
 
-    return [method(Alignment, "struck", make_struck), method(InFlightRecording, "_write", make_write)]
+    return [method(Alignment, "is_due", make_struck), method(InFlightRecording, "_write", make_write)]
 
 
 def _ahead_of_its_senders() -> Patches:
@@ -236,10 +236,10 @@ def _ahead_of_its_senders() -> Patches:
 
 
 OVERTAKING_BUGS = (
-    Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowded),
+    Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowd),
     Bug("a batch that is half read is not in flight", "by_classes", _half_read_forgotten, _half_read),
     Bug("a batch that is half read is in flight as a whole", "by_classes", _half_read_twice, _half_read),
-    Bug("what was in flight comes back behind new records", "in_event_time", _behind_new_data, _crowded),
+    Bug("what was in flight comes back behind new records", "in_event_time", _behind_new_data, _crowd),
     Bug(
         "what is read late comes back behind new records",
         "counted",
@@ -261,7 +261,7 @@ OVERTAKING_BUGS = (
         shape=rescaled_run,
     ),
     Bug("what was in flight inside a loop goes by number", STOPS, company(_inside_by_number), _left_in_a_loop, 44),
-    Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _capped, 3),
+    Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _cap, 3),
     Bug(
         "a task cuts before others whose barriers are waited for behind it",
         RANDOM,

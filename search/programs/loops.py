@@ -309,9 +309,9 @@ def commanded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Random trees of commands; the number of visits of each key is known beforehand."""
 
     def body(trees: tr.DataStream) -> Any:
-        told = trees.key_by(lambda tree: tree[0]).process(Command())
-        going = told.filter(lambda r: r[0] == "tree").map(lambda r: r[1])
-        return going, told.filter(lambda r: r[0] == "visit").map(lambda r: r[1:])
+        out = trees.key_by(lambda tree: tree[0]).process(Command())
+        going = out.filter(lambda r: r[0] == "tree").map(lambda r: r[1])
+        return going, out.filter(lambda r: r[0] == "visit").map(lambda r: r[1:])
 
     return numbers(env, n, rate).map(lambda i: _tree(i, 3)).iterate(body, **looping())
 

@@ -49,7 +49,7 @@ def shared_out(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
 def judged(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Rounds until a place receives little."""
     gifts = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i % PLACES, 640 + i))
-    until = tr.Rounds(until=lambda result: min((told[2] for told in result.output), default=0) < LITTLE)
+    until = tr.Rounds(until=lambda result: min((one[2] for one in result.output), default=0) < LITTLE)
     return gifts.iterate(_body, rounds=until)
 
 
@@ -79,9 +79,9 @@ def widened(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     def body(hops: tr.DataStream) -> Any:
         inside = tags.enter(hops.scope).map(tuple, parallelism=env.parallelism + 1)
         both = hops.connect(inside).key_by(lambda hop: hop[0] % PLACES, lambda r: r[0])
-        told = both.process(Named(), parallelism=env.parallelism)
-        going = told.filter(lambda r: r[1][1] > 0).map(lambda r: (r[1][0], r[1][1] - 1))
-        return going, told.map(lambda r: (r[0], *r[1]))
+        out = both.process(Named(), parallelism=env.parallelism)
+        going = out.filter(lambda r: r[1][1] > 0).map(lambda r: (r[1][0], r[1][1] - 1))
+        return going, out.map(lambda r: (r[0], *r[1]))
 
     hops = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i, i % 4))
     return hops.iterate(body, rounds=tr.Rounds())
@@ -179,18 +179,18 @@ def _rounds(gifts: list[tuple[int, int]]) -> Iterator[list[tuple[int, int, int, 
 
 def _shared_out(n: int) -> Counter[Any]:
     found: Counter[Any] = Counter()
-    for number, told in enumerate(_rounds([(i % PLACES, 64 + i) for i in range(n)])):
+    for number, one in enumerate(_rounds([(i % PLACES, 64 + i) for i in range(n)])):
         if number == ROUNDS:
             break
-        found.update(told)
+        found.update(one)
     return found
 
 
 def _judged(n: int) -> Counter[Any]:
     found: Counter[Any] = Counter()
-    for told in _rounds([(i % PLACES, 640 + i) for i in range(n)]):
-        found.update(told)
-        if min(one[2] for one in told) < LITTLE:
+    for rounds in _rounds([(i % PLACES, 640 + i) for i in range(n)]):
+        found.update(rounds)
+        if min(one[2] for one in rounds) < LITTLE:
             break
     return found
 

@@ -42,7 +42,7 @@ class Building:
         self.flow, self.env, self.phase, self.counting = flow, env, phase, counting
         self.rests = rests(flow)
         self.around: list[Loop] = []
-        self.told: list[list[tr.DataStream]] = [[]]
+        self.reports: list[list[tr.DataStream]] = [[]]
         """Reports of operators, for each loop around the current place."""
         self.records: dict[Events, tr.DataStream] = {}
         self.origin = flow.source
@@ -52,7 +52,7 @@ class Building:
         """All records that come out, and all reports of operators."""
         out = self.steps(self.flow.steps, self.of(self.flow.source, "source"))
         out = out.map(lambda r: ("out", *r[:3], r[3]), uid="out")
-        return out.union(*self.told[0])
+        return out.union(*self.reports[0])
 
     def of(self, events: Events, uid: str) -> tr.DataStream:
         """The records of a source, outside of any loop."""
@@ -92,7 +92,7 @@ class Building:
 
     def tell(self, stream: tr.DataStream) -> None:
         """Adds a stream to the reports, in the current loop or outside."""
-        self.told[-1].append(stream)
+        self.reports[-1].append(stream)
 
     def _numbering(self, kind: Any, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         out = stream.key_by(fn.key_of).process(kind, **options)
@@ -101,7 +101,7 @@ class Building:
 
     def _map(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number
-        return stream.map(lambda r: fn.moved(r, number), **options)
+        return stream.map(lambda r: fn.move(r, number), **options)
 
     def _twin(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.flat_map(lambda r: [r, r], **options)
@@ -133,7 +133,7 @@ class Building:
     def _running_in_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number
         columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
-        running = columns.key_by(_named(do)).aggregate(
+        running = columns.key_by(_key_of(do)).aggregate(
             n=tr.Sum("weight"), low=tr.Min("value"), high=tr.Max("value"), **options
         )
         self.tell(running.flat_map(lambda r: _most(number, *r), uid=f"most{number}"))
@@ -164,7 +164,7 @@ class Building:
     def _later(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.key_by(fn.key_of).process(fn.Later(), **options)
 
-    def _held(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+    def _hold(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return self._numbering(fn.Held(do.number, self.origin), do, stream, options)
 
     def _last_call(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
@@ -199,10 +199,10 @@ class Building:
         """An operator with sets. Its reports go to the next subtasks in turn and by no key, so that the share of each
         subtask depends on their order."""
         out = stream.key_by(fn.key_of).process(fn.Sets(do.number, whole), **options)
-        told = out.side_output("told")
+        reports = out.side_output("told")
         if whole:
-            told = told.rebalance().flat_map(fn.each_member, uid=f"each{do.number}")
-        self.tell(told.rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
+            reports = reports.rebalance().flat_map(fn.each_member, uid=f"each{do.number}")
+        self.tell(reports.rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
         return out
 
     def _sets_in_flight(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
@@ -236,7 +236,7 @@ class Building:
 
     def _windows_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
-        windows = columns.key_by(_named(do)).window(tr.Tumbling(WINDOW))
+        windows = columns.key_by(_key_of(do)).window(tr.Tumbling(WINDOW))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
     # Loops.
@@ -255,17 +255,17 @@ class Building:
 
         def body(given: Any) -> Any:
             self.around.append(loop)
-            self.told.append([])
+            self.reports.append([])
             inside = self._inside(loop, given)
             if in_columns:
                 inside = inside.map(fn.as_record, uid=f"rows{loop.number}")
             out = self.steps(loop.body, inside)
             self.around.pop()
-            told = self.told.pop()
-            return _fed_back(loop, out, in_columns), (_done(loop, out), *_together(told))
+            reports = self.reports.pop()
+            return _fed_back(loop, out, in_columns), (_finish(loop, out), *_together(reports))
 
-        out, *told = (stream.iterate_with_feedback if loop.separate else stream.iterate)(body, **_options(loop))
-        for one in told:
+        out, *reports = (stream.iterate_with_feedback if loop.separate else stream.iterate)(body, **_options(loop))
+        for one in reports:
             self.tell(one)
         return out
 
@@ -306,7 +306,7 @@ class _Joined(fn.Join):
         return super().process2(record[2], ctx)
 
 
-def _named(do: Do) -> str | tuple[str, ...]:
+def _key_of(do: Do) -> str | tuple[str, ...]:
     """The key of an operator in columns: a name, or a list of one name, whose key is a tuple."""
     return "key" if do.number % 2 else ("key",)
 
@@ -321,7 +321,7 @@ def _by_way(do: Do, stream: tr.DataStream) -> tr.DataStream:
     return stream if do.way == "forward" else getattr(stream, do.way)()  # type: ignore[no-any-return]
 
 
-def _done(loop: Loop, out: tr.DataStream) -> tr.DataStream:
+def _finish(loop: Loop, out: tr.DataStream) -> tr.DataStream:
     level = loop.level
     return out.filter(lambda r: r[1][level] <= 0, uid=f"done{loop.number}")
 
@@ -356,7 +356,7 @@ def _options(loop: Loop) -> dict[str, Any]:
     if loop.spill is not None:
         options["spill"] = tr.Spill(memory_bytes=loop.spill)
     if loop.combine:
-        options["combine"] = tr.Combine(key=lambda r: r[:3], merge=_astray if loop.astray else _merged)
+        options["combine"] = tr.Combine(key=lambda r: r[:3], merge=_astray if loop.astray else _merge)
     if loop.rounds == "until dry":
         options["rounds"] = tr.Rounds()
     elif loop.rounds == "at most":
@@ -367,9 +367,9 @@ def _options(loop: Loop) -> dict[str, Any]:
     return options
 
 
-def _merged(waiting: Any, new: Any) -> Any:
+def _merge(waiting: Any, new: Any) -> Any:
     return (*waiting[:3], waiting[3] + new[3], max(waiting[4], new[4]))
 
 
 def _astray(waiting: Any, new: Any) -> Any:
-    return (waiting[0] + 1, *_merged(waiting, new)[1:])
+    return (waiting[0] + 1, *_merge(waiting, new)[1:])

@@ -207,34 +207,34 @@ def _visits(steps: tuple[Step, ...]) -> int:
     return found
 
 
-def changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
+def change_steps(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
     """The steps with `change` made to each, the inner ones first: it returns nothing, the step, or several steps in its
     place."""
     found: list[Step] = []
     for step in steps:
         if isinstance(step, Loop):
-            step = replace(step, body=changed(step.body, change))
+            step = replace(step, body=change_steps(step.body, change))
         elif isinstance(step, Fork):
-            step = replace(step, left=changed(step.left, change), right=changed(step.right, change))
+            step = replace(step, left=change_steps(step.left, change), right=change_steps(step.right, change))
         elif step.inside:
-            step = replace(step, inside=changed(step.inside, change))
+            step = replace(step, inside=change_steps(step.inside, change))
         found += change(step)
     return tuple(found)
 
 
-def told(value: Any, indent: str = "") -> str:
+def text_of(value: Any, indent: str = "") -> str:
     """The text of a description, from which Python makes it again; fields with default values are left out."""
     if isinstance(value, tuple) and any(is_dataclass(one) for one in value):
-        inner = "".join(f"\n{indent}    {told(one, indent + '    ')}," for one in value)
+        inner = "".join(f"\n{indent}    {text_of(one, indent + '    ')}," for one in value)
         return f"({inner}\n{indent})"
     if not is_dataclass(value):
         return repr(value)
-    said = []
+    parts = []
     for field in fields(value):
         found = getattr(value, field.name)
         if found != field.default:
-            said.append(f"{field.name}={told(found, indent + '    ')}")
-    line = f"{type(value).__name__}({', '.join(said)})"
+            parts.append(f"{field.name}={text_of(found, indent + '    ')}")
+    line = f"{type(value).__name__}({', '.join(parts)})"
     if len(line) <= 100 and "\n" not in line:
         return line
-    return f"{type(value).__name__}(" + "".join(f"\n{indent}    {one}," for one in said) + f"\n{indent})"
+    return f"{type(value).__name__}(" + "".join(f"\n{indent}    {one}," for one in parts) + f"\n{indent})"

@@ -19,7 +19,7 @@ from search.random_flows.description import (
     Kind,
     Loop,
     Step,
-    changed,
+    change_steps,
 )
 from search.random_flows.remembering import remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
@@ -201,7 +201,7 @@ class _Drawing:
         steps += self.steps(0 if steps else 2, 2 if steps else 5, 0)
         made = Flow(source, table, tuple(steps), rng.choice([None, None, 1, 2]))
         while made.size > LARGEST and made.source.n > 3:
-            made = replace(made, source=_fewer(made.source), steps=changed(made.steps, _with_fewer))
+            made = replace(made, source=_fewer(made.source), steps=change_steps(made.steps, _with_fewer))
         return made
 
 
@@ -234,7 +234,7 @@ def drawn_flow(seed: int, phases: int = 1, endless: bool | None = None) -> Flow:
             return made
 
 
-def drawn(seed: int, faults: bool = True) -> Run:
+def draw(seed: int, faults: bool = True) -> Run:
     """The run of a seed."""
     rng = random.Random(f"tailrace random run {seed}")
     network = rng.choice(sorted(NETWORKS))
@@ -253,7 +253,7 @@ def drawn(seed: int, faults: bool = True) -> Run:
     memory = random.Random(f"tailrace random memory {seed}")
     if memory.random() < 0.12:
         flow = remembering(memory, flow)
-    flow = _varied(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
+    flow = _vary(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
     flow = _falling_silent(random.Random(f"tailrace random silence {seed}"), flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
@@ -299,10 +299,10 @@ def _later(rng: random.Random, flow: Flow, phases: int) -> Flow:
         more = isinstance(step, Do) and step.kind == "more" and not step.inside
         return (replace(step, phases=chosen),) if more and rng.random() < 0.5 else (step,)  # type: ignore[arg-type]
 
-    return replace(flow, steps=changed(flow.steps, change))
+    return replace(flow, steps=change_steps(flow.steps, change))
 
 
-def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
+def _vary(rng: random.Random, flow: Flow, resized: bool) -> Flow:
     """The flow, sometimes with features that no other draw gives it. `resized`: it goes on at another parallelism."""
     windows = any(step.kind in WINDOWS for step in flow.operators())
     numbers = itertools.count(1 + max((step.number for step in flow.all()), default=0))
@@ -337,7 +337,7 @@ def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
     changes += [astray] if rng.random() < 0.1 else []
     changes += [stamped] if rng.random() < 0.15 and not flow.endless else []
     for change in changes:
-        flow = replace(flow, steps=changed(flow.steps, change))
+        flow = replace(flow, steps=change_steps(flow.steps, change))
     return flow
 
 
@@ -360,7 +360,7 @@ def _falling_silent(rng: random.Random, flow: Flow) -> Flow:
         more = isinstance(step, Do) and step.events is not None
         return (replace(step, events=silent(step.events)),) if more else (step,)  # type: ignore[union-attr, arg-type]
 
-    return Flow(silent(flow.source), silent(flow.table), changed(flow.steps, change), flow.sink)
+    return Flow(silent(flow.source), silent(flow.table), change_steps(flow.steps, change), flow.sink)
 
 
 def _interval(rng: random.Random, flow: Flow, network: str) -> int:

@@ -91,7 +91,7 @@ class _Script(Reader):
         clock = round(now * 1e6)
         found: list[int] = []
         while self.done < len(self.numbers) and len(found) < limit:
-            if script.given(self.events, self.numbers[self.done]) > clock:
+            if script.given_at(self.events, self.numbers[self.done]) > clock:
                 break
             found.append(self.numbers[self.done])
             self.done += 1
@@ -104,7 +104,7 @@ class _Script(Reader):
     def next_at(self, now: float) -> float:
         if self.done == len(self.numbers):
             return now + 0.05
-        return now if self.paused else max(now, script.given(self.events, self.numbers[self.done]) / 1e6)
+        return now if self.paused else max(now, script.given_at(self.events, self.numbers[self.done]) / 1e6)
 
 
 def key_of(record: Record) -> int:
@@ -115,7 +115,7 @@ def key_of(record: Record) -> int:
 # Without state.
 
 
-def moved(record: Record, number: int) -> Record:
+def move(record: Record, number: int) -> Record:
     """A record with another value, which depends on the operator."""
     return (*record[:2], (record[2] * 31 + number) % MODULUS, *record[3:])
 
@@ -185,11 +185,11 @@ class Numbering(tr.KeyedProcessFunction):
 
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         for _ in range(record[3]):
-            for what, place in self.told(record):
+            for what, place in self.reports(record):
                 ctx.emit("told", (what, self.number, ctx.key, place))
         yield record
 
-    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+    def reports(self, record: Record) -> Iterator[tuple[str, int]]:
         """Reports on one record of weight one."""
         raise NotImplementedError
 
@@ -197,7 +197,7 @@ class Numbering(tr.KeyedProcessFunction):
 class Count(Numbering):
     seen = tr.ValueState(int, default=0)
 
-    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+    def reports(self, record: Record) -> Iterator[tuple[str, int]]:
         self.seen.value += 1
         yield "visit", self.seen.value
 
@@ -209,7 +209,7 @@ class Bags(Numbering):
     shelves = tr.MapState(int, int)
     log = tr.ListState(int)
 
-    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+    def reports(self, record: Record) -> Iterator[tuple[str, int]]:
         self.bag.value.append(0)
         yield "bag", len(self.bag.value)
         shelf = record[0] % 3
@@ -225,14 +225,14 @@ class Reducing(Numbering):
     reduced = tr.ReducingState(int, reduce=lambda a, b: a + b)
     aggregated = tr.AggregatingState(object, aggregate=tr.Count())
 
-    def told(self, record: Record) -> Iterator[tuple[str, int]]:
+    def reports(self, record: Record) -> Iterator[tuple[str, int]]:
         self.reduced.add(1)
         yield "reduced", self.reduced.get()
         self.aggregated.add(record)
         yield "aggregated", self.aggregated.get()
 
 
-def grown(members: set[int], visit: int) -> None:
+def grow(members: set[int], visit: int) -> None:
     """Changes a set at a visit: it grows at three visits, and shrinks to three members at the fourth, in a table that
     stays large."""
     if visit % 4:
@@ -256,7 +256,7 @@ class Sets(tr.KeyedProcessFunction):
         for _ in range(record[3]):
             self.visits.value += 1
             members = self._members()
-            grown(members, self.visits.value)
+            grow(members, self.visits.value)
             if self.whole:
                 ctx.emit("told", (self.number, ctx.key, self.visits.value, frozenset(members)))
                 continue
@@ -273,9 +273,9 @@ class Sets(tr.KeyedProcessFunction):
         return box["members"]  # type: ignore[no-any-return]
 
 
-def each_member(told: Any) -> list[Any]:
+def each_member(reports: Any) -> list[Any]:
     """Reports of `Sets` on one whole set, one for each member."""
-    number, key, visit, members = told
+    number, key, visit, members = reports
     return [("member", number, key, visit, one) for one in members]
 
 
@@ -328,16 +328,16 @@ class Join(tr.CoProcessFunction):
         if self.value.value is None:
             self.waiting.add((record, ctx.timestamp))
         else:
-            yield joined(record, self.value.value)
+            yield join(record, self.value.value)
 
     def process2(self, value: int, ctx: tr.Context) -> Iterator[Any]:
         self.value.value = value
         for record, timestamp in self.waiting.get():
-            yield ctx.stamped(joined(record, value), timestamp)
+            yield ctx.stamped(join(record, value), timestamp)
         self.waiting.clear()
 
 
-def joined(record: Record, value: int) -> Record:
+def join(record: Record, value: int) -> Record:
     """A record with the value that it was joined with."""
     return (*record[:2], (record[2] + 7 * value + 1) % MODULUS, *record[3:])
 
@@ -423,7 +423,7 @@ class Held(tr.KeyedProcessFunction):
         ctx.set_timer(event_time=due)
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
-        if ctx.now() * 1e6 < script.reached(self.events, timestamp) - 1:
+        if ctx.now() * 1e6 < script.reached_at(self.events, timestamp) - 1:
             ctx.emit("told", ("too early", self.number, timestamp, ctx.now()))
         if ctx.watermark > max(timestamp, self.seen.value):
             ctx.emit("told", ("ahead", self.number, timestamp, ctx.watermark))
@@ -460,5 +460,5 @@ class NotTooEarly(tr.ProcessFunction):
     def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
         key, start, end, count, worth = window
         yield self.what, self.number, key, int(start), count, worth
-        if ctx.now() * 1e6 < script.reached(self.events, end - 1e-6) - 1:
+        if ctx.now() * 1e6 < script.reached_at(self.events, end - 1e-6) - 1:
             yield "too early", self.number, end, ctx.now()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from search.random_flows.drawing import MOMENTS, Run, drawn, options
+from search.random_flows.drawing import MOMENTS, Run, draw, options
 from search.random_flows.running import Outcome, carry_out
 
 EXPECTED: dict[str, frozenset[Any]] = {
@@ -138,9 +138,9 @@ def hunt(
     stop: bool = True,
     seconds: float | None = None,
     tune: Callable[[Run], Run | None] = lambda run: run,
-    told: Callable[[Outcome], None] = lambda outcome: None,
+    report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Hunt:
-    """Carries out the runs of these seeds, for at most so many seconds. `tune` changes a run, or leaves it out. `told` is
+    """Carries out the runs of these seeds, for at most so many seconds. `tune` changes a run, or leaves it out. `report` is
     called at once with each outcome that went wrong."""
     found = Hunt()
     until = None if seconds is None else time.monotonic() + seconds
@@ -148,7 +148,7 @@ def hunt(
         if until is not None and time.monotonic() > until:
             break
         found.covered["seeds"] += 1
-        run = tune(drawn(seed))
+        run = tune(draw(seed))
         if run is None:
             continue
         found.note(run)
@@ -158,7 +158,7 @@ def hunt(
         found.covered["turns"] += outcome.turns
         if outcome.wrong:
             found.failed.append(outcome)
-            told(outcome)
+            report(outcome)
             if stop:
                 break
     return found

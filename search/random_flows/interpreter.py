@@ -29,13 +29,13 @@ class Moving:
     passes: int = 0
     """Number of times that a function has held it until `finish`, in its outermost loop."""
 
-    def wound(self, loop: Loop) -> Moving:
+    def enter(self, loop: Loop) -> Moving:
         """The record as it comes into a loop."""
         digit = (self.id * 7 + loop.number * 3) % (loop.laps + 1)
         wound = self._with_left(loop.level, digit)
         return wound if loop.level else replace(wound, passes=0)
 
-    def lapped(self, loop: Loop) -> Moving:
+    def lap(self, loop: Loop) -> Moving:
         """The record as it comes back."""
         again = self._with_left(loop.level, self.left[loop.level] - 1)
         return again.worth((self.value + 1) % MODULUS)
@@ -96,7 +96,7 @@ def _some(records: Counter[Any]) -> str:
     return ", ".join(map(repr, list(records)[:3]))
 
 
-def gathered(records: Iterable[Any]) -> Result:
+def gather(records: Iterable[Any]) -> Result:
     """The result of these published records."""
     found = Result()
     for record in records:
@@ -104,7 +104,7 @@ def gathered(records: Iterable[Any]) -> Result:
     return found
 
 
-def expected(flow: Flow) -> Result:
+def expected_result(flow: Flow) -> Result:
     """The result that must be published."""
     return _Interpreter(flow).result()
 
@@ -161,13 +161,13 @@ class _Interpreter:
         return records
 
     def loop(self, loop: Loop, records: list[Moving]) -> list[Moving]:
-        todo, out = [record.wound(loop) for record in records], []
+        todo, out = [record.enter(loop) for record in records], []
         self.around.append(loop)
         self.rounds[loop.number] = 0
         while True:
             done = self.steps(loop.body, todo)
             out += [record for record in done if record.left[loop.level] <= 0]
-            todo = [record.lapped(loop) for record in done if record.left[loop.level] > 0]
+            todo = [record.lap(loop) for record in done if record.left[loop.level] > 0]
             outermost = self.around[0].number
             self.rests[outermost] = max(1, self.rests[outermost], *(record.passes + 1 for record in todo))
             self.rounds[loop.number] += 1
@@ -199,9 +199,9 @@ class _Interpreter:
         for record in records:
             self.tell(kind, number, record)
         if kind == "to the round's end":
-            told = Counter(record.id % KEYS for record in records)
+            counts = Counter(record.id % KEYS for record in records)
             round = self.rounds[self.around[-1].number]
-            for key, count in told.items():
+            for key, count in counts.items():
                 self.found.exactly["round", number, key, round, count] += 1
         return records
 
@@ -225,7 +225,7 @@ class _Interpreter:
         self.brought.add(do.number)
         entering = list(_records(do.events))
         for loop in self.around:
-            entering = [record.wound(loop) for record in entering]
+            entering = [record.enter(loop) for record in entering]
         return self.steps(do.inside, entering)
 
     def tell(self, kind: str, number: int, record: Moving) -> None:

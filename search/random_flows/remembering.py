@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from search.random_flows.description import Do, Events, Flow, Kind, Loop, Step, changed
+from search.random_flows.description import Do, Events, Flow, Kind, Loop, Step, change_steps
 
 
 def remembering(rng: random.Random, flow: Flow) -> Flow:
@@ -20,7 +20,7 @@ def remembering(rng: random.Random, flow: Flow) -> Flow:
         made = Do(kind, next(numbers), parallelism=rng.choice([None, None, 1, 3]))
         loops = [loop for loop in flow.loops() if kind != "ties" or not loop.rounds]
         if loops and rng.random() < 0.4:
-            flow = replace(flow, steps=changed(flow.steps, _into(rng.choice(loops), made)))
+            flow = replace(flow, steps=change_steps(flow.steps, _into(rng.choice(loops), made)))
         else:
             at = rng.randint(0, len(flow.steps))
             flow = replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
@@ -57,4 +57,4 @@ def _of_the_world(rng: random.Random, flow: Flow) -> Flow:
         return (step,)
 
     flow = replace(flow, source=varied(flow.source), table=varied(flow.table))
-    return replace(flow, steps=changed(flow.steps, change))
+    return replace(flow, steps=change_steps(flow.steps, change))

@@ -14,9 +14,9 @@ from typing import Any
 import tailrace as tr
 from search.drawn_faults import calm_clocks
 from search.random_flows.building import Building
-from search.random_flows.description import told
+from search.random_flows.description import text_of
 from search.random_flows.drawing import Phase, Run
-from search.random_flows.interpreter import Result, expected, gathered
+from search.random_flows.interpreter import Result, expected_result, gather
 from search.random_flows.script import LISTED
 from search.scenarios import (
     LIMITS,
@@ -25,7 +25,7 @@ from search.scenarios import (
     is_expected,
     judge_files,
     strategy,
-    tuned,
+    tune,
 )
 from search.starts import SINK, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger
@@ -81,7 +81,7 @@ class Outcome:
         return f"python -m search --random --seeds {seed}:{seed + 1} --trace"
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Description of a failure, with its story and the command that repeats it."""
         lines = [f"random seed {self.run.seed}:", *(f"  {wrong}" for wrong in self.wrong[:5])]
         lines += [f"    {line}" for line in self.idle]
@@ -100,7 +100,7 @@ def patience(run: Run) -> int:
 def story(run: Run) -> str:
     """Description of a run, as text."""
     world = replace(run.world, faults=())
-    lines = [told(run.flow), f"phases {told(run.phases)}", f"{world}", "on disk" if run.disk else "in memory"]
+    lines = [text_of(run.flow), f"phases {text_of(run.phases)}", f"{world}", "on disk" if run.disk else "in memory"]
     return "\n".join([*lines, *(f"{fault}" for fault in run.world.faults)])
 
 
@@ -144,7 +144,7 @@ class _Phases:
     shadows: Shadows | None
 
     def __post_init__(self) -> None:
-        self.expected = expected(self.run.flow)
+        self.expected = expected_result(self.run.flow)
         self.now: int | None = None
         self.ahead = 0
         """Microseconds by which the clock of the last phase's job was ahead of the right time."""
@@ -193,7 +193,7 @@ class _Phases:
             wrong += (
                 watch.wrong
                 + clocks.wrong
-                + self.restorable.told()
+                + self.restorable.errors()
                 + ([] if self.shadows is None else self.shadows.wrong)
             )
             if wrong:
@@ -222,8 +222,8 @@ class _Phases:
 
         again = Again(
             started,
-            lambda book: list(self.expected.differences(gathered(book.records()))),
-            lambda said: self._may_be_refused(self.run.phases[last], said),
+            lambda book: list(self.expected.differences(gather(book.records()))),
+            lambda message: self._may_be_refused(self.run.phases[last], message),
         )
         chance = random.Random(f"tailrace again {self.run.seed}")
         self.outcome.wrong += start_again(self.moments.kept, again, chance, self.outcome.covered, most)
@@ -257,7 +257,7 @@ class _Phases:
             "run_id": f"run{self.starts}",
             "ahead": self.ahead,
             "checkpoints": made.checkpoints,
-            **tuned(made),
+            **tune(made),
         }
         if self.folder is not None:
             chosen["disk"] = self.folder
@@ -293,7 +293,7 @@ class _Phases:
         right = JobStatus.CANCELLED if self.run.flow.endless_in(number) else JobStatus.FINISHED
         if self._left_to_chance(world):
             world.count("left to chance")
-        elif self._refused(phase, "" if cause is None else cause.message):
+        elif self._is_refused(phase, "" if cause is None else cause.message):
             world.count("rightly refused")
         elif status is not right:
             self.outcome.wrong.append(f"the job ended as {status}: {cause.message if cause else 'no cause'}")
@@ -301,32 +301,32 @@ class _Phases:
             self.outcome.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
         world.drain()
 
-    def _refused(self, phase: Phase, said: str) -> bool:
+    def _is_refused(self, phase: Phase, message: str) -> bool:
         """True where a job has failed rightly: because merges have returned another key, or since feedback cannot be dealt
         out at another parallelism. In the second case it goes on at the parallelism that the error names."""
-        if self.run.flow.astray and ASTRAY in said:
+        if self.run.flow.astray and ASTRAY in message:
             self.partly = True
             return True
-        self.size = other_size(said, phase.parallelism) if self._may_be_refused(phase, said) else None
+        self.size = other_size(message, phase.parallelism) if self._may_be_refused(phase, message) else None
         return self.size is not None
 
-    def _may_be_refused(self, phase: Phase, said: str) -> bool:
+    def _may_be_refused(self, phase: Phase, message: str) -> bool:
         """True where feedback need not be dealt out at the parallelism of a phase."""
         several = any(loop.feedback in ("broadcast", "mixed") for loop in self.run.flow.loops())
-        return several and other_size(said, phase.parallelism) is not None
+        return several and other_size(message, phase.parallelism) is not None
 
     def _all_there(self) -> Callable[[], bool]:
         """A function that returns True once everything that is to come has been published."""
         seen = -1
 
-        def asked() -> bool:
+        def is_due() -> bool:
             nonlocal seen
             if len(self.book.published) == seen:
                 return False
             seen = len(self.book.published)
-            return gathered(self.book.records()) == self.expected
+            return gather(self.book.records()) == self.expected
 
-        return asked
+        return is_due
 
     def _left_to_chance(self, world: Simulation) -> bool:
         cause = world.coordinator.cause
@@ -356,7 +356,7 @@ class _Phases:
         outcome.covered["a checkpoint when some had finished"] += files.ended_early
         outcome.covered["a checkpoint that refers to others"] += files.incremental
         outcome.wrong += book.wrong + files.wrong
-        found = gathered(book.records())
+        found = gather(book.records())
         if self.partly:
             outcome.wrong += found.beyond(self.expected)
         elif not outcome.covered["left to chance"]:
@@ -380,9 +380,9 @@ class _Phases:
                 last[number, key] = place
 
 
-def other_size(said: str, parallelism: int) -> int | None:
+def other_size(message: str, parallelism: int) -> int | None:
     """The parallelism at which a refused start would go on, by its error."""
-    found = re.search(r"start it at parallelism (\d+), at which the checkpoint was taken", said)
+    found = re.search(r"start it at parallelism (\d+), at which the checkpoint was taken", message)
     return int(found[1]) if found is not None and int(found[1]) != parallelism else None
 
 
@@ -395,6 +395,6 @@ class _Moment(Observer):
         if text:
             world.watch(self)
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         if self.at is None and self._text in line:
             self.at = self._world.turns

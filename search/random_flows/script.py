@@ -48,7 +48,7 @@ def disorder_inside(events: Events) -> int:
     return events.disorder if events.splits == 1 else events.n + events.disorder
 
 
-def given(events: Events, i: int) -> int:
+def given_at(events: Events, i: int) -> int:
     """The time at which record i can be read, in microseconds of the clock."""
     silent = events.silence if i * 2 >= events.n else 0
     return START + i * events.pace + silent
@@ -64,20 +64,20 @@ def longest_pause(events: Events) -> int:
     """The longest time, in microseconds of the clock, in which a split has nothing new and is still to give something."""
     pauses = [0]
     for split in range(events.splits):
-        moments = [START, *(given(events, i) for i in numbers(events, split))]
+        moments = [START, *(given_at(events, i) for i in numbers(events, split))]
         pauses += [after - before for before, after in itertools.pairwise(moments)]
     return max(pauses)
 
 
-def reached(events: Events, time: float) -> int:
+def reached_at(events: Events, time: float) -> int:
     """The first moment at which the event time of this source can have come to `time` (seconds)."""
     moments = []
     for split in range(events.splits):
         mine = numbers(events, split)
         if not mine:
             continue
-        enough = [given(events, i) for i in mine if at(events, i) - events.disorder > time]
+        enough = [given_at(events, i) for i in mine if at(events, i) - events.disorder > time]
         if not events.endless:  # a split that has ended holds no event time back
-            enough.append(given(events, mine[-1]))
+            enough.append(given_at(events, mine[-1]))
         moments.append(min(enough))
     return max(moments, default=START)

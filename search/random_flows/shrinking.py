@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from search.random_flows.description import Do, Events, Flow, Fork, Loop, Step, changed
+from search.random_flows.description import Do, Events, Flow, Fork, Loop, Step, change_steps
 from search.random_flows.drawing import Run
 from search.random_flows.running import carry_out
 
@@ -61,7 +61,7 @@ def _without_extras(flow: Flow) -> Flow:
             return (step,)
         return () if step.kind == "extra" else (replace(step, phases=()),)
 
-    return replace(flow, steps=changed(flow.steps, change))
+    return replace(flow, steps=change_steps(flow.steps, change))
 
 
 def _smaller_flows(flow: Flow) -> Iterator[Flow]:
@@ -88,7 +88,7 @@ def _at(steps: tuple[Step, ...], place: int, change: Callable[[Step], tuple[Step
         seen += 1
         return change(step) if seen == place else (step,)
 
-    return changed(steps, one)
+    return change_steps(steps, one)
 
 
 def _flat(step: Step) -> tuple[Step, ...]:
@@ -96,7 +96,9 @@ def _flat(step: Step) -> tuple[Step, ...]:
     if isinstance(step, Fork):
         return step.left + step.right
     if isinstance(step, Loop) and step.rounds is None:
-        return changed(step.body, lambda one: (replace(one, level=one.level - 1) if isinstance(one, Loop) else one,))
+        return change_steps(
+            step.body, lambda one: (replace(one, level=one.level - 1) if isinstance(one, Loop) else one,)
+        )
     return (step,)
 
 

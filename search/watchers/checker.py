@@ -126,13 +126,13 @@ class _Entry(Finished):
         self.book, self.token = book, token
         self.name = self.trace = token.decode()
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         return self.token in self.book.prepared
 
     def visible(self) -> bool:
         return self.token in self.book.published and self.token not in self.book.taken
 
-    def traced(self) -> bool:
+    def has_trace(self) -> bool:
         return self.token in self.book.traces
 
     def leave_trace(self) -> None:
@@ -199,16 +199,16 @@ class WatchedFiles(MemoryFiles):
         self._of_run: dict[str, frozenset[bytes]] = {}
         """Run -> all that was prepared up to the newest of its manifests."""
 
-    def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
+    def begin_run(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
         folder, path = origin if origin is not None else (self, "")
         assert isinstance(folder, WatchedFiles)
         self._of_run[run_id] = folder.lineage.get(path, frozenset())
 
     def create(self, name: str, data: bytes) -> None:
         super().create(name, data)
-        self._made(name, data)
+        self._make(name, data)
 
-    def _made(self, name: str, data: bytes) -> None:
+    def _make(self, name: str, data: bytes) -> None:
         place = manifest_place(name)
         if place is None or not holds_manifest(data):
             return

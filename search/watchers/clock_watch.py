@@ -20,14 +20,14 @@ class ClockWatch(Observer):
         self._ahead: dict[int, int] = {}
         """For each driver, how far its clock was ahead of the right time at its first step."""
 
-    def handled(self, process: SimulatedProcess, event: Event) -> None:
+    def on_event(self, process: SimulatedProcess, event: Event) -> None:
         if not isinstance(event, Step) or self.wrong:
             return
         driver = process.driver
         ahead = event.now - driver.clocks.steady()
-        if ahead != (wanted := self._ahead.setdefault(driver.party, driver.clocks.ahead)):
+        if ahead != (expected := self._ahead.setdefault(driver.party, driver.clocks.ahead)):
             self.wrong.append(
-                f"worker {process.slot} goes by a clock that is {(ahead - wanted) / HOURS:+.3f} hours beside its driver's"
+                f"worker {process.slot} goes by a clock that is {(ahead - expected) / HOURS:+.3f} hours beside its driver's"
             )
 
 

@@ -56,9 +56,9 @@ class LoopFiles(WatchedFiles):
         self.over: dict[tuple[int, str], int] = {}
         """(incarnation, head) of loops that have ended -> the newest checkpoint that had been begun by then."""
 
-    def _made(self, name: str, data: bytes) -> None:
+    def _make(self, name: str, data: bytes) -> None:
         commits = self.commits
-        super()._made(name, data)
+        super()._make(name, data)
         if self.commits == commits or self.newest is None:
             return
         manifest = self.newest[1]
@@ -97,7 +97,7 @@ class LoopWatch(Observer):
         stored on disk."""
         world.watch(self)
 
-    def said(self, driver: Driver, action: Send) -> None:
+    def on_message(self, driver: Driver, action: Send) -> None:
         message = action.message
         what = COUNTED.get(type(message))
         if what is not None and action.slot == 0:
@@ -117,7 +117,7 @@ class LoopWatch(Observer):
             elif action.slot == 0 and (incarnation, message) not in self._followed:
                 self._at_rest(incarnation, message)
 
-    def handled(self, process: SimulatedProcess, event: Event) -> None:
+    def on_event(self, process: SimulatedProcess, event: Event) -> None:
         """Counts the records that queues of feedback bring back from checkpoints, and that they spill."""
         slice = process.machine.slice
         for queue in slice.services.feedback.values() if slice is not None else ():
@@ -147,8 +147,8 @@ class LoopWatch(Observer):
         if not ended and number <= self._rests.get((incarnation, nest.id), -1):
             return
         self._rests[incarnation, nest.id] = number
-        said = "ended" if ended else "was said to be at rest"
-        self.wrong += [f"a loop {said}, and there was {what}" for what in left_in(self.world, incarnation, nest)]
+        state = "ended" if ended else "was said to be at rest"
+        self.wrong += [f"a loop {state}, and there was {what}" for what in left_in(self.world, incarnation, nest)]
         if ended and self.files is not None:
             for uid in heads_of(self.world.plan, nest):
                 self.files.over[incarnation, uid] = self._begun.get(incarnation, 0)
@@ -208,7 +208,7 @@ def _left_in_task(task: Any, inside: Mapping[int, int]) -> Iterator[str]:
             yield f"something unsent on {channel.id}"
     if task.loop.head is not None and (task.loop.head.queue.records or task.loop.head.queue.waiting):
         yield f"feedback of {task.loop.head.queue.records + task.loop.head.queue.waiting} records"
-    if any(operator.awaited() for operator in task.chain.operators):
+    if any(operator.awaits_timers() for operator in task.chain.operators):
         yield "a timer of the clock"
 
 

@@ -15,14 +15,14 @@ class Mirrored(Shadows):
     def __init__(self) -> None:
         super().__init__(0)
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         """Does nothing: workers are not compared between restores."""
 
-    def handled(self, process: SimulatedProcess, event: Event) -> None:
+    def on_event(self, process: SimulatedProcess, event: Event) -> None:
         attempt = process.machine.attempt
         if not isinstance(event, StateRead) or attempt is None or not attempt.held or process.machine.failed:
             return
-        if event.number != attempt.state_asked:
+        if event.number != attempt.state_requested:
             return  # it answers a request from the time when the process stood by
         self.compared += 1
         whole = self.shadow(process, attempt, 0)

@@ -52,16 +52,16 @@ class Restorable:
     def watching(self) -> Iterator[Restorable]:
         """A context in which it observes."""
         freeze, cut = LayeredBackend.freeze, TaskSnapshot._freeze
-        surplus, give_up_all, claimed = Checkpoints.surplus, Checkpoints.give_up_all, Checkpoints.claimed
+        surplus, give_up_all, claimed = Checkpoints.surplus, Checkpoints.give_up_all, Checkpoints.claim_done
 
         def cutting(snapshot: TaskSnapshot, operator: Any, reached: int, arrived: int) -> None:
             self._incarnation = operator.ctx.services.incarnation
             with mock.patch.object(LayeredBackend, "freeze", freezing):  # a replayed cut writes nothing
                 cut(snapshot, operator, reached, arrived)
 
-        def freezing(backend: LayeredBackend, wanted: CutRequest) -> None:
-            self._copy(backend, wanted.number)
-            freeze(backend, wanted)
+        def freezing(backend: LayeredBackend, request: CutRequest) -> None:
+            self._copy(backend, request.number)
+            freeze(backend, request)
 
         def giving_up(what: Callable[..., list[str]]) -> Callable[..., list[str]]:
             def given_up(checkpoints: Checkpoints, *unmarked: Any) -> list[str]:
@@ -86,13 +86,13 @@ class Restorable:
             mock.patch.object(TaskSnapshot, "_freeze", cutting),
             mock.patch.object(Checkpoints, "surplus", giving_up(surplus)),
             mock.patch.object(Checkpoints, "give_up_all", giving_up(give_up_all)),
-            mock.patch.object(Checkpoints, "claimed", claiming),
-            mock.patch.object(self.files, "_made", self._made(self.files._made)),
+            mock.patch.object(Checkpoints, "claim_done", claiming),
+            mock.patch.object(self.files, "_make", self._make(self.files._make)),
             mock.patch.object(self.files, "delete", self._delete(self.files.delete)),
         ):
             yield self
 
-    def told(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Errors since the last call."""
         wrong, self.wrong = self.wrong, []
         return wrong
@@ -102,16 +102,16 @@ class Restorable:
         for name, table in backend.tables.items():
             tables.setdefault((backend.uid, name), {})[backend.subtask] = pickle.dumps(dict(table.items()))
 
-    def _made(self, made: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
+    def _make(self, made: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
         def create(name: str, data: bytes) -> None:
             made(name, data)
             if manifest_place(name) is not None and holds_manifest(data):
-                self._committed(name, decode_manifest(data, name))
+                self._commit(name, decode_manifest(data, name))
 
         return create
 
     def _delete(self, delete: Callable[[Iterable[str]], None]) -> Callable[[Iterable[str]], None]:
-        def deleted(names: Iterable[str]) -> None:
+        def delete_all(names: Iterable[str]) -> None:
             listed = list(names)
             for manifest, needed in self.kept.items():
                 for name in needed.intersection(listed):
@@ -119,9 +119,9 @@ class Restorable:
                         self.wrong.append(f"{name} was deleted, and {manifest}, which is kept, needs it")
             delete(listed)
 
-        return deleted
+        return delete_all
 
-    def _committed(self, name: str, manifest: Manifest) -> None:
+    def _commit(self, name: str, manifest: Manifest) -> None:
         self._run_of[name] = manifest.run_id
         self.kept[name] = {name, *(file.name for file in manifest.files), *manifest.older}
         try:
@@ -179,5 +179,5 @@ def differs(held: Entries, found: Entries) -> str:
     lost = [key for key in held if key not in found]
     more = [key for key in found if key not in held]
     other = [key for key in held if key in found and held[key] != found[key] and repr(held[key]) != repr(found[key])]
-    said = [("lost", lost), ("too many", more), ("changed", other)]
-    return ", ".join(f"{len(keys)} {what}, as {keys[0]!r}" for what, keys in said if keys)
+    kinds = [("lost", lost), ("too many", more), ("changed", other)]
+    return ", ".join(f"{len(keys)} {what}, as {keys[0]!r}" for what, keys in kinds if keys)

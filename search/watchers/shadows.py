@@ -69,7 +69,7 @@ class Shadows(Observer):
         self._world, self._turn = world, self._chance.randint(1, self._every)
         world.watch(self)
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         if self._world.turns < self._turn or self.wrong:
             return
         self._turn = self._world.turns + self._chance.randint(1, self._every)
@@ -102,7 +102,7 @@ class Shadows(Observer):
             for other in slices:
                 if other.slot != process.slot:
                     _feed(shadow.slice, other, base)
-            if not self._done(shadow, again):
+            if not self._is_done(shadow, again):
                 self.wrong.append(f"{where}: {len(again.left)} entries wait: {str(again.left[0])[:_SHOWN]}")
                 return
         except (InternalError, UserCodeError) as error:
@@ -139,27 +139,27 @@ class Shadows(Observer):
         history = attempt.recorded.history
         resume = Resume(deploy, base, history.everything(), [], in_flight=sorted(attempt.slice.services.in_flight))
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
-        wanted = shadow.begin(deploy)
+        actions = shadow.begin(deploy)
         if manifest:
-            (asked,) = (action for action in wanted if isinstance(action, ReadState))
+            (read,) = (action for action in actions if isinstance(action, ReadState))
             store = self._world.storage.store_in(folder)
             with self._world.storage.calm():
                 found = decode_manifest(manifest, "manifest")
-                for part in read_state(store, found, asked.wanted, worker=asked.worker):
+                for part in read_state(store, found, read.required, worker=read.worker):
                     shadow.restore(part)
-            shadow.restored()
+            shadow.end_restore()
         return shadow
 
-    def _done(self, shadow: Attempt, again: Again) -> bool:
+    def _is_done(self, shadow: Attempt, again: Again) -> bool:
         """Replays a shadow, with the records that it reads meanwhile. True where it comes to the end of its history."""
         while not again.go_on():
-            wanted = [action for action in shadow.loads() if isinstance(action, ReadPlaced)]
-            if not wanted and not again.moved:
+            actions = [action for action in shadow.loads() if isinstance(action, ReadPlaced)]
+            if not actions and not again.moved:
                 return False
             with self._world.storage.calm():
                 store = self._world.storage.store_in("")
-                for one in wanted:
-                    shadow.records_read(one.number, [read_placed(store, placed) for placed in one.wanted])
+                for one in actions:
+                    shadow.records_read(one.number, [read_placed(store, placed) for placed in one.required])
         return True
 
 
@@ -189,7 +189,7 @@ def _feed(shadow: Slice, other: RecordedSlice, base: int) -> None:
             if ident.target == shadow.slot:
                 for seq, one in kept_since(channel, base, other):
                     if not isinstance(one, Barrier):  # its checkpoint was given up, or will be
-                        shadow.receive(decode_frame(_encoded(task.outbox, ident, seq, one)), other.slot)
+                        shadow.receive(decode_frame(_encode(task.outbox, ident, seq, one)), other.slot)
 
 
 def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tuple[int, bytes | Marker]]:
@@ -207,12 +207,12 @@ def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tup
 
 def _differences(one: RecordedSlice, other: RecordedSlice, base: int) -> Iterator[str]:
     for was, now in zip(one.tasks, other.tasks, strict=True):
-        for said in itertools.chain(
+        for difference in itertools.chain(
             _of_channels(was, now, base, one),
             differences_of_state(was, now),
             _of_the_rest(was, now, meets_in_channels(one.plan)),
         ):
-            yield f"{was.id} {was.chain.root.node.name}: {said}"
+            yield f"{was.id} {was.chain.root.node.name}: {difference}"
 
 
 def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice) -> Iterator[str]:
@@ -228,11 +228,11 @@ def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice) -> Iterator
             continue
         for number, (a, b) in enumerate(zip(before, after, strict=False)):
             if a != b and _values(a) != _values(b):
-                yield f"channel {ident}, element {number}: was {_told(a)}, now {_told(b)}"
+                yield f"channel {ident}, element {number}: was {_text_of(a)}, now {_text_of(b)}"
                 return
         if len(before) != len(after):
             more = (before if len(before) > len(after) else after)[min(len(before), len(after))]
-            yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_told(more)}"
+            yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_text_of(more)}"
         if channel.buffered != again.buffered:
             yield f"channel {ident}: {channel.buffered} records are gathered, now {again.buffered}"
 
@@ -266,10 +266,10 @@ def _one_by_one(frames: list[bytes], gathered: OutputChannel) -> Iterator[Any]:
 
 def _frames(outbox: Outbox, ident: ChannelId, elements: Iterable[tuple[int, Any]]) -> list[bytes]:
     """Elements of a channel, without barriers, as they travel."""
-    return [_encoded(outbox, ident, seq, one) for seq, one in elements if not isinstance(one, Barrier)]
+    return [_encode(outbox, ident, seq, one) for seq, one in elements if not isinstance(one, Barrier)]
 
 
-def _encoded(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
+def _encode(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
     if isinstance(payload, Marker):
         return encode_marker(ident, outbox.incarnation, outbox.attempt, seq, payload)
     data: bytes = outbox.frame(payload) if isinstance(payload, Item) else payload
@@ -295,7 +295,7 @@ def _in_its_order(value: Any) -> Any:
     return [_in_its_order(one) for one in value] if type(value) in (list, tuple) else value
 
 
-def _told(data: bytes) -> str:
+def _text_of(data: bytes) -> str:
     frame = decode_frame(data)
     return f"kind {frame.kind} seq {frame.seq} x{frame.count} number {frame.number} {data[-60:]!r}"
 

@@ -192,8 +192,8 @@ class InternalError(TailraceError):
     def __init__(self, message: str, story: Iterable[str] = ()) -> None:
         self.what = message
         self.story = tuple(story)
-        told = "".join(f"\n  {line}" for line in self.story)
-        super().__init__(f"{message} (this is a bug in tailrace; please report it with this story){told}")
+        lines = "".join(f"\n  {line}" for line in self.story)
+        super().__init__(f"{message} (this is a bug in tailrace; please report it with this story){lines}")
 
 
 def level_of_user() -> int:
@@ -213,10 +213,10 @@ def written_here(verb: str) -> str:
     linecache.checkcache(file)
     text = hide_passwords(" ".join(linecache.getline(file, line, frame.f_globals).split()))
     shown = f": {text if len(text) <= 100 else text[:99] + '…'}" if text else ""
-    return f"{verb} is written at {_named(file, line)}{shown}"
+    return f"{verb} is written at {_line_name(file, line)}{shown}"
 
 
-def _named(file: str, line: int) -> str:
+def _line_name(file: str, line: int) -> str:
     """The name of a line for users: its file and number; in a notebook the number of its cell as shown there."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     with suppress(Exception):  # only some versions of IPython have this method
@@ -226,7 +226,7 @@ def _named(file: str, line: int) -> str:
     return f"cell In[{cell[1]}], line {line}" if cell else f"{file}:{line}"
 
 
-def shortened(value: object, limit: int = 200) -> str:
+def short_repr(value: object, limit: int = 200) -> str:
     """A repr of a user's value that is at most `limit` characters and never raises."""
     try:
         text = repr(value)

@@ -42,9 +42,9 @@ class Sparing(logging.Filter):
             return True
         now, args = self._clock(), record.args
         kind = (str(record.msg), str(args[0]) if isinstance(args, tuple) and args else "")
-        told, held = self._kinds.pop(kind, (now - PAUSE, 0))
-        if now - told < PAUSE:
-            self._kinds[kind] = (told, held + 1)
+        last, held = self._kinds.pop(kind, (now - PAUSE, 0))
+        if now - last < PAUSE:
+            self._kinds[kind] = (last, held + 1)
             return False
         if len(self._kinds) >= _MOST:
             del self._kinds[next(iter(self._kinds))]

@@ -22,13 +22,13 @@ _PARAMETER = re.compile(
 def hide_passwords(text: str) -> str:
     """A text with `***` in place of each password in a URL: behind the user (`redis://me:***@host`), and in parameters with
     a name like password, secret, token or signature. What looks like a port (`http://host:80/a@b`) is left."""
-    return _PARAMETER.sub(rf"\1{SHOWN}", _URL.sub(_hidden, text)) if "://" in text else text
+    return _PARAMETER.sub(rf"\1{SHOWN}", _URL.sub(_hide, text)) if "://" in text else text
 
 
-def _hidden(found: re.Match[str]) -> str:
+def _hide(found: re.Match[str]) -> str:
     scheme, user, secret = found.groups()
     if _PORT.match(secret) and scheme.lower() not in _WITHOUT_PORTS:
-        return f"{scheme}{user}:{_URL.sub(_hidden, f'{secret}@')}"
+        return f"{scheme}{user}:{_URL.sub(_hide, f'{secret}@')}"
     return f"{scheme}{user}:{SHOWN}@"
 
 

@@ -17,14 +17,14 @@ def check_python(version: "tuple[int, ...]") -> None:
     """Raises `ImportError` for a Python that is too old, or newer than the tested ones."""
     if tuple(version[:2]) < OLDEST_PYTHON:
         raise ImportError(
-            f"tailrace needs Python {_told(OLDEST_PYTHON)} or newer, and this is Python {_told(version[:3])} "
+            f"tailrace needs Python {_text(OLDEST_PYTHON)} or newer, and this is Python {_text(version[:3])} "
             f"({sys.executable}); run the program, and Spark's workers (PYSPARK_PYTHON), with a newer one"
         )
     if tuple(version[:2]) >= NEXT_PYTHON:
         raise ImportError(
-            f"tailrace needs a Python below {_told(NEXT_PYTHON)}, for which it is not tried, and this is Python "
-            f"{_told(version[:3])} ({sys.executable}); run the program, and Spark's workers (PYSPARK_PYTHON), with an older "
-            f"one, from {_told(OLDEST_PYTHON)} on"
+            f"tailrace needs a Python below {_text(NEXT_PYTHON)}, for which it is not tried, and this is Python "
+            f"{_text(version[:3])} ({sys.executable}); run the program, and Spark's workers (PYSPARK_PYTHON), with an older "
+            f"one, from {_text(OLDEST_PYTHON)} on"
         )
 
 
@@ -33,8 +33,8 @@ def check_pyspark(version: str) -> None:
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None or not OLDEST_PYSPARK <= (int(found[1]), int(found[2])) < NEXT_PYSPARK:
         raise ImportError(
-            f"tailrace needs PySpark {_told(OLDEST_PYSPARK)} or newer, below {_told(NEXT_PYSPARK)}, and this is "
-            f"PySpark {version}; install another one: pip install 'pyspark>={_told(OLDEST_PYSPARK)},<{NEXT_PYSPARK[0]}'"
+            f"tailrace needs PySpark {_text(OLDEST_PYSPARK)} or newer, below {_text(NEXT_PYSPARK)}, and this is "
+            f"PySpark {version}; install another one: pip install 'pyspark>={_text(OLDEST_PYSPARK)},<{NEXT_PYSPARK[0]}'"
         )
 
 
@@ -57,7 +57,7 @@ def pyspark_version() -> "str | None":
     return found[1] if found else None
 
 
-def _told(version: "tuple[int, ...]") -> str:
+def _text(version: "tuple[int, ...]") -> str:
     return ".".join(map(str, version))
 
 

@@ -344,7 +344,7 @@ def test_decimals_that_come_behind_whole_numbers_are_not_rounded_unseen() -> Non
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_one_aggregate_may_be_asked_for_twice(form: str) -> None:
+def test_one_aggregate_may_be_requested_twice(form: str) -> None:
     rows = [("a", 1), ("a", 2)]
     found = final(form, rows, (pa.string(), pa.int64()), n=tr.Count(), again=tr.Count(), s=tr.Sum("x"), t=tr.Sum("x"))
     assert found == {"'a'": (2, 2, 3, 3)}

@@ -176,7 +176,7 @@ def test_one_function_object_given_to_two_operators_has_two_states(how: str) -> 
     assert sorted(once.result()) == sorted(again.result()) == [("a", 0), ("a", 1), ("b", 0)]
 
 
-def test_metrics_of_a_users_own_are_told_by_operator() -> None:
+def test_metrics_of_a_users_own_are_reported_by_operator() -> None:
     class Measuring(tr.MapFunction):
         def open(self, ctx: tr.Context) -> None:
             self.metrics = ctx.metrics

@@ -264,7 +264,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "an option after the verb": (
         lambda env: ROWS(env).map(id).uid("ids"),
         AttributeError,
-        "uid: the stream takes it as an argument of the verb, say map(f, uid=...)",
+        "uid: the stream takes it as an argument of the verb, such as map(f, uid=...)",
     ),
     "a stream keyed twice": (
         lambda env: ROWS(env).key_by(id).connect(ROWS(env)).key_by(id, id),
@@ -662,7 +662,7 @@ def test_a_job_is_restarted_where_it_takes_checkpoints_unless_somebody_says_othe
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sentence"),
+    ("expected", "sentence"),
     [
         ({"from_checkpoint": 5}, "from_checkpoint must be a path, a URL, 'latest' or 'latest-or-new', not 5"),
         ({"from_checkpoint": ""}, "from_checkpoint must be a path, a URL, 'latest' or 'latest-or-new', not ''"),
@@ -670,11 +670,11 @@ def test_a_job_is_restarted_where_it_takes_checkpoints_unless_somebody_says_othe
         ({"from_checkpoint": "latest"}, 'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…")'),
     ],
 )
-def test_how_a_job_is_started_is_checked_before_it_is(wanted: dict[str, Any], sentence: str) -> None:
+def test_how_a_job_is_started_is_checked_before_it_is(expected: dict[str, Any], sentence: str) -> None:
     env = tr.Environment(parallelism=1)
     ROWS(env).sink_to(tr.sinks.Print())
     with pytest.raises(tr.ConfigError, match=re.escape(sentence)):
-        env.execute(**wanted)
+        env.execute(**expected)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def _windows(env: tr.Environment) -> Any:
         (lambda env: object.__new__(Job).wait(), r"a job has no 'wait': use await_termination\(\)"),
     ],
 )
-def test_a_name_of_others_or_a_misspelt_one_is_told_with_ours(write: Callable[[Any], object], hint: str) -> None:
+def test_a_name_of_others_or_a_misspelt_one_is_reported_with_ours(write: Callable[[Any], object], hint: str) -> None:
     with pytest.raises(AttributeError, match=hint):
         write(tr.Environment(parallelism=1))
 
@@ -120,7 +120,7 @@ def test_a_timer_of_a_function_that_has_no_on_timer_is_told_what_is_lacking() ->
         tr.testing.harness(Sets(), key=abs).push(1)
 
 
-def test_a_state_that_is_added_to_is_told_where_its_value_is() -> None:
+def test_a_state_that_is_added_to_is_reported_where_its_value_is() -> None:
     class Counts(tr.KeyedProcessFunction):
         n: Any = tr.ValueState(int, default=0)
 
@@ -149,7 +149,7 @@ def _options() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("function", "option"), list(_options()))
-def test_a_misspelt_option_is_told_with_the_one_that_is_meant(function: Any, option: str) -> None:
+def test_a_misspelt_option_is_reported_with_the_one_that_is_meant(function: Any, option: str) -> None:
     wrong = option + option[-1]
     with pytest.raises(
         TypeError, match=f"unknown option {wrong}; the options are .*; did you mean {option}?"
@@ -186,7 +186,9 @@ def test_a_type_error_of_what_is_called_stays_what_it_was() -> None:
         ),
     ],
 )
-def test_options_of_verbs_are_told_with_those_that_are_their_own(write: Callable[[Any], object], error: str) -> None:
+def test_options_of_verbs_are_reported_with_those_that_are_their_own(
+    write: Callable[[Any], object], error: str
+) -> None:
     with pytest.raises(tr.GraphError, match=error):
         write(tr.Environment().from_collection([1]))
 
@@ -226,8 +228,8 @@ def test_a_value_that_a_variable_cannot_have_is_refused(
     name: str, value: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`no` and `false` were taken for yes."""
-    asked = {"TAILRACE_MASTER": Defaults.spark_master, "TAILRACE_SHIP": Defaults.ships}
-    ask = asked.get(name, Defaults.show_progress)
+    requested = {"TAILRACE_MASTER": Defaults.spark_master, "TAILRACE_SHIP": Defaults.ships}
+    ask = requested.get(name, Defaults.show_progress)
     monkeypatch.setenv(name, value)
     with pytest.raises(tr.ConfigError, match=error):
         ask(Defaults())

@@ -56,8 +56,8 @@ def written(folder: Path, uids: bool = True, **change: Any) -> tr.Environment:
     return env
 
 
-def start(folder: Path, env: tr.Environment, wanted: str, start_again: bool = False) -> Any:
-    return find_origin(env, env._plan(env._pending()), "job", wanted, False, start_again)
+def start(folder: Path, env: tr.Environment, requested: str, start_again: bool = False) -> Any:
+    return find_origin(env, env._plan(env._pending()), "job", requested, False, start_again)
 
 
 def finished(folder: Path, dataflow: tuple[OperatorIdentity, ...]) -> None:
@@ -70,22 +70,22 @@ def ran(env: tr.Environment) -> tuple[OperatorIdentity, ...]:
 
 
 def refused(call: Callable[[], Any]) -> str:
-    with pytest.raises(tr.IncompatibleState, match="ran another dataflow than this one") as told:
+    with pytest.raises(tr.IncompatibleState, match="ran another dataflow than this one") as raised:
         call()
-    return str(told.value)
+    return str(raised.value)
 
 
-@pytest.mark.parametrize("wanted", ["latest", "latest-or-new"])
+@pytest.mark.parametrize("requested", ["latest", "latest-or-new"])
 @pytest.mark.parametrize("uids", [True, False], ids=["uids", "derived"])
 @pytest.mark.parametrize(
     "change", [{}, {"maps": 1}, {"parallelism": 2}, {"name": "counts"}, {"end": 12}], ids=lambda change: str(change)
 )
 def test_a_dataflow_of_the_same_operators_has_finished(
-    tmp_path: Path, change: dict[str, Any], uids: bool, wanted: str
+    tmp_path: Path, change: dict[str, Any], uids: bool, requested: str
 ) -> None:
     finished(tmp_path, ran(written(tmp_path, uids)))
     with pytest.raises(tr.JobAlreadyFinished):
-        start(tmp_path, written(tmp_path, uids, **change), wanted)
+        start(tmp_path, written(tmp_path, uids, **change), requested)
 
 
 def test_a_uid_that_was_given_says_who_it_is_wherever_it_writes(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_a_uid_that_was_given_says_who_it_is_wherever_it_writes(tmp_path: Path) 
         start(tmp_path, written(tmp_path, out="elsewhere"), "latest")
 
 
-@pytest.mark.parametrize("wanted", ["latest", "latest-or-new"])
+@pytest.mark.parametrize("requested", ["latest", "latest-or-new"])
 @pytest.mark.parametrize(
-    ("uids", "change", "said"),
+    ("uids", "change", "lines"),
     [
         (True, {"lines": "rows"}, ["had 'sink: text files' (uid 'lines')", "had no 'sink: text files' (uid 'rows')"]),
         (True, {"numbers": "others"}, ["(uid 'numbers')", "(uid 'others')"]),
@@ -110,23 +110,23 @@ def test_a_uid_that_was_given_says_who_it_is_wherever_it_writes(tmp_path: Path) 
     ],
     ids=lambda one: "-".join(one) if isinstance(one, dict) else None,
 )
-def test_another_dataflow_of_that_name_is_refused_and_both_are_told_apart(
-    tmp_path: Path, uids: bool, change: dict[str, Any], said: list[str], wanted: str
+def test_another_dataflow_of_that_name_is_refused_and_both_are_reported_apart(
+    tmp_path: Path, uids: bool, change: dict[str, Any], lines: list[str], requested: str
 ) -> None:
     """It has never run, and to take it for the finished one would be an end with nothing done."""
     finished(tmp_path, ran(written(tmp_path, uids)))
-    told = refused(lambda: start(tmp_path, written(tmp_path, uids, **change), wanted))
-    assert all(one in told for one in said), told
-    assert "another name, env.execute(name)" in told and "--if-finished start-again" in told
-    assert start(tmp_path, written(tmp_path, uids, **change), wanted, start_again=True) is None
-    back = refused(lambda: written(tmp_path, uids, **change).check_restore(wanted, name="job"))
-    assert back == told, "the dry run says the same"
+    raised = refused(lambda: start(tmp_path, written(tmp_path, uids, **change), requested))
+    assert all(one in raised for one in lines), raised
+    assert "another name, env.execute(name)" in raised and "--if-finished start-again" in raised
+    assert start(tmp_path, written(tmp_path, uids, **change), requested, start_again=True) is None
+    back = refused(lambda: written(tmp_path, uids, **change).check_restore(requested, name="job"))
+    assert back == raised, "the dry run says the same"
 
 
 def test_one_that_lacks_what_has_run_is_another_one(tmp_path: Path) -> None:
     finished(tmp_path, ran(written(tmp_path, more="more")))
-    told = refused(lambda: start(tmp_path, written(tmp_path), "latest"))
-    assert told.count("\n  - ") == 1 and "(uid 'more lines'), which is not in this dataflow" in told
+    raised = refused(lambda: start(tmp_path, written(tmp_path), "latest"))
+    assert raised.count("\n  - ") == 1 and "(uid 'more lines'), which is not in this dataflow" in raised
 
 
 def test_two_alike_are_not_one(tmp_path: Path) -> None:

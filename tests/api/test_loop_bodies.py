@@ -53,16 +53,16 @@ def test_a_body_cannot_collect_from_a_loop_around_it_either() -> None:
 def test_a_body_may_run_what_is_outside_and_look_at_the_plan() -> None:
     env = environment()
     before = numbers(env).sink_to(tr.sinks.Collect())
-    said: list[str] = []
+    message: list[str] = []
 
     def body(s: tr.DataStream) -> Any:
         run(env)
-        said.append(env.explain())
+        message.append(env.explain())
         return down(s)
 
     out = numbers(env).iterate(body, name="l").sink_to(tr.sinks.Collect())
     assert sorted(before.result()) == list(range(6))
-    assert "loop l" in said[0]
+    assert "loop l" in message[0]
     run(env)
     assert sorted(out.result()) == [-1, 0, 0, 0, 0, 0]
 

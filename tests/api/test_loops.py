@@ -298,7 +298,7 @@ def test_a_loop_is_as_wide_as_its_stream() -> None:
 # Options.
 
 
-def test_a_loop_holds_what_was_asked_for() -> None:
+def test_a_loop_holds_what_was_requested() -> None:
     env = environment()
 
     def until(result: Any) -> bool:
@@ -319,7 +319,7 @@ def test_a_loop_holds_what_was_asked_for() -> None:
     assert sum(isinstance(node.operator, Judge) for node in env._graph.nodes) == 1
 
 
-def test_a_loop_that_was_asked_for_nothing_special() -> None:
+def test_a_loop_that_was_requested_nothing_special() -> None:
     env = environment()
     numbers(env).iterate(plain)
     loop = loop_of(env)

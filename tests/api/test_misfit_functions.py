@@ -120,10 +120,10 @@ def test_a_generator_of_a_source_may_yield_and_must_not_be_async() -> None:
 
 @pytest.mark.parametrize("fn", [yields, waits, yields_and_waits])
 @pytest.mark.parametrize("verb", ["map", "filter"])
-def test_a_lambda_that_calls_one_of_these_is_told_at_its_first_record(verb: str, fn: Any) -> None:
+def test_a_lambda_that_calls_one_of_these_is_reported_at_its_first_record(verb: str, fn: Any) -> None:
     given = stream().map(abs)
-    said = fails(getattr(given, verb)(lambda value: fn(value), name="odd"))
-    assert "operator 'odd'" in said and "record 1" in said and "and no value; return the value itself" in said
+    message = fails(getattr(given, verb)(lambda value: fn(value), name="odd"))
+    assert "operator 'odd'" in message and "record 1" in message and "and no value; return the value itself" in message
 
 
 @pytest.mark.parametrize("fn", [yields, waits, lambda value: map(print, [value])])
@@ -151,24 +151,24 @@ ONE: list[Any] = [
 
 def fails(made: tr.DataStream) -> str:
     made.sink_to(tr.sinks.Collect())
-    with pytest.raises(tr.JobFailed) as told:
+    with pytest.raises(tr.JobFailed) as raised:
         tr.testing.run(made.env)
-    return str(told.value)
+    return str(raised.value)
 
 
 @pytest.mark.parametrize("one", ONE, ids=lambda one: type(one).__name__)
 def test_one_record_returned_from_flat_map_is_not_taken_apart(one: Any) -> None:
-    said = fails(stream().flat_map(lambda v: one, name="parts"))
-    assert "operator 'parts'" in said and "record 1" in said
-    assert f"returned one {type(one).__name__}" in said and "return [value], or yield it" in said
+    message = fails(stream().flat_map(lambda v: one, name="parts"))
+    assert "operator 'parts'" in message and "record 1" in message
+    assert f"returned one {type(one).__name__}" in message and "return [value], or yield it" in message
 
 
 @pytest.mark.parametrize("one", [*ONE, 7], ids=lambda one: type(one).__name__)
 def test_one_record_that_a_generator_of_a_source_returns_is_not_taken_apart(one: Any) -> None:
     source = tr.sources.Generator(lambda: one)
-    said = fails(tr.Environment(parallelism=1).from_source(source, name="parts"))
-    assert "operator 'parts'" in said
-    assert f"fn() must return an iterator over records, and it returned one {type(one).__name__}" in said
+    message = fails(tr.Environment(parallelism=1).from_source(source, name="parts"))
+    assert "operator 'parts'" in message
+    assert f"fn() must return an iterator over records, and it returned one {type(one).__name__}" in message
 
 
 class Returning(tr.KeyedProcessFunction):
@@ -193,9 +193,9 @@ class Returning(tr.KeyedProcessFunction):
 @pytest.mark.parametrize("one", [*ONE, ("a", 1)], ids=lambda one: type(one).__name__)
 def test_one_record_returned_from_a_process_function_is_not_taken_apart(where: str, one: Any, timed: bool) -> None:
     given = stream().assign_timestamps(lambda v: v) if timed else stream()
-    said = fails(given.key_by(lambda v: v).process(Returning(where, one), name="parts"))
-    assert "operator 'parts'" in said and f"returned one {type(one).__name__}" in said
-    assert "yield the value instead, or return [value]" in said
+    message = fails(given.key_by(lambda v: v).process(Returning(where, one), name="parts"))
+    assert "operator 'parts'" in message and f"returned one {type(one).__name__}" in message
+    assert "yield the value instead, or return [value]" in message
 
 
 MANY: dict[str, Callable[[], Any]] = {
@@ -227,7 +227,7 @@ def test_a_tuple_from_flat_map_is_its_records() -> None:
     assert out.result() == [1, 2]
 
 
-def test_what_cannot_be_gone_through_is_told() -> None:
+def test_what_cannot_be_gone_through_is_reported() -> None:
     assert "flat_map must return an iterable or None ('int' object is not iterable)" in fails(
         stream().flat_map(lambda v: 1)
     )
@@ -255,9 +255,9 @@ COLLECTIONS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("items", "said"), COLLECTIONS, ids=lambda x: type(x).__name__)
-def test_a_collection_that_is_none_of_records_is_refused_with_what_to_write(items: Any, said: str) -> None:
-    with pytest.raises(tr.GraphError, match=said):
+@pytest.mark.parametrize(("items", "message"), COLLECTIONS, ids=lambda x: type(x).__name__)
+def test_a_collection_that_is_none_of_records_is_refused_with_what_to_write(items: Any, message: str) -> None:
+    with pytest.raises(tr.GraphError, match=message):
         tr.Environment().from_collection(items)
 
 
@@ -345,8 +345,8 @@ def test_a_function_that_yields_may_return_nothing() -> None:
                 return None
 
     env = tr.Environment(parallelism=1)
-    told = env.from_collection([1, 2, 3]).process(early)
-    rest, two = told.sink_to(tr.sinks.Collect()), told.side_output("two").sink_to(tr.sinks.Collect())
+    found = env.from_collection([1, 2, 3]).process(early)
+    rest, two = found.sink_to(tr.sinks.Collect()), found.side_output("two").sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     assert (rest.result(), two.result()) == ([3], [2])
 

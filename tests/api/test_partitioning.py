@@ -17,8 +17,8 @@ def where(partition: Callable[[tr.DataStream], Any], senders: int, receivers: in
     """For each receiving subtask the numbers below N that it got, in order."""
     env = tr.Environment(parallelism=receivers, max_parallelism=64)
     numbers = env.from_source(tr.sources.Sequence(0, N), parallelism=senders)
-    told = partition(numbers).process(lambda value, ctx: [(ctx.subtask, value)])
-    out = told.sink_to(tr.sinks.Collect())
+    result = partition(numbers).process(lambda value, ctx: [(ctx.subtask, value)])
+    out = result.sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     found = defaultdict(list)
     for subtask, value in out.result():
@@ -46,8 +46,8 @@ def test_rebalance_is_even_to_one_record_per_sender(senders: int, receivers: int
 def test_rebalance_starts_at_another_subtask_in_each_sender() -> None:
     # Four senders with one record each: not all of them go to subtask 0.
     env = tr.Environment(parallelism=4)
-    told = env.from_source(tr.sources.Sequence(0, 4)).rebalance().process(lambda value, ctx: [ctx.subtask])
-    out = told.sink_to(tr.sinks.Collect())
+    found = env.from_source(tr.sources.Sequence(0, 4)).rebalance().process(lambda value, ctx: [ctx.subtask])
+    out = found.sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     assert sorted(out.result()) == [0, 1, 2, 3]
 

@@ -46,7 +46,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("args", "how", "said"),
+    ("args", "how", "message"),
     [
         (
             ("counts", Count, "count", Frame("key", "count")),
@@ -60,8 +60,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
         (("counts", Count, "count", KEYED), {"key": 5}, "key= is a function of what the column has, not 5"),
     ],
 )
-def test_what_cannot_be_put_is_refused(args: Any, how: Any, said: str) -> None:
-    with pytest.raises(tr.ConfigError, match=said):
+def test_what_cannot_be_put_is_refused(args: Any, how: Any, message: str) -> None:
+    with pytest.raises(tr.ConfigError, match=message):
         tr.SavepointWriter().put(*args, **how)
 
 
@@ -117,6 +117,6 @@ def test_windows_cannot_be_changed(tmp_path: Path) -> None:
     writer.drop("sums")
 
 
-def test_a_checkpoint_that_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:
     with pytest.raises(tr.CheckpointNotFound, match="there is no checkpoint in"):
         tr.SavepointWriter.of(tmp_path / "nothing")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.api.sides import emitted
+from tailrace.api.sides import tags_of
 
 
 def parse(text: str, ctx: tr.Context) -> Iterator[int]:
@@ -34,16 +34,18 @@ def elsewhere(text: str, ctx: tr.Context) -> Any:
 
 
 def test_the_tags_of_a_function_are_seen() -> None:
-    assert emitted(parse) == {"bad"}
-    assert emitted(Sorts()) == {"odd", "even"}
-    assert emitted(computed) == emitted(elsewhere) == emitted(print) == set()
+    assert tags_of(parse) == {"bad"}
+    assert tags_of(Sorts()) == {"odd", "even"}
+    assert tags_of(computed) == tags_of(elsewhere) == tags_of(print) == set()
 
 
-def test_a_side_output_that_nobody_emits_to_is_told_at_the_users_line() -> None:
+def test_a_side_output_that_nobody_emits_to_is_reported_at_the_users_line() -> None:
     parsed = tr.Environment().from_collection(["1"]).process(parse)
-    with pytest.warns(UserWarning, match=r"side_output\('bda'\): nothing .* emits to 'bda'; it emits to 'bad'") as told:
+    with pytest.warns(
+        UserWarning, match=r"side_output\('bda'\): nothing .* emits to 'bda'; it emits to 'bad'"
+    ) as found:
         parsed.side_output("bda")
-    assert told[0].filename == __file__
+    assert found[0].filename == __file__
 
 
 @pytest.mark.parametrize(("fn", "tag"), [(parse, "bad"), (Sorts(), "even"), (computed, "x"), (elsewhere, "bad")])

@@ -240,7 +240,9 @@ def test_an_error_says_where_it_happened_and_with_what(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_exception_that_cannot_be_printed_is_told_by_its_class(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_that_cannot_be_printed_is_reported_by_its_class(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was reported as an error of Tailrace's own."""
     monkeypatch.setattr(sys.modules[__name__], "untold", True)
     error = failure(CASES[case][0])
@@ -342,7 +344,7 @@ def test_in_a_chain_the_guilty_one_is_named_and_its_own_record(case: str, timed:
     assert (error.operator, error.record) == ("guilty", "3")
 
 
-def test_a_wrong_result_of_flat_map_is_told_as_what_it_is() -> None:
+def test_a_wrong_result_of_flat_map_is_reported_as_what_it_is() -> None:
     error = failure(lambda env: numbers(env).flat_map(lambda x: x, name="guilty").map(noop))
     assert (error.operator, error.record) == ("guilty", "0")
     assert "flat_map must return an iterable or None ('int' object is not iterable)" in str(error)
@@ -353,7 +355,7 @@ def test_what_a_built_in_function_raises_is_not_taken_for_a_wrong_result() -> No
     assert "must return" not in str(error) and "TypeError: descriptor 'split'" in str(error)
 
 
-def test_a_wrong_result_of_map_batches_is_told_as_what_it_is() -> None:
+def test_a_wrong_result_of_map_batches_is_reported_as_what_it_is() -> None:
     error = failure(
         lambda env: numbers(env).map_batches(lambda batch: [1], schema=pa.schema({"x": pa.int64()}), name="guilty")
     )
@@ -602,7 +604,7 @@ def test_a_long_record_is_shortened() -> None:
     assert error.record is not None and len(error.record) == 200 and error.record.endswith("…")
 
 
-def test_a_record_without_a_good_repr_is_told_by_its_class() -> None:
+def test_a_record_without_a_good_repr_is_reported_by_its_class() -> None:
     class Shy:
         def __repr__(self) -> str:
             raise RuntimeError("no")
@@ -654,7 +656,7 @@ def test_an_error_names_the_subtask() -> None:
     assert (error.operator, error.subtask, error.record) == ("guilty", 0, "3")
 
 
-def test_a_missing_file_is_told_with_the_source() -> None:
+def test_a_missing_file_is_reported_with_the_source() -> None:
     error = failure(lambda env: env.from_source(tr.sources.TextFiles("/nowhere/at/all"), name="guilty"))
     assert error.operator == "guilty" and "there are no files at '/nowhere/at/all'" in str(error)
 
@@ -701,9 +703,9 @@ class OddReader(tr.Reader):
         *[
             (
                 Odd(given),
-                f"reading a split raised TypeError: OddReader.read returned {said}; a source of rows must return a list of",
+                f"reading a split raised TypeError: OddReader.read returned {text}; a source of rows must return a list of",
             )
-            for given, said in [
+            for given, text in [
                 (5, "an int"),
                 ("abc", "a str"),
                 (b"ab", "a bytes"),
@@ -733,7 +735,7 @@ class OddReader(tr.Reader):
         (Odd([], next_at=float("nan")), "asking a split for its next time raised OverflowError"),
     ],
 )
-def test_a_reader_that_gives_what_it_must_not_is_told(source: Any, why: str) -> None:
+def test_a_reader_that_gives_what_it_must_not_is_reported(source: Any, why: str) -> None:
     error = failure(lambda env: env.from_source(source, name="guilty"))
     assert error.operator == "guilty" and why in str(error)
 
@@ -779,12 +781,12 @@ class OddEnumerator(tr.Enumerator):
         ({"reader": [1]}, "OddParts.reader must return a tr.Reader, not list"),
     ],
 )
-def test_a_source_that_makes_what_it_must_not_is_told(made: dict[str, Any], why: str) -> None:
+def test_a_source_that_makes_what_it_must_not_is_reported(made: dict[str, Any], why: str) -> None:
     error = failure(lambda env: env.from_source(OddParts(**made), name="guilty"))
     assert error.operator == "guilty" and why in str(error)
 
 
-def test_columns_that_are_not_those_of_the_source_are_told() -> None:
+def test_columns_that_are_not_those_of_the_source_are_reported() -> None:
     source = Odd(pa.record_batch({"b": [1], "a": [2]}), form="columns")
     source.columns = ("a", "b")
     error = failure(lambda env: env.from_source(source, name="guilty"))
@@ -792,7 +794,7 @@ def test_columns_that_are_not_those_of_the_source_are_told() -> None:
     assert "OddReader.read returned the columns b, a, and its source declares a, b" in str(error)
 
 
-def test_a_sink_that_makes_no_writer_is_told() -> None:
+def test_a_sink_that_makes_no_writer_is_reported() -> None:
     class Empty(tr.Sink):
         def writer(self, ctx: tr.SinkContext) -> Any:
             return None
@@ -801,7 +803,7 @@ def test_a_sink_that_makes_no_writer_is_told() -> None:
     assert error.operator == "guilty" and "Empty.writer must return a tr.SinkWriter, not NoneType" in str(error)
 
 
-def test_a_writer_that_prepares_what_it_must_not_is_told() -> None:
+def test_a_writer_that_prepares_what_it_must_not_is_reported() -> None:
     class Loose:
         """Not even a tr.SinkWriter."""
 
@@ -824,7 +826,7 @@ def test_a_writer_that_prepares_what_it_must_not_is_told() -> None:
     assert error.operator == "guilty" and "the sink raised ValueError: two" in str(error)
 
 
-def test_a_side_output_of_what_has_none_is_told() -> None:
+def test_a_side_output_of_what_has_none_is_reported() -> None:
     class Emitting(tr.MapFunction):
         def open(self, ctx: tr.Context) -> None:
             self.ctx = ctx
@@ -873,7 +875,7 @@ COLUMN_USES: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
         ),
     ],
 )
-def test_a_column_that_is_not_there_or_twice_is_told(use: str, give: Any, why: str) -> None:
+def test_a_column_that_is_not_there_or_twice_is_reported(use: str, give: Any, why: str) -> None:
     def program(env: tr.Environment) -> tr.DataStream:
         return COLUMN_USES[use](env.from_collection([1]).map_batches(give, schema=pa.schema({"x": pa.int64()})))
 

@@ -38,8 +38,8 @@ def test_output_that_is_missing_doubled_or_wrong_is_seen() -> None:
 
 def test_malformed_frames_are_refused_or_read() -> None:
     """As `stress frames`, which takes a million."""
-    told = frames.malformed(Setting("frames", None, "", {"frames": "3000"}))
-    assert told["wrong"] == "" and told["messages"]["ProtocolViolation"] > 1000, told
+    found = frames.malformed(Setting("frames", None, "", {"frames": "3000"}))
+    assert found["wrong"] == "" and found["messages"]["ProtocolViolation"] > 1000, found
 
 
 def test_all_scenarios_are_described() -> None:

@@ -23,23 +23,23 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_cuts_no_option_on_a_terminal_of_80_columns(command: str) -> None:
-    told = called(command, "--help").output
+    output = called(command, "--help").output
     for parameter in COMMANDS[command].params:
         for name in parameter.opts:
             if name.startswith("--"):
-                assert f"{name} " in told or f"{name}\n" in told, told
-    assert "…" not in told and max(map(len, told.splitlines())) <= 80
+                assert f"{name} " in output or f"{name}\n" in output, output
+    assert "…" not in output and max(map(len, output.splitlines())) <= 80
 
 
 def test_commands_are_listed_with_whole_sentences() -> None:
-    told = called("help").output
-    assert "..." not in told.partition("Commands:")[2], "each ends in 80 columns"
-    assert "Stop a running job in order." in told and "Take a savepoint of a running job." in told
+    output = called("help").output
+    assert "..." not in output.partition("Commands:")[2], "each ends in 80 columns"
+    assert "Stop a running job in order." in output and "Take a savepoint of a running job." in output
     assert called("help", "run").output == called("run", "--help").output
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "output"),
     [
         (["flow.py"], "No such command 'flow.py'. To run a script: tailrace run flow.py"),
         (["flow.py:main"], "To run a script: tailrace run flow.py:main"),
@@ -53,9 +53,9 @@ def test_commands_are_listed_with_whole_sentences() -> None:
         (["run", "--paralelism", "2", "flow.py"], "--parallelism"),
     ],
 )
-def test_a_wrong_command_or_option_is_told_with_the_right_one(args: list[str], told: str) -> None:
+def test_a_wrong_command_or_option_is_reported_with_the_right_one(args: list[str], output: str) -> None:
     done = called(*args)
-    assert done.exit_code == 2 and told in " ".join(done.output.split())
+    assert done.exit_code == 2 and output in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2, 3]", "local-cluster[2,1,1024]"])
@@ -73,7 +73,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     yield lambda text: (tmp_path / "flow.py").write_text(text) and None
 
 
-def test_a_script_that_starts_no_job_is_told(script: Callable[[str], None]) -> None:
+def test_a_script_that_starts_no_job_is_reported(script: Callable[[str], None]) -> None:
     script("import tailrace as tr\nenv = tr.Environment()\nenv.from_collection([1]).sink_to(tr.sinks.Print())\n")
     done = called("run", "flow.py")
     assert done.exit_code == 0

@@ -60,10 +60,10 @@ def inspect(*args: object) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("path", ["", "job", "job/1", "job/1/2.manifest", "job/1/chk-2"])
-def test_a_checkpoint_is_told_for_people(folder: Path, path: str) -> None:
+def test_a_checkpoint_is_reported_for_people(folder: Path, path: str) -> None:
     code, out, err = inspect(folder / path)
     assert (code, err) == (0, "")
-    for said in (
+    for message in (
         "checkpoint 2 of job 'job'",
         "taken 2023-11-14 22:13:20+00:00 by run the-run, incarnation 1",
         "sum-1  my sum, parallelism 2, 1 finished",
@@ -72,10 +72,10 @@ def test_a_checkpoint_is_told_for_people(folder: Path, path: str) -> None:
         "older     1/chk-1/w0-0.state",
         "out  2",
     ):
-        assert said in out
+        assert message in out
 
 
-def test_a_savepoint_is_told_like_a_checkpoint_wherever_it_is(folder: Path, tmp_path: Path) -> None:
+def test_a_savepoint_is_reported_like_a_checkpoint_wherever_it_is(folder: Path, tmp_path: Path) -> None:
     store = Store(str(folder), "job")
     copy_savepoint(store.folder, open_folder(str(tmp_path / "saved")), savepoint_of(store.manifest("1/1.manifest")))
     (tmp_path / "saved").rename(tmp_path / "monday")
@@ -83,45 +83,45 @@ def test_a_savepoint_is_told_like_a_checkpoint_wherever_it_is(folder: Path, tmp_
         code, out, err = inspect(tmp_path / path, "--verify")
         assert (code, err) == (0, "")
         assert "savepoint 1 of job 'job'" in out and "5 entries" in out and "1/chk-1/w0-0.state" in out
-    told = json.loads(inspect(tmp_path / "monday", "--json")[1])
-    assert (told["job"], told["kind"], told["older"], told["prepared"]) == ("job", "savepoint", [], {})
+    report = json.loads(inspect(tmp_path / "monday", "--json")[1])
+    assert (report["job"], report["kind"], report["older"], report["prepared"]) == ("job", "savepoint", [], {})
 
 
-def test_a_checkpoint_is_told_as_json(folder: Path) -> None:
+def test_a_checkpoint_is_reported_as_json(folder: Path) -> None:
     code, out, _ = inspect(folder, "--json", "--verify")
-    told = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    assert (told["job"], told["checkpoint"], told["prepared"]) == ("job", 2, {"out": 2})
-    [operator] = told["operators"]
+    assert (report["job"], report["checkpoint"], report["prepared"]) == ("job", 2, {"out": 2})
+    [operator] = report["operators"]
     assert operator["tables"] == [
         {"name": "sum", "kind": "reducing", "encoding": "pickle", "type": "int", "entries": 10,
          "bytes": 2 * len(pickle.dumps(Trap()))}
     ]  # fmt: skip
-    assert told["files"][0]["size"] == told["size"] == (folder / "job/1/chk-2/w0-0.state").stat().st_size
+    assert report["files"][0]["size"] == report["size"] == (folder / "job/1/chk-2/w0-0.state").stat().st_size
 
 
-def test_a_state_file_is_told(folder: Path) -> None:
+def test_a_state_file_is_reported(folder: Path) -> None:
     code, out, _ = inspect(folder / "job/1/chk-2/w0-0.state")
     assert code == 0
-    for said in ("worker 0 in checkpoint 2", "subtask 0 of 2, finished", "5 entries", "  1/chk-1/w0-0.state"):
-        assert said in out
-    told = json.loads(inspect(folder / "job/1/chk-1/w0-0.state", "--json")[1])
-    assert (told["checkpoint"], told["refers_to"]) == (1, ["1/chk-1/w0-0.state"])
+    for message in ("worker 0 in checkpoint 2", "subtask 0 of 2, finished", "5 entries", "  1/chk-1/w0-0.state"):
+        assert message in out
+    report = json.loads(inspect(folder / "job/1/chk-1/w0-0.state", "--json")[1])
+    assert (report["checkpoint"], report["refers_to"]) == (1, ["1/chk-1/w0-0.state"])
 
 
 @pytest.mark.parametrize(
-    ("file", "args", "said"),
+    ("file", "args", "message"),
     [
         ("1/2.manifest", [], "checksum does not match"),
         ("1/chk-2/w0-0.state", [], "cut short or damaged"),
         ("1/chk-1/w0-0.state", [], "cut short or damaged"),
     ],
 )
-def test_what_is_damaged_is_told_and_exits_with_1(folder: Path, file: str, args: list[str], said: str) -> None:
+def test_what_is_damaged_is_reported_and_exits_with_1(folder: Path, file: str, args: list[str], message: str) -> None:
     path = folder / "job" / file
     path.write_bytes(path.read_bytes()[:-1])
     code, _, err = inspect(folder, *args)
-    assert code == 1 and said in err and file in err
+    assert code == 1 and message in err and file in err
     assert inspect(path)[0] == 1
 
 
@@ -136,7 +136,7 @@ def test_verify_reads_every_byte(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("nowhere", "there is no checkpoint"),
         ("job/1/9.manifest", "in "),
@@ -145,9 +145,9 @@ def test_verify_reads_every_byte(folder: Path) -> None:
         ("job/1/1.manifest/x.state", "is missing"),
     ],
 )
-def test_what_is_not_there_exits_with_1(folder: Path, path: str, said: str) -> None:
+def test_what_is_not_there_exits_with_1(folder: Path, path: str, message: str) -> None:
     code, _, err = inspect(folder / path)
-    assert code == 1 and said in err
+    assert code == 1 and message in err
 
 
 def test_a_file_of_a_later_version_is_refused(folder: Path) -> None:

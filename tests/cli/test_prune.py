@@ -53,13 +53,13 @@ def test_older_runs_go_with_what_they_had_under_cover(tmp_path: Path) -> None:
     new, other = run_of(tmp_path, "visits", "cccc"), run_of(tmp_path, "others", "dddd")
     checkpoints = tmp_path / "checkpoints"
     before = sorted(checkpoints.rglob("*"))
-    said = f"job 'visits': would go: 2 runs, 12 files in {checkpoints}/visits\n"
-    code, told, _ = prune(checkpoints, "--dry-run")
-    assert (code, told) == (0, f"job 'others': would go: 0 runs, 0 files in {checkpoints}/others\n{said}")
+    message = f"job 'visits': would go: 2 runs, 12 files in {checkpoints}/visits\n"
+    code, out, _ = prune(checkpoints, "--dry-run")
+    assert (code, out) == (0, f"job 'others': would go: 0 runs, 0 files in {checkpoints}/others\n{message}")
     assert sorted(checkpoints.rglob("*")) == before and Path(old).exists()
-    code, told, _ = prune(checkpoints)
-    assert code == 0 and said.replace("would go", "removed") in told
-    assert f"job 'visits': removed: what these runs had left under cover in {tmp_path}/out" in told
+    code, out, _ = prune(checkpoints)
+    assert code == 0 and message.replace("would go", "removed") in out
+    assert f"job 'visits': removed: what these runs had left under cover in {tmp_path}/out" in out
     assert [Path(one).exists() for one in (old, older, new, other)] == [False, False, True, True]
     assert sorted(path.name for path in (checkpoints / "visits").iterdir()) == ["3"]
     assert prune(checkpoints / "visits")[1].startswith("job 'visits': removed: 0 runs, 0 files")
@@ -75,9 +75,9 @@ def test_a_job_that_has_just_begun_is_left_alone_and_others_are_not(tmp_path: Pa
     hidden = [run_of(tmp_path, "visits", run) for run in ("aaaa", "bbbb")] + [run_of(tmp_path, "a", "cccc")]
     run_of(tmp_path, "a", "dddd")
     Store(str(tmp_path / "checkpoints"), "visits").claim("eeee")
-    code, told, err = prune(tmp_path / "checkpoints")
+    code, out, err = prune(tmp_path / "checkpoints")
     assert code == 1 and "run eeee of job 'visits' has begun" in err and "so nothing is removed" in err
-    assert "job 'a': removed: 1 runs" in told
+    assert "job 'a': removed: 1 runs" in out
     assert [Path(one).exists() for one in hidden] == [True, True, False]
 
 

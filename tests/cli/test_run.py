@@ -74,7 +74,7 @@ def numbers(folder: Path) -> list[int]:
     return sorted(int(line) for file in folder.glob("part-*") for line in file.read_text().split())
 
 
-def test_the_version_is_told(folder: Path) -> None:
+def test_the_version_is_reported(folder: Path) -> None:
     done = tailrace(folder, "--version")
     assert (done.returncode, done.stdout.strip()) == (0, "0.1.0")
 
@@ -118,7 +118,7 @@ def test_standbys_are_those_of_environments_that_say_nothing_of_them(
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["run"], "Missing argument"),
         (["run", "nowhere.py"], "there is no file 'nowhere.py'"),
@@ -129,10 +129,10 @@ def test_standbys_are_those_of_environments_that_say_nothing_of_them(
         (["run", "--nope", "flow.py"], "No such option"),
     ],
 )
-def test_wrong_usage_is_told_and_exits_with_2(within: Callable[..., Result], args: list[str], said: str) -> None:
+def test_wrong_usage_is_reported_and_exits_with_2(within: Callable[..., Result], args: list[str], message: str) -> None:
     done = within(*args)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_function_that_builds_nothing_exits_with_1(within: Callable[..., Result]) -> None:
@@ -196,8 +196,8 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(COMMANDS)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    told = (json.loads(line) for line in done.stdout.splitlines())
-    return folder, {name: Done(*rest) for name, *rest in told}
+    lines = (json.loads(line) for line in done.stdout.splitlines())
+    return folder, {name: Done(*rest) for name, *rest in lines}
 
 
 Together = tuple[Path, dict[str, Done]]

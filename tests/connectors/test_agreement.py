@@ -159,7 +159,7 @@ def cut(folder: Path, subtask: int, parallelism: int, batch: pa.RecordBatch | No
     if batch is not None:
         made.process(Columns(batch, None), 0)
     assert made.one_schema is not None
-    return MetaPart(subtask, parallelism, False, made.snapshot(1), made.one_schema.saved())
+    return MetaPart(subtask, parallelism, False, made.snapshot(1), made.one_schema.to_bytes())
 
 
 @pytest.mark.parametrize(("subtask", "parallelism"), [(0, 1), (1, 2), (2, 3)])
@@ -172,7 +172,7 @@ def test_behind_a_restore_the_columns_are_those_of_before(tmp_path: Path, subtas
         restored.process(Columns(HALVES, None), 0)
     restored.process(Columns(pa.record_batch({"x": [1.0, 2.0]}), None), 0)
     restored.snapshot(2)
-    assert [hidden.columns_in(one) for _, one in restored.prepared(2)] == [[("x", "int64")]]
+    assert [hidden.columns_in(one) for _, one in restored.prepared_output(2)] == [[("x", "int64")]]
     restored.close()
 
 
@@ -205,7 +205,7 @@ def test_a_column_that_is_null_only_at_first_is_written_with_the_type_that_it_ge
     for batch in (unknown, unknown, known, unknown):
         writing.process(Columns(batch, None), 0)
     writing.snapshot(1)
-    writing.sink.publish([one for _, one in writing.prepared(1)])
+    writing.sink.publish([one for _, one in writing.prepared_output(1)])
     [name] = visible(tmp_path)
     assert pq.read_schema(tmp_path / name).field("x").type == known.schema.field("x").type
     before, behind = [*unknown["x"].to_pylist() * 2, *known["x"].to_pylist()], unknown["x"].to_pylist()
@@ -218,7 +218,7 @@ def test_what_is_null_only_in_a_file_stays_so(tmp_path: Path) -> None:
     writing.process(Columns(UNKNOWN, None), 0)
     saved = writing.snapshot(1)
     assert writing.one_schema is not None
-    parts = [MetaPart(0, 1, False, saved, writing.one_schema.saved())]
+    parts = [MetaPart(0, 1, False, saved, writing.one_schema.to_bytes())]
     for one in (writing, task(tmp_path, 0, 1, parts), task(tmp_path, 1, 2, parts)):
         one.process(Columns(UNKNOWN, None), 0)
         with pytest.raises(tr.UserCodeError, match="column 'x' is declared null, and its values are of int64"):

@@ -122,17 +122,17 @@ def test_a_store_that_lists_the_same_uploads_again_does_not_hold_up_a_sweep(
 ) -> None:
     """Each page of a listing says where the next one begins. A store that says that there is more, and not where, was asked
     for the same page for ever."""
-    asked = []
+    requested = []
 
     def call(method: str, **options: Any) -> Any:
-        asked.append(options)
-        assert len(asked) < 10, "it never stops"
+        requested.append(options)
+        assert len(requested) < 10, "it never stops"
         return {"IsTruncated": True, "NextKeyMarker": "b", "Uploads": [{"Key": "out/part-x", "UploadId": "1"}]}
 
     folder = s3files.S3Folder(f"s3://{bucket}/out")
     monkeypatch.setattr(folder.fs, "call_s3", call)
     assert len(list(folder._uploads())) == 2
-    assert [one.get("KeyMarker") for one in asked] == [None, "b"]
+    assert [one.get("KeyMarker") for one in requested] == [None, "b"]
 
 
 def test_an_output_folder_that_cannot_be_made_says_what_is_in_the_way(tmp_path: Any) -> None:
@@ -191,13 +191,13 @@ def test_a_sink_on_a_url_travels(place: str) -> None:
     assert sink.path == hidden.normal(place)
 
 
-def test_what_nobody_can_reach_is_told() -> None:
+def test_what_nobody_can_reach_is_reported() -> None:
     with pytest.raises(tr.ConfigError, match="nonsense"):
         tr.sinks.TextFiles("nonsense://a/b").writer(Place())
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("message", "meant"),
     [
         ("file:///a/b/", "/a/b"),
         ("file:/a/b", "/a/b"),
@@ -208,9 +208,9 @@ def test_what_nobody_can_reach_is_told() -> None:
         ("hdfs://host:9000/a", "hdfs://host:9000/a"),
     ],
 )
-def test_paths_and_urls(said: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_and_urls(message: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    assert hidden.normal(said) == meant
+    assert hidden.normal(message) == meant
 
 
 def test_a_name_tells_whose_it_is() -> None:

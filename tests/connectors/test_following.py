@@ -166,7 +166,7 @@ def test_a_copy_in_the_making_is_waited_for_and_a_lasting_one_is_a_file(folder: 
     assert sorted(tail.poll()) == sorted([*OLD, *OLD]), "nobody has cut the other one: it is a file of its own"
 
 
-def test_a_file_that_is_cut_without_a_copy_is_read_anew_and_what_is_lost_is_told(
+def test_a_file_that_is_cut_without_a_copy_is_read_anew_and_what_is_lost_is_reported(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tail = Tail(folder)
@@ -282,7 +282,7 @@ def test_a_file_that_was_copied_and_cut_while_the_job_was_down_is_read_on(folder
     assert tail.lost == 0
 
 
-def test_a_file_that_was_cut_without_a_copy_while_the_job_was_down_is_told(
+def test_a_file_that_was_cut_without_a_copy_while_the_job_was_down_is_reported(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tail = Tail(folder)
@@ -296,7 +296,7 @@ def test_a_file_that_was_cut_without_a_copy_while_the_job_was_down_is_told(
     assert tail.lost == 36 and "a.log, followed up to byte 24, was truncated or rewritten; 36 bytes" in caplog.text
 
 
-def test_a_file_that_was_deleted_while_the_job_was_down_is_told_once(
+def test_a_file_that_was_deleted_while_the_job_was_down_is_reported_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tail = Tail(folder)

@@ -44,11 +44,11 @@ def test_all_members_are_read_or_the_damage_is_an_error(end: str, seed: int, tmp
     """Behind the first member Python's bz2 and lzma take what is damaged for the end of the file."""
     random = Random(seed)
     parts = members(random)
-    wanted = b"".join(parts).decode().split("\n")[:-1]
+    expected = b"".join(parts).decode().split("\n")[:-1]
     packed = [COMPRESSED[end](part) for part in parts]
     path = tmp_path / f"f{end}"
     path.write_bytes(b"".join(packed))
-    assert read(path, random.choice([1, 7, 1000])) == wanted
+    assert read(path, random.choice([1, 7, 1000])) == expected
 
     data = b"".join(packed)
     ends = {sum(map(len, packed[:count])) for count in range(len(packed) + 1)}
@@ -64,7 +64,7 @@ def test_all_members_are_read_or_the_damage_is_an_error(end: str, seed: int, tmp
 @pytest.mark.parametrize("end", [".gz", ".bz2", ".xz"])
 def test_a_damaged_byte_drops_no_line(end: str, tmp_path: Path) -> None:
     """Each byte of the second member. Some say nothing of the lines: the time in a header, for example."""
-    wanted = ["a", "b", "c"]
+    expected = ["a", "b", "c"]
     first, second = COMPRESSED[end](b"a\n"), COMPRESSED[end](b"b\nc\n")
     path = tmp_path / f"f{end}"
     refused = 0
@@ -76,7 +76,7 @@ def test_a_damaged_byte_drops_no_line(end: str, tmp_path: Path) -> None:
             refused += 1
             assert "cannot be read" in str(error)
         else:
-            assert found == wanted, at
+            assert found == expected, at
     assert refused > len(second) // 2
 
 

@@ -48,7 +48,7 @@ def test_a_restored_job_reads_the_files_of_its_checkpoint(source: DataFrameSourc
     whole = [read(source, split) for split in splits]
     assert sum(map(len, whole)) == 20_000
     again = pickle.loads(pickle.dumps(source))
-    again.restored()
+    again.note_restore()
     assert list(again.splits(2)) == []
     for split, rows in zip(splits, whole, strict=True):
         for position in (1, 8191, 8192, len(rows) - 1, len(rows)):
@@ -60,6 +60,6 @@ def test_a_job_that_begins_anew_after_one_that_was_restored_runs_the_query(
 ) -> None:
     """In one program: the second job had no files, and no rows."""
     source.materialise(FilePlace(str(tmp_path / "first")))
-    source.restored()
+    source.note_restore()
     source.materialise(FilePlace(str(tmp_path / "anew")))
     assert sum(len(read(source, split)) for split in source.splits(2)) == 20_000

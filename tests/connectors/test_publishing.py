@@ -43,7 +43,7 @@ class OneFile(Finished):
     def __init__(self, disk: Disk, step: Step) -> None:
         self.disk, self.step = disk, step
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         self.step("covered")
         return self.disk.covered
 
@@ -51,7 +51,7 @@ class OneFile(Finished):
         self.step("visible")
         return self.disk.visible
 
-    def traced(self) -> bool:
+    def has_trace(self) -> bool:
         self.step("traced")
         return self.disk.traced
 
@@ -171,7 +171,7 @@ def test_two_publishers_at_once_make_it_visible_once() -> None:
 def both(disk: Disk) -> Iterator[str]:
     """`make_visible` as steps: what it does between two looks at the disk is one of them."""
     one = OneFile(disk, lambda what: None)
-    if one.covered():
+    if one.is_covered():
         yield "covered"
         one.leave_trace()
         yield "leave_trace"
@@ -181,7 +181,7 @@ def both(disk: Disk) -> Iterator[str]:
     yield "not covered"
     if not one.visible():
         yield "not visible"
-        assert one.traced(), "it was taken for lost"
+        assert one.has_trace(), "it was taken for lost"
 
 
 @pytest.mark.parametrize("make", [OneFile, OneCopied])
@@ -204,7 +204,7 @@ def test_a_file_that_vanished_and_was_never_visible_is_lost_for_every_publisher(
             make_visible([make(disk, lambda what: None)])
 
 
-def test_what_cannot_be_told_on_a_store_without_rename_is_published_again_and_never_lost() -> None:
+def test_what_cannot_be_reported_on_a_store_without_rename_is_published_again_and_never_lost() -> None:
     """A publisher stops between the copy and the removal of the cover, and a reader takes the copy meanwhile: it looks as
     if the copy had never been made. It is made again. Everywhere else it is visible once."""
     twice = 0
@@ -259,7 +259,7 @@ def test_the_text_of_an_error_says_how_to_go_on(tmp_path: Path) -> None:
     sink.publish([prepared])
 
 
-def test_a_sweep_leaves_the_traces_of_what_may_be_asked_for_again(tmp_path: Path) -> None:
+def test_a_sweep_leaves_the_traces_of_what_may_be_requested_again(tmp_path: Path) -> None:
     """After a restart the publisher publishes what the checkpoint has and then sweeps. Until that checkpoint is marked,
     another restart requests it again."""
     sink, prepared = prepared_file(tmp_path)

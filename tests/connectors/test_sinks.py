@@ -306,7 +306,7 @@ def sink_task(sink: tr.Sink, checkpointing: bool) -> SinkTask:
 
 
 def prepared(task: SinkTask, checkpoint: int) -> list[bytes]:
-    return [data for _, data in task.prepared(checkpoint)]
+    return [data for _, data in task.prepared_output(checkpoint)]
 
 
 def test_what_was_prepared_is_in_every_checkpoint_until_one_is_complete() -> None:
@@ -335,7 +335,7 @@ def test_what_was_prepared_says_which_checkpoint_had_it_first() -> None:
     for n in (1, 2):
         task.process(Rows([n]), 0)
         task.snapshot(n)
-    assert task.prepared(2) == [(1, b"[1]"), (2, b"[2]")]
+    assert task.prepared_output(2) == [(1, b"[1]"), (2, b"[2]")]
 
 
 def test_the_last_checkpoint_has_what_was_written_to_the_end() -> None:
@@ -535,7 +535,7 @@ def test_a_callback_is_called_for_each_record() -> None:
 
 
 def test_a_sink_is_published_once_all_of_the_job_has_ended() -> None:
-    told: list[Any] = []
+    found: list[Any] = []
 
     class Writer(tr.SinkWriter):
         def __init__(self, subtask: int) -> None:
@@ -546,11 +546,11 @@ def test_a_sink_is_published_once_all_of_the_job_has_ended() -> None:
             self.records += len(batch)
 
         def prepare(self) -> bytes | None:
-            told.append(("prepare", self.subtask))
+            found.append(("prepare", self.subtask))
             return b"%d: %d" % (self.subtask, self.records) if self.records else None
 
         def close(self) -> None:
-            told.append(("close", self.subtask))
+            found.append(("close", self.subtask))
 
     class Sink(tr.Sink):
         def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
@@ -558,12 +558,12 @@ def test_a_sink_is_published_once_all_of_the_job_has_ended() -> None:
             return Writer(ctx.subtask)
 
         def publish(self, prepared: Sequence[bytes]) -> None:
-            told.append(("publish", sorted(prepared)))
+            found.append(("publish", sorted(prepared)))
 
     env = tr.Environment(parallelism=3)
     env.from_collection([1, 2]).filter(lambda x: True).sink_to(Sink())
     tr.testing.run(env)
-    published = told.index(("publish", [b"1: 1", b"2: 1"]))
-    assert [("prepare", i) for i in range(3)] == sorted(one for one in told[:published] if one[0] == "prepare")
-    assert [("close", i) for i in range(3)] == sorted(one for one in told if one[0] == "close")
-    assert len(told) == 7
+    published = found.index(("publish", [b"1: 1", b"2: 1"]))
+    assert [("prepare", i) for i in range(3)] == sorted(one for one in found[:published] if one[0] == "prepare")
+    assert [("close", i) for i in range(3)] == sorted(one for one in found if one[0] == "close")
+    assert len(found) == 7

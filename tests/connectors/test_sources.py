@@ -262,7 +262,7 @@ def test_a_line_may_be_longer_than_a_read(tmp_path: Path) -> None:
     assert lines(tmp_path / "f") == ["a", long, "b"]
 
 
-def test_what_is_no_utf8_is_told_with_its_place(tmp_path: Path) -> None:
+def test_what_is_no_utf8_is_reported_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"good\nbad \xff\n")
     with pytest.raises(ValueError, match="f at byte 5: not UTF-8"):
         lines(tmp_path / "f")
@@ -458,7 +458,7 @@ def test_without_follow_the_files_are_those_of_the_start(tmp_path: Path) -> None
 # Arrow files.
 
 
-def test_files_of_a_dataframe_that_are_gone_are_told() -> None:
+def test_files_of_a_dataframe_that_are_gone_are_reported() -> None:
     with pytest.raises(tr.ConfigError, match="is not there any more: the files of a DataFrame live as long as"):
         ArrowFiles([], ("x",), "rows").reader("/nowhere/part-00000.arrow", 5)
 
@@ -485,7 +485,7 @@ def test_parquet_runs_in_a_job(folder: Path, form: str) -> None:
     assert out.result() == [(198, "n198"), (199, "n199")]
 
 
-def test_a_parquet_file_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
+def test_a_parquet_file_that_cannot_be_read_is_reported_by_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "m.parquet")
     (tmp_path / "z.crc").write_bytes(b"")
     source = tr.sources.Parquet(str(tmp_path))

@@ -100,7 +100,7 @@ def test_a_result_can_be_brought_to_this_machine_before_its_place_goes(
     written(sink, [4], incarnation=2)  # and not published
     sink.bring(str(tmp_path / "brought"))
     place.folder().delete(f"out/{one.rpartition('/')[2]}" for one in files(place))
-    sink.ended()
+    sink.note_end()
     assert sink.brought and sink.result() == [3, 1, 2]
 
 
@@ -134,7 +134,7 @@ def removed(place: Place, ending: str = "") -> list[str]:
     return names
 
 
-def test_an_empty_result_is_told_from_one_that_is_gone(somewhere: Place) -> None:
+def test_an_empty_result_is_reported_from_one_that_is_gone(somewhere: Place) -> None:
     """A cleaner of temporary files, or of old prefixes of a bucket, removed the folder: the result was empty, and nobody
     was told."""
     sink = somewhere.sink("out")
@@ -156,7 +156,7 @@ def test_a_folder_that_was_gone_for_a_while_has_not_all_of_the_result(somewhere:
     sink.publish([written(sink, [1])])
     removed(somewhere)
     sink.publish([written(sink, [2], subtask=1)])
-    sink.ended()
+    sink.note_end()
     for _ in range(2):
         with pytest.raises(ConfigError, match="/out is not there any more"):
             sink.result()
@@ -167,7 +167,7 @@ def test_each_file_of_a_result_must_be_there_when_its_job_has_ended(somewhere: P
     sink.begin()
     one, two = written(sink, [1]), written(sink, [2], subtask=1)
     sink.publish([one, two])
-    sink.ended()
+    sink.note_end()
     assert sink.result() == [1, 2]
     assert [name for name in removed(somewhere) if name.endswith(travelling.SEEN)]
     with pytest.raises(ConfigError, match=rf"{name_of(one)} is not there any more, and with it records"):
@@ -178,7 +178,7 @@ def test_a_result_that_was_empty_when_its_job_ended_stays_empty(somewhere: Place
     """Nothing of it can be lost."""
     sink = somewhere.sink("out")
     sink.begin()
-    sink.ended()
+    sink.note_end()
     removed(somewhere)
     assert sink.result() == []
 
@@ -256,7 +256,7 @@ def test_rows_of_a_dataframe_are_read_on_from_any_position(place: Place) -> None
         source.reader(folder.url_of("another.arrow"))
 
 
-def test_a_folder_that_is_another_one_for_this_process_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_another_one_for_this_process_is_reported(tmp_path: Path) -> None:
     """On a cluster whose machines have no common folder each executor made one of this name, and the result was empty."""
     sink = tr.sinks.Collect()
     sink.bind(str(tmp_path / "out"), shared=True)

@@ -186,7 +186,7 @@ class Job:
             [commit] = self.actions(Commit)
         self.disk.append(decode_manifest(commit.data, "it"))
         self.path = path = f"{commit.incarnation}/{commit.checkpoint}.manifest"
-        self.machine.committed(commit.checkpoint, path, f"url/{path}", self.now)
+        self.machine.commit_done(commit.checkpoint, path, f"url/{path}", self.now)
         self.machine.actions = [action for action in self.machine.actions if action != Delete([_POINTER])]
 
     def complete(self, *prepared: bytes) -> int:
@@ -201,7 +201,7 @@ class Job:
         """The storage has given us an incarnation, and found what there is."""
         newest = self.disk[-1] if self.disk else None
         path = "" if newest is None else self.path
-        self.machine.claimed(incarnation, newest, path, self.now)
+        self.machine.claim_done(incarnation, newest, path, self.now)
 
     def restart(self) -> Job:
         """A worker's function fails, and all that is needed for the next deployment comes."""

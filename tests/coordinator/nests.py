@@ -285,7 +285,7 @@ class Play:
             self._nest_key = (
                 nest.wave, nest.actions, nest.news, nest.moved, nest.lag, nest.pause, nest.again_at, nest.moved_at,
                 repr(sorted((nest.reports or {}).items())), nest.reports is None,
-                tuple(sorted((slot, *said.tolist()) for slot, said in nest.counts.newest.items())),
+                tuple(sorted((slot, *item.tolist()) for slot, item in nest.counts.newest.items())),
                 tuple(sorted(nest.counts.behind)),
             )  # fmt: skip
         return self._nest_key
@@ -385,7 +385,7 @@ class Play:
                 self._start(number, message.wave)
             elif isinstance(message, Advance):
                 self._time(number, -1, END)
-            elif isinstance(message, CallFinish) and task.rest.told(message.number):
+            elif isinstance(message, CallFinish) and task.rest.command(message.number):
                 self._at_rest(number, message.number)
         if isinstance(message, EndLoop):
             assert not self.ended[slot]
@@ -531,14 +531,14 @@ class Play:
         self._say(self.nests.message(slot, message, self.now))
 
     def _say(self, sent: list[tuple[int, Any]]) -> None:
-        for to, said in sent:
-            if isinstance(said, Release):
-                said = Release(said.nest, said.wave, tuple(said.times))  # type: ignore[arg-type]  # hashable
-            self.down[to] += (said,)
-            if isinstance(said, Advance) and not self.advanced:  # a repeated command changes nothing, and may be under way
+        for to, item in sent:
+            if isinstance(item, Release):
+                item = Release(item.nest, item.wave, tuple(item.times))  # type: ignore[arg-type]  # hashable
+            self.down[to] += (item,)
+            if isinstance(item, Advance) and not self.advanced:  # a repeated command changes nothing, and may be under way
                 assert to or not self.moving(), "event time came to its end while some was on its way"
                 self.advanced = to == self.shape.slots - 1
-            if isinstance(said, EndLoop):
+            if isinstance(item, EndLoop):
                 self.ends += 1
                 assert not self.alive(), "the end was decided while something was left"
 

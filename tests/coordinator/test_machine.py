@@ -111,7 +111,7 @@ def test_where_nothing_is_to_be_published_workers_leave_at_once() -> None:
     assert job.status is S.FINISHED
 
 
-def test_publishing_is_said_once_and_finishing_once() -> None:
+def test_publishing_is_sent_once_and_finishing_once() -> None:
     job = at(S.FINISHING)
     job.all_say(SubtasksFinished([("files", b"again")]))
     assert job.actions() == []
@@ -168,16 +168,16 @@ def test_a_worker_that_spark_started_again_by_itself_has_lost_what_it_held(statu
     assert job.hello(0, pid=99) == 2
     assert job.status is S.FAILING
     assert leaves(job) == [0, 1]
-    told = UNKNOWN if status is S.FINISHING else ""
+    found = UNKNOWN if status is S.FINISHING else ""
     assert (
-        job.machine.cause is not None and job.machine.cause.message == f"Spark replaced the process of worker 0{told}"
+        job.machine.cause is not None and job.machine.cause.message == f"Spark replaced the process of worker 0{found}"
     )
 
 
 def test_a_worker_is_known_by_its_start_and_not_by_the_incarnation_it_was_started_under() -> None:
     # The coordinator may have claimed a newer one while Spark looked for a place for the worker.
     job = plain(1).start()
-    job.machine.claimed(2, None, "", job.now)
+    job.machine.claim_done(2, None, "", job.now)
     assert job.hello(0, incarnation=1) == 1
 
 
@@ -190,8 +190,8 @@ def test_who_does_not_belong_here_is_sent_away(other: dict[str, Any]) -> None:
     job = plain(2).start()
     job.actions()
     slot = other.pop("slot", 0)
-    said = Hello(slot, "h", 1, 10, **{"job": "job", "incarnation": 1, **other})
-    assert job.machine.hello(said, job.now) is None
+    message = Hello(slot, "h", 1, 10, **{"job": "job", "incarnation": 1, **other})
+    assert job.machine.hello(message, job.now) is None
     assert job.actions() == [] and job.status is S.STARTING
 
 
@@ -259,9 +259,9 @@ def test_a_slot_that_ends_early_fails_the_job(status: JobStatus, error: str | No
     job = at(status)
     job.ended(1, error)
     assert job.status is S.FAILING
-    told = f"with an error: {error}" if error is not None else "before the job, and without an error"
-    told += UNKNOWN if status is S.FINISHING else ""
-    assert job.machine.cause is not None and job.machine.cause.message == f"the Spark task of worker 1 ended {told}"
+    found = f"with an error: {error}" if error is not None else "before the job, and without an error"
+    found += UNKNOWN if status is S.FINISHING else ""
+    assert job.machine.cause is not None and job.machine.cause.message == f"the Spark task of worker 1 ended {found}"
     job.ended(0)
     assert job.status is S.FAILED
 
@@ -471,5 +471,5 @@ def test_what_was_prepared_may_come_in_parts() -> None:
     assert job.status is S.RUNNING, "the first one has not said all"
     job.says(0, SubtasksFinished([("sink", b"c")]))
     assert job.status is S.FINISHING
-    [*_, told] = job.actions()
-    assert told == Send(0, 1, Publish([("sink", [b"a", b"b", b"c", b"d"])]))
+    [*_, found] = job.actions()
+    assert found == Send(0, 1, Publish([("sink", [b"a", b"b", b"c", b"d"])]))

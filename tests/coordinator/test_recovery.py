@@ -73,21 +73,21 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     assert sent == [Send(0, 1, Complete(1, 0)), Send(1, 1, Complete(1, 0)), Send(0, 1, publish)]
     job.says(0, Published(1))
     assert job.actions() == [MarkPublished("1/1.manifest"), WasPublished()]
-    assert job.machine.durability.output.carried() == []
+    assert job.machine.durability.output.carried_output() == []
 
 
 def test_workers_hear_with_a_checkpoint_up_to_which_one_all_output_is_visible() -> None:
     """What a lost worker has left is removed by that: nothing goes that may still be published."""
-    job, heard = Job().run(), []
+    job, received = Job().run(), []
     for number in range(1, 5):
         job.trigger()
         job.ack(0, number, b"of %d" % number)
         job.ack(1, number)
         job.commit()
-        heard += [one.visible for one in job.said(Complete)[:1]]
+        received += [one.visible for one in job.said(Complete)[:1]]
         for published in [1, 2] if number == 3 else []:
             job.says(0, Published(published))
-    assert heard == [0, 0, 0, 2]
+    assert received == [0, 0, 0, 2]
 
 
 def test_a_checkpoint_that_is_not_kept_any_more_goes_when_its_output_is_marked() -> None:
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_is_not_kept_any_more_goes_when_its_output_is_marked()
     assert job.actions(Delete) == []
     job.says(0, Published(1))
     job.actions()
-    job.machine.marked("1/1.manifest", job.now)
+    job.machine.mark_done("1/1.manifest", job.now)
     [delete] = job.actions(Delete)
     assert {"1/1.manifest", "1/1.published"} <= set(delete.names)
 
@@ -119,9 +119,9 @@ def test_what_a_complete_checkpoint_has_is_not_published_again_with_a_later_one(
     )
     job.says(1, Ack(second, "1/chk-2/w1-1.state", 10))
     job.commit()
-    said = job.actions()
-    assert [a.message for a in said if isinstance(a, Send)][2:] == [Publish([("sink", [b"a"])], 1)]
-    job.commit(said[-1])
+    message = job.actions()
+    assert [a.message for a in message if isinstance(a, Send)][2:] == [Publish([("sink", [b"a"])], 1)]
+    job.commit(message[-1])
     assert [one.data for one in job.disk[-1].prepared] == [b"a", b"b"], "a is not known to be visible"
     assert job.sent(Publish) == [(0, Publish([("sink", [b"b"])], 2))]
 
@@ -156,16 +156,16 @@ def test_sinks_forget_what_they_published_once_every_manifest_that_has_it_is_mar
     job.complete(b"a")
     job.complete()
     job.says(0, Published(1))
-    job.machine.marked("1/2.manifest", job.now)
+    job.machine.mark_done("1/2.manifest", job.now)
     job.complete()
     assert job.sent(Settled) == [], "who starts from the first one asks for it"
-    job.machine.marked("1/1.manifest", job.now)
+    job.machine.mark_done("1/1.manifest", job.now)
     assert job.sent(Settled) == [], "there may be another driver"
     number = job.trigger()
     job.ack(0, number, b"b")
     job.ack(1, number)
     assert job.sent(Settled) == []
-    job.machine.committed(number, "1/4.manifest", "url", job.now)
+    job.machine.commit_done(number, "1/4.manifest", "url", job.now)
     assert job.sent(Settled) == [(0, Settled(3))]
 
 
@@ -179,7 +179,7 @@ def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is
         job.complete(b"b")
         assert [one.data for one in job.disk[-1].prepared] == [b"a", b"b"]
         job.says(0, Published(1))
-        job.machine.marked("1/1.manifest", job.now)
+        job.machine.mark_done("1/1.manifest", job.now)
         if not slow:
             job.says(0, Published(2))
             job.machine.not_marked("1/2.manifest", job.now)
@@ -192,7 +192,7 @@ def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is
         marks = [action.path for action in job.actions(MarkPublished)]
         assert "1/2.manifest" in marks, "it is asked for again"
         for path in marks:
-            job.machine.marked(path, job.now)
+            job.machine.mark_done(path, job.now)
         job.complete()
         assert job.sent(Settled) == [(0, Settled(4))]
 
@@ -206,11 +206,11 @@ def test_what_was_restored_is_not_forgotten_while_an_older_manifest_has_it_and_i
     job.restart()
     job.all_say(Deployed())
     job.says(0, Published(0))
-    job.machine.marked("1/2.manifest", job.now)
+    job.machine.mark_done("1/2.manifest", job.now)
     job.machine.not_marked("1/1.manifest", job.now)
     job.complete()
     assert job.sent(Settled) == []
-    job.machine.marked("1/1.manifest", job.now)
+    job.machine.mark_done("1/1.manifest", job.now)
     job.complete()
     assert [settled.restored for _, settled in job.sent(Settled)] == [True]
 
@@ -221,7 +221,7 @@ def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked()
     job.restart()
     job.all_say(Deployed())
     job.says(0, Published(0))
-    job.machine.marked("1/1.manifest", job.now)
+    job.machine.mark_done("1/1.manifest", job.now)
     assert job.sent(Settled) == []
     job.complete()
     assert job.sent(Settled) == [(0, Settled(1, True))]
@@ -244,7 +244,7 @@ def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> N
         job.says(0, Published(0))
         marks = job.actions(MarkPublished)
         assert marks == ([MarkPublished(path)] if path else [])
-        job.machine.marked(path, job.now)
+        job.machine.mark_done(path, job.now)
         job.complete()
         assert job.sent(Settled) == ([(0, Settled(0, True))] if root == "here" else [])
 
@@ -262,16 +262,16 @@ def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing
     assert job.actions(MarkPublished) == []
     job.says(0, Published(0))
     assert [mark.path for mark in job.actions(MarkPublished)] == ["7/1.manifest", "7/2.manifest"]
-    job.machine.marked("7/2.manifest", job.now)
+    job.machine.mark_done("7/2.manifest", job.now)
     job.machine.not_marked("7/1.manifest", job.now)
     number = job.trigger()
     job.ack(0, number)
     job.ack(1, number)
     job.commit()
-    said = job.actions()
-    assert [one.message for one in said if isinstance(one, Send) and isinstance(one.message, Settled)] == []
-    assert MarkPublished("7/1.manifest") in said, "it is asked for again"
-    job.machine.marked("7/1.manifest", job.now)
+    message = job.actions()
+    assert [one.message for one in message if isinstance(one, Send) and isinstance(one.message, Settled)] == []
+    assert MarkPublished("7/1.manifest") in message, "it is asked for again"
+    job.machine.mark_done("7/1.manifest", job.now)
     job.complete()
     assert [settled.restored for _, settled in job.sent(Settled)] == [True]
 
@@ -294,7 +294,7 @@ def test_the_last_checkpoint_waits_for_the_mark_of_the_one_that_the_job_started_
         job.ack(1, number)
         assert job.actions(Commit) == []
         if marked:
-            job.machine.marked("7/4.manifest", job.now)
+            job.machine.mark_done("7/4.manifest", job.now)
         else:
             job.machine.not_marked("7/4.manifest", job.now)
         job.commit()
@@ -334,10 +334,10 @@ def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_out
     assert job.status is S.RUNNING and job.actions(MarkPublished) == []
     for _ in range(3):
         job.complete()
-        said = job.actions()
-        assert [one for one in said if isinstance(one, MarkPublished)] == []
-        told = [one.message for one in said if isinstance(one, Send)]
-        assert not any(one.restored for one in told if isinstance(one, Settled))
+        message = job.actions()
+        assert [one for one in message if isinstance(one, MarkPublished)] == []
+        found = [one.message for one in message if isinstance(one, Send)]
+        assert not any(one.restored for one in found if isinstance(one, Settled))
 
 
 def test_a_restart_does_not_ask_again_for_what_another_start_has_published() -> None:
@@ -373,7 +373,7 @@ def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() 
     job.all_say(Deployed())
     job.says(0, Published(0))
     assert job.actions(MarkSwept) == [], "the next start looks for what is left"
-    job.machine.marked("7/1.manifest", job.now)
+    job.machine.mark_done("7/1.manifest", job.now)
     for _ in range(3):
         job.complete()
         assert [settled for _, settled in job.sent(Settled) if settled.restored] == []
@@ -389,7 +389,7 @@ def test_a_restart_leaves_traces_that_another_kept_checkpoint_needs() -> None:
         if failed:
             job.machine.not_marked("1/1.manifest", job.now)
         else:
-            job.machine.marked("1/1.manifest", job.now)
+            job.machine.mark_done("1/1.manifest", job.now)
         job.complete(b"b")
         job.restart()
         job.actions()
@@ -432,7 +432,7 @@ def test_nothing_is_published_that_was_not_committed() -> None:
     assert job.sent(Publish) == []
 
 
-def test_what_was_not_published_goes_into_the_next_manifest_and_is_said_once() -> None:
+def test_what_was_not_published_goes_into_the_next_manifest_and_is_reported_once() -> None:
     job = Job().run()
     job.complete(b"a")
     job.actions()
@@ -444,7 +444,7 @@ def test_what_was_not_published_goes_into_the_next_manifest_and_is_said_once() -
     assert job.sent(Publish) == [(0, Publish([("sink", [b"b"])], 2))]
     job.says(0, Published(1))
     job.says(0, Published(2))
-    assert job.machine.durability.output.carried() == []
+    assert job.machine.durability.output.carried_output() == []
 
 
 def test_who_asked_is_told_and_two_who_ask_at_once_share_one() -> None:
@@ -811,7 +811,7 @@ def test_a_worker_that_never_comes_back_ends_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         Failed(FailureKind.PEER, "lost worker 0", peer=0),
         Deployed(),
@@ -824,11 +824,11 @@ def test_a_worker_that_never_comes_back_ends_the_job() -> None:
     ],
     ids=lambda m: type(m).__name__,
 )
-def test_what_a_worker_says_before_it_has_dropped_what_it_ran_does_not_count(said: Any) -> None:
+def test_what_a_worker_says_before_it_has_dropped_what_it_ran_does_not_count(message: Any) -> None:
     job = Job().run()
     job.says(0, Failed(FailureKind.USER, "it broke"))
     job.actions()
-    job.says(1, said)
+    job.says(1, message)
     assert (job.actions(), job.machine.attempts.restarts, job.status) == ([], 1, S.RESTARTING)
     assert not job.machine.roster.slots[1].clean
 
@@ -985,7 +985,7 @@ def test_a_claim_that_finds_a_newer_run_ends_the_job() -> None:
     job = Job().run()
     job.says(0, Failed(FailureKind.USER, "it broke"))
     theirs = Manifest("job", "another", 5, 9, 0, 128, 2, [StateFile(0, "x", 1)])
-    job.machine.claimed(6, theirs, "5/1.manifest", job.now)
+    job.machine.claim_done(6, theirs, "5/1.manifest", job.now)
     assert job.status is S.FAILING
     cause = job.machine.cause
     assert cause is not None and cause.kind == "fenced" and "run another" in cause.message
@@ -995,7 +995,7 @@ def test_a_claim_that_finds_an_older_run_passes_it_over() -> None:
     job = Job().run()
     job.says(0, Failed(FailureKind.USER, "it broke"))
     older = Manifest("job", "another", 0, 9, 0, 128, 2, [])
-    job.machine.claimed(2, older, "0/1.manifest", job.now)
+    job.machine.claim_done(2, older, "0/1.manifest", job.now)
     job.all_say(WasReset(1))
     job.wait(PAUSE)
     [(_, deploy), _] = job.sent(Deploy)
@@ -1114,7 +1114,7 @@ def test_a_job_may_be_cancelled_while_it_restarts() -> None:
     assert job.hello(1) is None
     job.claimed()
     job.machine.claim_failed("too late to matter", job.now)
-    job.machine.committed(number, "p", "u", job.now)
+    job.machine.commit_done(number, "p", "u", job.now)
     assert job.sent() == [] and job.machine.next_tick(job.now) == job.now + LIMITS.leave
     job.ended(0)
     job.ended(1, "killed", launch=1)
@@ -1125,7 +1125,7 @@ def test_a_job_may_be_cancelled_while_it_restarts() -> None:
     assert job.status is S.CANCELLED
 
 
-def test_while_it_restarts_a_checkpoint_may_be_asked_for_and_at_its_end_not() -> None:
+def test_while_it_restarts_a_checkpoint_may_be_requested_and_at_its_end_not() -> None:
     job = Job().run()
     job.says(0, Failed(FailureKind.USER, "it broke"))
     job.actions()
@@ -1195,7 +1195,7 @@ def test_a_worker_is_welcomed_again_under_a_new_epoch() -> None:
     assert job.machine.attempts.restarts == 1
 
 
-def test_a_storage_that_never_answers_is_told_and_ends_the_job() -> None:
+def test_a_storage_that_never_answers_is_reported_and_ends_the_job() -> None:
     job = Job().run()
     number = job.trigger()
     job.ack(0, number)
@@ -1311,8 +1311,8 @@ def test_a_coordinator_that_takes_over_knows_the_older_files_of_what_it_restores
     job.all_say(Deployed())
     checkpoints = job.machine.checkpoints
     pending = checkpoints.trigger(job.now).number
-    assert checkpoints.refused(0, Ack(pending, "file", 1, older=[older])) is None
-    assert checkpoints.refused(0, Ack(pending, "file", 1, older=["1/chk-7/w0-1.state"])) is not None
+    assert checkpoints.refusal(0, Ack(pending, "file", 1, older=[older])) is None
+    assert checkpoints.refusal(0, Ack(pending, "file", 1, older=["1/chk-7/w0-1.state"])) is not None
 
 
 def test_a_coordinator_that_takes_over_begins_anew_where_its_run_has_no_checkpoint() -> None:
@@ -1333,6 +1333,6 @@ def test_a_coordinator_that_takes_over_is_fenced_by_a_newer_start() -> None:
     other.complete()
     newer = msgspec.structs.replace(other.disk[-1], run_id="another", incarnation=2)
     job.machine.take_over("the process was lost", job.now)
-    job.machine.claimed(3, newer, "2/1.manifest", job.now)
+    job.machine.claim_done(3, newer, "2/1.manifest", job.now)
     assert job.status is S.FAILING and job.machine.cause is not None
     assert job.machine.cause.kind is FailureKind.FENCED

@@ -168,8 +168,8 @@ def _check_tailrace(args: list[str], where: str) -> None:
 
 def dev_commands() -> set[str]:
     """What `./dev help` offers."""
-    said = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    return set(re.findall(r"^\s*\./dev (\w+)", said, flags=re.M))
+    printed = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return set(re.findall(r"^\s*\./dev (\w+)", printed, flags=re.M))
 
 
 LINKING = [README, CONTRIBUTING, ROOT / "ARCHITECTURE.md", *DOCS]

@@ -95,18 +95,18 @@ def numbers() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("said", "place"), numbers())
-def test_a_number_is_that_of_the_code(said: str, place: str) -> None:
+@pytest.mark.parametrize(("stated", "place"), numbers())
+def test_a_number_is_that_of_the_code(stated: str, place: str) -> None:
     module, name, key = re.fullmatch(r"([\w.]+)\.([A-Z_]+)(?:\[\"(\w+)\"\])?", place).groups()  # type: ignore[union-attr]
     real = getattr(importlib.import_module(module), name)
     real = real if key is None else real[key]
-    scales = (1e6, 1e9, 1.0) if said.endswith("s") else (1.0,)
-    assert any(abs(quantity(said) * scale - real) < 1e-6 * real for scale in scales), f"{place} is {real}"
+    scales = (1e6, 1e9, 1.0) if stated.endswith("s") else (1.0,)
+    assert any(abs(quantity(stated) * scale - real) < 1e-6 * real for scale in scales), f"{place} is {real}"
 
 
 def test_the_limits_are_those_of_the_coordinator() -> None:
-    said = {code(name)[0]: quantity(value) for name, value, _ in table(DEPLOYMENT, "limit", "value", "for")}
-    assert said == {field.name: getattr(Limits(), field.name) / 1e6 for field in fields(Limits)}
+    stated = {code(name)[0]: quantity(value) for name, value, _ in table(DEPLOYMENT, "limit", "value", "for")}
+    assert stated == {field.name: getattr(Limits(), field.name) / 1e6 for field in fields(Limits)}
 
 
 # Conversations.
@@ -133,19 +133,19 @@ def test_the_catalogue_has_every_message_of_its_module(module: Any) -> None:
 
 
 def test_the_catalogues_have_every_message_that_is_sent() -> None:
-    said = [name for page in PROTOCOLS.values() for name in catalogue(page)]
-    assert sorted(said) == sorted(kind.__name__ for kind in get_args(AnyMessage))
+    stated = [name for page in PROTOCOLS.values() for name in catalogue(page)]
+    assert sorted(stated) == sorted(kind.__name__ for kind in get_args(AnyMessage))
 
 
 def test_the_catalogues_say_which_way_each_message_goes() -> None:
-    said = {name: ends for page in PROTOCOLS.values() for name, ends in catalogue(page).items()}
+    stated = {name: ends for page in PROTOCOLS.values() for name, ends in catalogue(page).items()}
     upward, downward, first = (
         {kind.__name__ for kind in get_args(union)} for union in (FromWorker, ToWorker, Greeting)
     )
-    between = {name for name, ends in said.items() if ends == ("worker", "worker")}
+    between = {name for name, ends in stated.items() if ends == ("worker", "worker")}
     assert between == {"PeerHello", "OperatorEvent"}
-    assert {name for name, ends in said.items() if ends == ("worker", "coordinator")} == (upward | first) - between
-    assert {name for name, ends in said.items() if ends == ("coordinator", "worker")} == downward - between
+    assert {name for name, ends in stated.items() if ends == ("worker", "coordinator")} == (upward | first) - between
+    assert {name for name, ends in stated.items() if ends == ("coordinator", "worker")} == downward - between
 
 
 def test_every_message_of_a_deployment_has_its_sender() -> None:
@@ -177,19 +177,19 @@ RECOVERY = DEPLOYMENT.with_name("recovery.md")
 
 def test_what_a_failure_leads_to_is_what_the_coordinator_does() -> None:
     rows = table(RECOVERY, "kind", "what has failed", "what follows")
-    said = {code(kind)[0]: follows for kind, _, follows in rows}
-    assert said == {kind.value: follows.value for kind, follows in REACTIONS.items()}
+    stated = {code(kind)[0]: follows for kind, _, follows in rows}
+    assert stated == {kind.value: follows.value for kind, follows in REACTIONS.items()}
     assert set(REACTIONS) == set(FailureKind)
 
 
 def test_the_phases_are_those_of_the_code() -> None:
-    said = {(row[0], code(row[1])[0], row[2]) for row in table(DEPLOYMENT, "phase", "message", "next phase")}
-    assert said == {(before.value, kind.__name__, after.value) for (before, kind), after in AFTER.items()}
+    stated = {(row[0], code(row[1])[0], row[2]) for row in table(DEPLOYMENT, "phase", "message", "next phase")}
+    assert stated == {(before.value, kind.__name__, after.value) for (before, kind), after in AFTER.items()}
 
 
 def test_the_states_are_those_of_the_code() -> None:
-    said = {state: set(after.split(", ")) for state, after in table(DEPLOYMENT, "state", "next states")}
-    assert said == {state.name: {after.name for after in edges} for state, edges in EDGES.items() if edges}
+    stated = {state: set(after.split(", ")) for state, after in table(DEPLOYMENT, "state", "next states")}
+    assert stated == {state.name: {after.name for after in edges} for state, edges in EDGES.items() if edges}
 
 
 def test_the_messages_of_the_handshake_have_these_sizes() -> None:
@@ -203,12 +203,12 @@ def test_the_messages_of_the_handshake_have_these_sizes() -> None:
     assert all(half.done for half in halves.values())  # type: ignore[attr-defined]
 
 
-def test_every_reason_of_a_refusal_is_told() -> None:
-    said = {reason for reason, _ in table(HANDSHAKE, "reason", "found by")}
+def test_every_reason_of_a_refusal_is_reported() -> None:
+    stated = {reason for reason, _ in table(HANDSHAKE, "reason", "found by")}
     text = inspect.getsource(JobRunner) + inspect.getsource(WorkerProcess)
     ours = set(re.findall(r'\w+\["(no \w+ of this job)"\]', text))
     assert len(ours) == 2
-    assert said == {reason.value for reason in handshake.Refusal} | ours
+    assert stated == {reason.value for reason in handshake.Refusal} | ours
 
 
 # Formats.
@@ -219,13 +219,13 @@ FORMATS = ROOT / "docs" / "formats" / "checkpoints.md"
 def test_the_stages_of_a_stop_are_those_of_the_code() -> None:
     happenings = [one.value for one in Happening]
     rows = table(DEPLOYMENT.with_name("stopping.md"), "stage", *happenings)
-    said = {
+    stated = {
         (row[0], happening): after
         for row in rows
         for happening, after in zip(happenings, row[1:], strict=True)
         if after
     }
-    assert said == {(stage.value, happening.value): after.value for (stage, happening), after in stopping.AFTER.items()}
+    assert stated == {(stage.value, happening.value): after.value for (stage, happening), after in stopping.AFTER.items()}
     assert [row[0] for row in rows] == [one.value for one in stopping.Stage]
 
 
@@ -237,8 +237,8 @@ def test_the_fields_of_the_formats_are_those_of_the_code() -> None:
         "field of the manifest": Manifest,
     }
     for heading, kind in kinds.items():
-        said = [name for row in table(FORMATS, heading, "what it is") for name in code(row[0])]
-        assert said == list(kind.__struct_fields__), heading
+        stated = [name for row in table(FORMATS, heading, "what it is") for name in code(row[0])]
+        assert stated == list(kind.__struct_fields__), heading
 
 
 def test_the_versions_and_marks_of_the_formats_are_those_of_the_code() -> None:
@@ -265,10 +265,10 @@ _EMPTY = state_format.Index("", 0, 0, 0, 0)
 def test_the_rooms_are_those_of_the_source() -> None:
     [block] = re.findall(r"```text\nsrc/tailrace/\n(.*?)```", read(ROOT / "ARCHITECTURE.md"), flags=re.S)
     above, below = block.split("~ waterline ~")
-    said = re.findall(r"^  ([\w.]+/?)", block, flags=re.M)
+    stated = re.findall(r"^  ([\w.]+/?)", block, flags=re.M)
     rooms = [f"{path.name}/" for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
     files = [path.name for path in SOURCE.iterdir() if path.suffix == ".py" and path.name != "__main__.py"]
-    assert sorted(said) == sorted([*rooms, *files])
+    assert sorted(stated) == sorted([*rooms, *files])
     contracts = tomllib.loads(read(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
     [waterline] = [one for one in contracts if one["name"].startswith("Nothing below the waterline")]
     for part, modules in ((above, "source_modules"), (below, "forbidden_modules")):
@@ -372,8 +372,8 @@ def test_the_fields_of_the_theory_are_there() -> None:
     ("field", "kind"), [("Worker.phase", Phase), ("Idle.reason", Reason), ("Course.status", JobStatus)]
 )
 def test_the_states_of_the_theory_are_those_of_the_code(field: str, kind: type[Enum]) -> None:
-    said = [name for state, fields in states() if f"{field}`" in fields for name in code(state)]
-    assert sorted(said) == sorted(member.name for member in kind)
+    stated = [name for state, fields in states() if f"{field}`" in fields for name in code(state)]
+    assert sorted(stated) == sorted(member.name for member in kind)
 
 
 def test_the_phases_of_a_checkpoint_in_the_theory_are_those_of_the_code() -> None:
@@ -393,10 +393,10 @@ def test_each_step_of_a_story_names_a_module() -> None:
 
 
 def test_every_invariant_is_stated_and_watched_where_the_formalism_says() -> None:
-    said = []
+    documented = []
     for name, _, stated, watched in table(ROOT / "docs" / "formalism.md", "", "says", "stated in", "watched by"):
         [path] = code(stated)
-        said.append((name.strip("*"), path))
+        documented.append((name.strip("*"), path))
         assert code(watched), f"nothing watches {name}"
         for watch in code(watched):
             check_watch(watch, name)
@@ -405,8 +405,8 @@ def test_every_invariant_is_stated_and_watched_where_the_formalism_says() -> Non
         for path in SOURCE.rglob("*.py")
         for name in re.findall(r"Invariant ([A-Z]+\d+)", read(path))
     }
-    assert sorted(said) == sorted(stated_there)
-    assert len({name for name, _ in said}) == len(said), "a name stands for two invariants"
+    assert sorted(documented) == sorted(stated_there)
+    assert len({name for name, _ in documented}) == len(documented), "a name stands for two invariants"
 
 
 def check_watch(watch: str, name: str) -> None:
@@ -489,10 +489,10 @@ def test_bytes_have_one_unit() -> None:
 
 def test_the_members_of_a_job_are_those_of_its_handle() -> None:
     members = [one for row in table(GUIDE / "running.md", "member", "meaning") for one in code(row[0])]
-    said = {one.partition("(")[0] for one in members}
+    stated = {one.partition("(")[0] for one in members}
     handle = {**JobHandle.__annotations__, **vars(JobHandle)}
     promised = {name for name in handle if not name.startswith("_")}
-    assert said == promised | {name for name in vars(Job) if not name.startswith("_")}
+    assert stated == promised | {name for name in vars(Job) if not name.startswith("_")}
 
 
 def test_the_keys_of_metrics_are_those_of_a_job() -> None:
@@ -500,8 +500,8 @@ def test_the_keys_of_metrics_are_those_of_a_job() -> None:
     env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
     figures = tr.testing.run(env).metrics()
     for heading, real in (("key of `metrics()`", figures), ("key of a subtask", figures["subtasks"][0])):
-        said = [name for row in table(GUIDE / "running.md", heading, "meaning") for name in code(row[0])]
-        assert sorted(said) == sorted(real)
+        stated = [name for row in table(GUIDE / "running.md", heading, "meaning") for name in code(row[0])]
+        assert sorted(stated) == sorted(real)
 
 
 def test_what_is_said_of_a_slice_is_what_it_has() -> None:
@@ -525,26 +525,26 @@ def test_the_figures_under_tailrace_are_those_of_a_report() -> None:
 
 
 def test_the_errors_are_those_there_are() -> None:
-    said = {code(row[0])[0].removeprefix("tr.") for row in table(GUIDE / "running.md", "error", "means", "raised")}
+    stated = {code(row[0])[0].removeprefix("tr.") for row in table(GUIDE / "running.md", "error", "means", "raised")}
     errors = {name for name in tr.__all__ if isinstance(vars(tr)[name], type) and issubclass(vars(tr)[name], Exception)}
-    assert said == errors - {"TailraceError"}
+    assert stated == errors - {"TailraceError"}
 
 
 def test_the_settings_of_checkpoints_are_those_of_the_code() -> None:
     rows = table(GUIDE / "checkpoints.md", "setting", "default", "meaning")
-    said = {name: default for cell, default, _ in rows for name in code(cell)}
+    stated = {name: default for cell, default, _ in rows for name in code(cell)}
     defaults = {field.name: field.default for field in fields(tr.CheckpointConfig)}
-    assert set(said) == set(defaults)
-    for name, default in said.items():
+    assert set(stated) == set(defaults)
+    for name, default in stated.items():
         assert default == "" or ast.literal_eval(default.strip("`")) == defaults[name], name
 
 
 def test_the_restart_strategies_are_those_of_the_code() -> None:
-    said = [code(row[0])[0] for row in table(GUIDE / "restarts.md", "strategy", "the job is started again")]
+    stated = [code(row[0])[0] for row in table(GUIDE / "restarts.md", "strategy", "the job is started again")]
     for one in config.RESTARTS:
         given = ", ".join(f"{field.name}={field.default!r}" for field in fields(one))
-        assert f"tr.{one.__name__}({given})" in said
-    assert len(said) == len(config.RESTARTS)
+        assert f"tr.{one.__name__}({given})" in stated
+    assert len(stated) == len(config.RESTARTS)
     default = config.DEFAULT_RESTART
     given = ", ".join(f"{field.name}={getattr(default, field.name)!r}" for field in fields(default))
     assert f"`tr.{type(default).__name__}({given})`" in read(GUIDE / "restarts.md")
@@ -591,18 +591,18 @@ def verbs() -> list[str]:
 
 @pytest.mark.parametrize("verb", verbs())
 def test_every_verb_is_in_the_guide(verb: str) -> None:
-    wanted = rf"\.{verb}\b" if isinstance(getattr(tr.DataStream, verb, None), property) else rf"\b{verb}\("
-    assert any(re.search(wanted, read(page)) for page in GUIDE.glob("*.md"))
+    pattern = rf"\.{verb}\b" if isinstance(getattr(tr.DataStream, verb, None), property) else rf"\b{verb}\("
+    assert any(re.search(pattern, read(page)) for page in GUIDE.glob("*.md"))
 
 
 def test_the_options_of_a_loop_are_those_of_its_verbs() -> None:
     heading = ("option of `iterate` and `iterate_with_feedback`", "default", "meaning")
-    said = {name: default for cell, default, _ in table(GUIDE / "loops.md", *heading) for name in code(cell)}
+    stated = {name: default for cell, default, _ in table(GUIDE / "loops.md", *heading) for name in code(cell)}
     for verb in (tr.DataStream.iterate, tr.DataStream.iterate_with_feedback):
         options = {n: p.default for n, p in inspect.signature(verb).parameters.items() if p.kind is p.KEYWORD_ONLY}
         if verb is tr.DataStream.iterate:
             options["feedback_schema"] = None  # it has no feedback of another type, as the table says
-        assert {name: ast.literal_eval(default.strip("`")) for name, default in said.items()} == options
+        assert {name: ast.literal_eval(default.strip("`")) for name, default in stated.items()} == options
     text = read(GUIDE / "loops.md")
     for kind in (tr.Rounds, tr.Spill):
         given = [f"{field.name}={field.default!r}" for field in fields(kind)]
@@ -610,8 +610,8 @@ def test_the_options_of_a_loop_are_those_of_its_verbs() -> None:
 
 
 def test_the_members_of_a_scope_are_those_of_the_code() -> None:
-    said = {one.partition("(")[0] for cell, _ in table(GUIDE / "loops.md", "member", "meaning") for one in code(cell)}
-    assert said == {name for name in vars(tr.StreamScope) if not name.startswith("_")}
+    stated = {one.partition("(")[0] for cell, _ in table(GUIDE / "loops.md", "member", "meaning") for one in code(cell)}
+    assert stated == {name for name in vars(tr.StreamScope) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("name", tr.__all__)
@@ -651,7 +651,7 @@ def test_the_keys_of_metrics_are_those_of_the_code() -> None:
     env.from_collection([1]).sink_to(tr.sinks.Collect())
     job = tr.testing.run(env)
     figures = job.metrics()
-    told = {key for row in table(GUIDE / "running.md", "key of `metrics()`", "meaning") for key in code(row[0])}
-    assert told == set(figures) | {"restarts"}
-    told = {key for row in table(GUIDE / "running.md", "key of a subtask", "meaning") for key in code(row[0])}
-    assert told == set(figures["subtasks"][0])
+    documented = {key for row in table(GUIDE / "running.md", "key of `metrics()`", "meaning") for key in code(row[0])}
+    assert documented == set(figures) | {"restarts"}
+    documented = {key for row in table(GUIDE / "running.md", "key of a subtask", "meaning") for key in code(row[0])}
+    assert documented == set(figures["subtasks"][0])

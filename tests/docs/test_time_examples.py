@@ -65,7 +65,7 @@ def silences(calls: Calls) -> list[tuple[str, float]]:
 
 @given(CALLS, st.integers(0, 7), st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
-def test_each_silence_is_told_once(calls: Calls, seed: int, parallelism: int) -> None:
+def test_each_silence_is_reported_once(calls: Calls, seed: int, parallelism: int) -> None:
     found = ran(seed, parallelism, lambda env: by_key(env, calls).process(SILENCE()))
     assert sorted(found) == silences(calls)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tailrace.elements.columns.common import agreed, has_nulls, settled, widened
+from tailrace.elements.columns.common import agreement, fill_nulls, has_nulls, widen
 
 NONE = pa.null()
 
@@ -45,16 +45,16 @@ def schema(*kinds: pa.DataType) -> pa.Schema:
 def test_types_become_wider_without_loss_or_come_to_none(
     one: pa.DataType, other: pa.DataType, both: pa.DataType | None
 ) -> None:
-    wanted = None if both is None else schema(pa.bool_(), both)
-    assert widened(schema(pa.bool_(), one), schema(pa.bool_(), other)) == wanted
-    turned = widened(schema(pa.bool_(), other), schema(pa.bool_(), one))
+    expected = None if both is None else schema(pa.bool_(), both)
+    assert widen(schema(pa.bool_(), one), schema(pa.bool_(), other)) == expected
+    turned = widen(schema(pa.bool_(), other), schema(pa.bool_(), one))
     assert (turned is None) == (both is None)
 
 
 def test_what_has_no_type_yet_gets_one_and_nothing_else_changes() -> None:
     mine = schema(NONE, pa.int8(), pa.list_(NONE), pa.struct({"a": NONE, "b": pa.int8()}), NONE)
     theirs = schema(pa.int8(), pa.int64(), pa.large_list(pa.int8()), pa.struct({"b": pa.int64(), "a": pa.date32()}))
-    made = settled(mine, theirs)
+    made = fill_nulls(mine, theirs)
     assert made.types == [
         pa.int8(), pa.int8(), pa.list_(pa.int8()), pa.struct({"a": pa.date32(), "b": pa.int8()}), NONE,
     ]  # fmt: skip
@@ -62,6 +62,6 @@ def test_what_has_no_type_yet_gets_one_and_nothing_else_changes() -> None:
 
 
 def test_schemas_agree_where_only_what_is_not_known_differs() -> None:
-    assert agreed(schema(NONE, pa.int8()), schema(pa.date32(), NONE)) == schema(pa.date32(), pa.int8())
-    assert agreed(schema(pa.int8()), schema(pa.int16())) is None
-    assert agreed(schema(pa.int8()), schema(pa.int8(), pa.int8())) is None
+    assert agreement(schema(NONE, pa.int8()), schema(pa.date32(), NONE)) == schema(pa.date32(), pa.int8())
+    assert agreement(schema(pa.int8()), schema(pa.int16())) is None
+    assert agreement(schema(pa.int8()), schema(pa.int8(), pa.int8())) is None

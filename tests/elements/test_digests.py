@@ -48,8 +48,8 @@ def test_records_without_event_times_are_the_same_whether_that_is_said_of_each_o
     """Those that were in flight at a checkpoint lie in its file beside others that have some, and come back so (random
     dataflow 20100 with `all_together`)."""
     none = Rows(["x"] * 5_000)
-    said = Rows(["x"] * 5_000, np.full(5_000, NO_TIME))
-    assert digest(none) == digest(said) == digest(none.slice(0, 1), said.slice(1, 5_000))
+    rows = Rows(["x"] * 5_000, np.full(5_000, NO_TIME))
+    assert digest(none) == digest(rows) == digest(none.slice(0, 1), rows.slice(1, 5_000))
     assert digest(none) != digest(Rows(["x"] * 5_000, np.full(5_000, MIN_TIME)))
 
 

@@ -59,7 +59,7 @@ def test_a_text_with_decimals_is_exact_and_what_pandas_reads(parts: list[tuple[s
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("5 minutes", 300),
         ("1h30m", 5400),
@@ -70,12 +70,12 @@ def test_a_text_with_decimals_is_exact_and_what_pandas_reads(parts: list[tuple[s
         ("s5", None),
     ],
 )
-def test_how_durations_are_written(text: str, wanted: float | None) -> None:
-    if wanted is None:
+def test_how_durations_are_written(text: str, expected: float | None) -> None:
+    if expected is None:
         with pytest.raises(TypeError, match="a duration must be"):
             span_seconds(text)
     else:
-        assert span_seconds(text) == wanted
+        assert span_seconds(text) == expected
 
 
 @given(st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | st.timedeltas(timedelta(-(10**6)), timedelta(10**6)))

@@ -94,13 +94,13 @@ def test_a_barrier_carries_the_whole_request(kind: CutKind, hold: bool) -> None:
     assert decode(encode_marker(CHANNEL, 9, 4, 100, barrier)).marker() == barrier
 
 
-@pytest.mark.parametrize("said", [b"", bytes(1), bytes((9, 0)), bytes(3)])
-def test_a_barrier_of_an_unknown_kind_is_refused(said: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", bytes(1), bytes((9, 0)), bytes(3)])
+def test_a_barrier_of_an_unknown_kind_is_refused(data: bytes) -> None:
     usual = bytearray(encode_marker(CHANNEL, 9, 4, 100, Barrier(CutRequest(7, CutKind.FINAL))))
     section = len(usual) - 2
-    usual[section - 4 : section] = len(said).to_bytes(4, "little")
+    usual[section - 4 : section] = len(data).to_bytes(4, "little")
     with pytest.raises(ProtocolViolation, match="barrier"):
-        decode(bytes(usual[:section]) + said).marker()
+        decode(bytes(usual[:section]) + data).marker()
 
 
 def test_rows_come_back_as_they_went() -> None:

@@ -30,7 +30,7 @@ def test_groups_of_any_integers(numbers: list[int], groups: int) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3_000)), st.lists(st.integers(0, 2**21)))
-def test_the_table_of_small_ones_grows_with_what_is_asked_for(first: list[int], then: list[int]) -> None:
+def test_the_table_of_small_ones_grows_with_what_is_requested(first: list[int], then: list[int]) -> None:
     cache = KeyGroups(128)
     for numbers in (first, then, first):
         assert cache.groups_of_integers(np.array(numbers, np.int64)).tolist() == [key_group(n, 128) for n in numbers]

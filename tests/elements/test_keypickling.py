@@ -74,11 +74,11 @@ SAME = [
 def test_the_same_program_reads_the_same_key(text: str, key: str, program: Program) -> None:
     first = eval(key, vars(program(text)))
     data = written(first)
-    wanted = eval(key, vars(program(text + "# another version of it\n")))
+    expected = eval(key, vars(program(text + "# another version of it\n")))
     [found] = pickle.loads(data)
-    assert found == wanted
-    assert hash(found) == hash(wanted)
-    assert type(found) is type(wanted)
+    assert found == expected
+    assert hash(found) == hash(expected)
+    assert type(found) is type(expected)
     assert canonical_bytes(found) == canonical_bytes(first)
     assert plain_key(found) is found
 
@@ -146,10 +146,10 @@ CHANGED = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_class_that_is_another_one_now_is_named(name: str, program: Program) -> None:
-    text, key, changed, told = CHANGED[name]
+    text, key, changed, found = CHANGED[name]
     data = written(eval(key, vars(program(text))))
     program(changed)
-    with pytest.raises(ChangedKeyClass, match=told):
+    with pytest.raises(ChangedKeyClass, match=found):
         pickle.loads(data)
 
 

@@ -261,8 +261,8 @@ def test_other_processes_agree(seed: str) -> None:
         "print(json.dumps([first, second, [key_group(key, 128) for key in keys]]))\n"
     )
     env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    told = json.dumps([v["key"] for v in plain])
-    done = subprocess.run([sys.executable, "-c", script], input=told, env=env, capture_output=True, text=True)
+    printed = json.dumps([v["key"] for v in plain])
+    done = subprocess.run([sys.executable, "-c", script], input=printed, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[v["group_of_128"] for v in plain]] * 3
 
@@ -639,13 +639,15 @@ def test_cache_agrees_with_uncached(some: list[Any], limit: int, data: st.DataOb
 @example(((1, Decimal(5)), (np.int64(1), np.int8(5))))
 def test_dictionary_equality_implies_canonical_equality(pair: tuple[Any, Any]) -> None:
     """What the cache stores for one key must not answer wrongly for another."""
-    for stored, asked in (pair, pair[::-1]):
+    for stored, requested in (pair, pair[::-1]):
         cache = KeyGroups(MAX_GROUPS)
         cache.group_of(stored)
         for entry in cache:
-            if dictionary_equal(entry, asked):
-                assert canonical_bytes(entry) == canonical_bytes(asked)
-        assert ignoring_numpy(lambda cache=cache, asked=asked: cache.group_of(asked)) == key_group(asked, MAX_GROUPS)
+            if dictionary_equal(entry, requested):
+                assert canonical_bytes(entry) == canonical_bytes(requested)
+        assert ignoring_numpy(lambda cache=cache, requested=requested: cache.group_of(requested)) == key_group(
+            requested, MAX_GROUPS
+        )
 
 
 def test_the_traps_of_numpy_are_real() -> None:
@@ -842,11 +844,11 @@ def test_many_distinct_values_in_many_columns() -> None:
 
 
 def test_only_distinct_keys_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    requested: list[Any] = []
     real = module.key_group
-    monkeypatch.setattr(module, "key_group", lambda key, maximum: (asked.append(key), real(key, maximum))[1])
+    monkeypatch.setattr(module, "key_group", lambda key, maximum: (requested.append(key), real(key, maximum))[1])
     groups_of_arrow(pa.array(["a", "b", "a", "b", "a"]), KeyGroups(128))
-    assert sorted(k for k in asked if k is not None) == ["a", "b"]
+    assert sorted(k for k in requested if k is not None) == ["a", "b"]
 
 
 def test_kinds_of_columns_that_arrow_cannot_encode() -> None:

@@ -65,7 +65,7 @@ def test_a_row_of_an_older_checkpoint_is_found() -> None:
     assert plain_key(back) is back
 
 
-def test_nested_rows_become_dictionaries_where_that_is_asked_for() -> None:
+def test_nested_rows_become_dictionaries_where_that_is_requested() -> None:
     inner = a_row(x=1)
     row = a_row(one=inner, many=[inner], named={"k": inner}, plain=(1,))
     assert row.asDict()["one"] is inner
@@ -96,7 +96,7 @@ def test_a_row_has_a_value_for_each_column(values: tuple[int, ...]) -> None:
             make()
 
 
-def test_a_column_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_column_that_is_not_there_is_reported_with_those_that_are() -> None:
     row = a_row(name="a", pieces=1)
     with pytest.raises(ValueError, match="no column 'price'; it has 'name', 'pieces'"):
         row["price"]
@@ -106,7 +106,7 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are() -> None:
         row[2]
 
 
-def test_an_attribute_that_is_no_column_is_told_with_the_columns() -> None:
+def test_an_attribute_that_is_no_column_is_reported_with_the_columns() -> None:
     env = tr.Environment(parallelism=1)
     rows = env.from_collection([("a", 3)]).to_columns("u string, m int").to_rows()
     rows.map(lambda row: row.price, name="priced").sink_to(tr.sinks.Collect())

@@ -30,13 +30,13 @@ def texts(values):
 
 
 class AllCollide(WordTable):
-    def hashes(self, asked):
-        return np.full(len(asked[0]), 2**64 - 1, np.uint64)
+    def hashes(self, requested):
+        return np.full(len(requested[0]), 2**64 - 1, np.uint64)
 
 
 class TextsCollide(TextTable):
-    def hashes(self, asked):
-        return asked.lengths.view(np.uint64) % np.uint64(2)
+    def hashes(self, requested):
+        return requested.lengths.view(np.uint64) % np.uint64(2)
 
 
 @pytest.mark.parametrize("make", [WordTable, AllCollide])

@@ -69,8 +69,8 @@ def test_the_components_on_a_simulated_cluster(example: Any, seed: int) -> None:
 def test_union_find_agrees_with_networkx(example: Any, edges: int) -> None:
     table = example.random_edges(edges, 2_000)
     graph = nx.from_pandas_edgelist(table, "a", "b")
-    wanted = {vertex: min(one) for one in nx.connected_components(graph) for vertex in one}
-    assert example.by_union_find(table) == wanted
+    expected = {vertex: min(one) for one in nx.connected_components(graph) for vertex in one}
+    assert example.by_union_find(table) == expected
 
 
 @pytest.mark.spark

@@ -274,7 +274,7 @@ def test_flights_count_in_order_of_time_and_not_of_arrival(example: Any) -> None
     assert longest(example, late) == [("N1", 2, 36, date(2013, 7, 1), date(2013, 7, 1), "SFO", "United")]
 
 
-def test_an_aircraft_that_is_never_late_is_not_told(example: Any) -> None:
+def test_an_aircraft_that_is_never_late_is_not_reported(example: Any) -> None:
     assert longest(example, [flight(0, 15), flight(1, -3)]) == []
 
 

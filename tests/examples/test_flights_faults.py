@@ -86,6 +86,6 @@ def test_the_answers_are_those_of_an_undisturbed_run(example: Any, spark: Any, t
     finally:
         flights.unpersist()
     assert job.restarts >= 1
-    for mine, wanted in zip(found, undisturbed, strict=True):
-        assert len(mine) == len(wanted)
-        assert mine == wanted
+    for mine, expected in zip(found, undisturbed, strict=True):
+        assert len(mine) == len(expected)
+        assert mine == expected

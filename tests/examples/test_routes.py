@@ -171,9 +171,9 @@ def found(example: Any, changes: list[Any], start: str, parallelism: int, seed: 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_the_distances_are_those_of_networkx(example: Any, parallelism: int) -> None:
     changes = [Route(*change) for change in example.changes_of_routes(200).itertuples(index=False)][:1_500]
-    wanted = expected(example, changes, "SFO")
-    assert len(wanted) > 200
-    assert found(example, changes, "SFO", parallelism, None) == wanted
+    required = expected(example, changes, "SFO")
+    assert len(required) > 200
+    assert found(example, changes, "SFO", parallelism, None) == required
 
 
 @pytest.mark.parametrize("seed", range(10))

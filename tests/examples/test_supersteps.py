@@ -124,11 +124,11 @@ def test_the_centres_are_those_of_numpy(kmeans: Any, groups: int, parallelism: i
     stream = env.from_collection([Point(*point) for point in points.itertuples(index=False)])
     rows = results(env, kmeans.centres(stream, first), seed)
 
-    wanted, counts, rounds = by_numpy(points.to_numpy(), np.array(first))
+    expected, counts, rounds = by_numpy(points.to_numpy(), np.array(first))
     last = max(row[0] for row in rows)
     found = sorted(row[1:] for row in rows if row[0] == last)
     assert last == rounds
-    assert np.allclose([row[1:4] for row in found], wanted, rtol=0, atol=1e-9)
+    assert np.allclose([row[1:4] for row in found], expected, rtol=0, atol=1e-9)
     assert [row[4] for row in found] == counts and sum(counts) == 514
 
 

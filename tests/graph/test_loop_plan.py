@@ -83,9 +83,9 @@ def test_a_tail_gets_the_feedback_and_behind_it_the_markers_of_its_head() -> Non
     env = environment()
     env.from_collection([1]).iterate(lambda s: ([s.map(abs, name="a"), s.map(abs, name="b")], s), name="loop")
     plan = plan_of(env)
-    told = [(plan.graph.node(edge.source_node).name, edge.port, edge.tag) for edge in plan.edges_into(2)]
+    found = [(plan.graph.node(edge.source_node).name, edge.port, edge.tag) for edge in plan.edges_into(2)]
     assert names(plan)[2] == ["loop, tail"]
-    assert told == [("a", 0, None), ("b", 0, None), ("loop", 1, MARKERS)]
+    assert found == [("a", 0, None), ("b", 0, None), ("loop", 1, MARKERS)]
     assert isinstance(plan.edges_into(2)[-1].partitioning, Forward)
 
 
@@ -157,7 +157,7 @@ def test_where_the_head_has_a_keyed_consumer_only_the_shuffle_moves_before_the_h
     assert ways(plan, "l, tail", 1) == [Forward]
 
 
-def test_the_shuffle_by_key_is_stronger_than_one_that_was_asked_for() -> None:
+def test_the_shuffle_by_key_is_stronger_than_one_that_was_requested() -> None:
     env = environment()
 
     def body(s: tr.DataStream) -> Any:
@@ -573,9 +573,9 @@ def test_explain_tells_loops_as_boxes_of_a_flowchart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "said"), [(tr.Rounds(max=7), "loop l, in rounds, at most 7\n"), (tr.Rounds(), "loop l, in rounds\n")]
+    ("rounds", "message"), [(tr.Rounds(max=7), "loop l, in rounds, at most 7\n"), (tr.Rounds(), "loop l, in rounds\n")]
 )
-def test_explain_tells_rounds(rounds: tr.Rounds, said: str) -> None:
+def test_explain_tells_rounds(rounds: tr.Rounds, message: str) -> None:
     env = environment()
     env.from_collection([1]).iterate(plain, name="l", rounds=rounds)
-    assert said in env.explain()
+    assert message in env.explain()

@@ -31,7 +31,7 @@ def test_a_derived_uid_changes_with_what_is_before_it() -> None:
     assert len(set(uids(env))) == len(uids(env))
 
 
-def test_twins_are_told_apart_by_their_order() -> None:
+def test_twins_are_reported_apart_by_their_order() -> None:
     env = tr.Environment(parallelism=1)
     numbers = env.from_collection([1])
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_the_uids_of_a_running_job_are_taken() -> None:
     cell(env, 4, uid="numbers")
     sinks = env._pending()
     job = Running()
-    env._started(job, sinks, env._plan(sinks))
+    env._note_start(job, sinks, env._plan(sinks))
     with pytest.raises(tr.UidError, match="the uid 'numbers' is taken"):
         cell(env, 4, uid="numbers")
     job.is_active = False

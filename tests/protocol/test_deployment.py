@@ -185,13 +185,13 @@ def test_lists_nested_without_end_are_refused() -> None:
 
 
 def test_a_field_of_a_later_version_is_passed_over() -> None:
-    said = msgspec.msgpack.decode(encode(Welcome(7)))
-    assert decode_to_worker(msgspec.msgpack.encode({**said, "since_version_9": [1, {"a": None}]})) == Welcome(7)
+    message = msgspec.msgpack.decode(encode(Welcome(7)))
+    assert decode_to_worker(msgspec.msgpack.encode({**message, "since_version_9": [1, {"a": None}]})) == Welcome(7)
 
 
 def test_every_kind_of_failure_has_its_word() -> None:
-    said = {kind.value for kind in FailureKind if kind.of_worker}
-    assert said == {"user", "program", "peer", "import", "state", "store", "sink", "internal"}
+    message = {kind.value for kind in FailureKind if kind.of_worker}
+    assert message == {"user", "program", "peer", "import", "state", "store", "sink", "internal"}
     found = {kind.value for kind in FailureKind if not kind.of_worker}
     assert found == {"worker", "moved", "checkpoint", "slots", "fenced", "silent"}
 

@@ -43,7 +43,7 @@ class Channel:
             self.grants.append(grant)
 
     def grant(self) -> None:
-        self.producer.granted(self.grants.popleft())
+        self.producer.grant(self.grants.popleft())
 
 
 sizes = st.integers(1, 2 * WINDOW)
@@ -105,23 +105,23 @@ def test_a_large_frame_waits_while_half_of_the_window_is_taken() -> None:
     assert channel.send(WINDOW // 2)
 
 
-def test_grants_are_said_by_half_windows_and_not_after_each_frame() -> None:
+def test_grants_are_sent_by_half_windows_and_not_after_each_frame() -> None:
     channel = Channel(WINDOW)
-    said = 0
+    message = 0
     for _ in range(1000):
         assert channel.send(10)
         channel.deliver()
         channel.read()
         while channel.grants:
             channel.grant()
-            said += 1
-    assert said == 1000 * 10 // (WINDOW // 2)
+            message += 1
+    assert message == 1000 * 10 // (WINDOW // 2)
 
 
 def test_a_grant_that_comes_late_or_twice_does_no_harm() -> None:
     producer = Producer(WINDOW)
     for total in (3 * WINDOW, 2 * WINDOW, 3 * WINDOW):
-        producer.granted(total)
+        producer.grant(total)
     assert producer.allowed == 3 * WINDOW
 
 

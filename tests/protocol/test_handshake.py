@@ -33,16 +33,16 @@ def pair() -> tuple[Dialer, Acceptor]:
 def turns() -> list[bytes]:
     """The four messages of a good handshake: hello, answer, proof, OK."""
     dialer, acceptor = pair()
-    said = [dialer.outgoing()]
-    acceptor.receive(said[-1])
-    said.append(acceptor.outgoing())
-    dialer.receive(said[-1])
-    said.append(dialer.outgoing())
-    acceptor.receive(said[-1])
-    said.append(acceptor.outgoing())
-    dialer.receive(said[-1])
+    data = [dialer.outgoing()]
+    acceptor.receive(data[-1])
+    data.append(acceptor.outgoing())
+    dialer.receive(data[-1])
+    data.append(dialer.outgoing())
+    acceptor.receive(data[-1])
+    data.append(acceptor.outgoing())
+    dialer.receive(data[-1])
     assert dialer.done and acceptor.done
-    return said
+    return data
 
 
 def refusal(half: Dialer | Acceptor, data: bytes) -> Refusal:
@@ -51,7 +51,7 @@ def refusal(half: Dialer | Acceptor, data: bytes) -> Refusal:
     assert not half.done
     assert half.outgoing() == b""
     assert half.leftover == b""
-    assert half.wants == 0
+    assert half.expected_bytes == 0
     with pytest.raises(HandshakeRefused) as again:  # a refused half stays refused
         half.receive(b"")
     assert again.value.reason is caught.value.reason
@@ -91,25 +91,25 @@ def test_the_bytes_on_the_wire_are_frozen() -> None:
 
 
 def test_the_token_is_never_sent() -> None:
-    said = b"".join(turns())
-    assert not any(TOKEN[i : i + 4] in said for i in range(len(TOKEN) - 3))
+    data = b"".join(turns())
+    assert not any(TOKEN[i : i + 4] in data for i in range(len(TOKEN) - 3))
 
 
 def test_what_is_wanted_is_what_is_due() -> None:
     dialer, acceptor = pair()
-    assert (dialer.wants, acceptor.wants) == (0, len(HELLO))  # first the dialer has to speak
+    assert (dialer.expected_bytes, acceptor.expected_bytes) == (0, len(HELLO))  # first the dialer has to speak
     hello = dialer.outgoing()
-    assert dialer.wants == 64
+    assert dialer.expected_bytes == 64
     acceptor.receive(hello[:40])
-    assert acceptor.wants == 2
+    assert acceptor.expected_bytes == 2
     acceptor.receive(hello[40:])
-    assert acceptor.wants == 0
+    assert acceptor.expected_bytes == 0
     dialer.receive(acceptor.outgoing())
-    assert (dialer.wants, acceptor.wants) == (0, 32)
+    assert (dialer.expected_bytes, acceptor.expected_bytes) == (0, 32)
     acceptor.receive(dialer.outgoing())
-    assert (dialer.wants, acceptor.wants) == (1, 0)
+    assert (dialer.expected_bytes, acceptor.expected_bytes) == (1, 0)
     dialer.receive(acceptor.outgoing())
-    assert (dialer.wants, acceptor.wants) == (0, 0)
+    assert (dialer.expected_bytes, acceptor.expected_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("turn", range(4))
@@ -180,9 +180,9 @@ def test_an_acceptor_with_another_token_is_refused() -> None:
 
 
 def test_another_protocol_is_refused_at_its_first_byte() -> None:
-    for said in (b"GET / HTTP/1.1\r\nHost: driver:7077\r\nUser-Agent: curl\r\n\r\n", b"S", b"TAILRACx", bytes(42)):
+    for data in (b"GET / HTTP/1.1\r\nHost: driver:7077\r\nUser-Agent: curl\r\n\r\n", b"S", b"TAILRACx", bytes(42)):
         _, acceptor = pair()
-        assert refusal(acceptor, said) is Refusal.BAD_MAGIC
+        assert refusal(acceptor, data) is Refusal.BAD_MAGIC
 
 
 def test_another_version_is_refused_whatever_its_size() -> None:
@@ -220,8 +220,8 @@ def test_an_acceptors_proof_is_no_dialers_proof() -> None:
     """The attacker lets a second acceptor of the job make the proof that the first one asks for."""
     first, second = Acceptor(TOKEN, NONCE_A), Acceptor(TOKEN, bytes(32))
     first.receive(HELLO)
-    asked = first.outgoing()[:NONCE_SIZE]
-    second.receive(HELLO[:10] + asked)
+    nonce = first.outgoing()[:NONCE_SIZE]
+    second.receive(HELLO[:10] + nonce)
     assert refusal(first, second.outgoing()[NONCE_SIZE:]) is Refusal.BAD_PROOF
 
 
@@ -260,7 +260,7 @@ def test_a_flood_is_not_stored() -> None:
 @given(st.lists(st.binary(max_size=80), max_size=6))
 def test_noise_is_never_accepted(pieces: list[bytes]) -> None:
     for half in (*pair(), waiting_for_answer(), waiting_for_ok(), waiting_for_proof()):
-        ok_expected = half.wants == 1
+        ok_expected = half.expected_bytes == 1
         for piece in pieces:
             try:
                 half.receive(piece)
@@ -279,9 +279,9 @@ def test_noise_behind_a_genuine_start_is_never_accepted(noise: bytes, data: st.D
     hello, answer, proof, _ = turns()
     for half, message in ((pair()[1], hello), (waiting_for_answer(), answer), (waiting_for_proof(), proof)):
         keep = data.draw(st.integers(0, len(message) - 1))
-        said = message[:keep] + noise
+        sent = message[:keep] + noise
         with contextlib.suppress(HandshakeRefused):
-            half.receive(said)
+            half.receive(sent)
         assert not half.done
 
 

@@ -23,34 +23,34 @@ def test_a_copy_grows_with_what_it_is_told_and_takes_what_it_has_once() -> None:
 def test_a_complete_checkpoint_cuts_off_what_is_before_its_first_cut() -> None:
     copy = told(Gained(0, [b"a", b"cut 1", b"b", b"cut 2", b"c"], [(1, 1), (2, 3)]))
     copy.complete(1)
-    assert copy.told() == Gained(1, [b"cut 1", b"b", b"cut 2", b"c"], [(1, 1), (2, 3)])
+    assert copy.report() == Gained(1, [b"cut 1", b"b", b"cut 2", b"c"], [(1, 1), (2, 3)])
     copy.complete(2)
-    assert copy.told() == Gained(3, [b"cut 2", b"c"], [(2, 3)])
+    assert copy.report() == Gained(3, [b"cut 2", b"c"], [(2, 3)])
 
 
 def test_a_gap_is_older_than_a_complete_checkpoint_and_what_was_before_it_goes() -> None:
-    assert told(Gained(0, [b"a"]), Gained(7, [b"x"])).told() == Gained(7, [b"x"])
+    assert told(Gained(0, [b"a"]), Gained(7, [b"x"])).report() == Gained(7, [b"x"])
 
 
 def test_a_copy_of_what_was_cut_short_says_so_until_a_checkpoint_is_complete_whose_cuts_are_behind_that() -> None:
     copy = told(Gained(0, [b"a", b"cut 1", b"b"], [(1, 1)]), Gained(5, [b"c"], cut_short=True))
     assert (copy.first, copy.entries) == (5, [b"c"])
     copy.complete(1)
-    assert copy.told() == Gained(5, [b"c"], cut_short=True)
-    assert not copy.told().reaches_back_to(1)
+    assert copy.report() == Gained(5, [b"c"], cut_short=True)
+    assert not copy.report().reaches_back_to(1)
     copy.gain(Gained(6, [b"cut 2", b"d"], [(2, 6)]))
-    assert copy.told().reaches_back_to(2) and not copy.told().reaches_back_to(1)
+    assert copy.report().reaches_back_to(2) and not copy.report().reaches_back_to(1)
     copy.complete(2)
-    assert copy.told() == Gained(6, [b"cut 2", b"d"], [(2, 6)])
+    assert copy.report() == Gained(6, [b"cut 2", b"d"], [(2, 6)])
 
 
-def test_that_it_was_cut_short_is_told_on_once_to_each() -> None:
+def test_that_it_was_cut_short_is_reported_on_once_to_each() -> None:
     copy = told(Gained(0, [b"a"]))
-    copy.told_on(0, 1, 2)
+    copy.reported_to(0, 1, 2)
     copy.gain(Gained(3, [b"b"], cut_short=True))
-    assert [copy.told_on(0, party, 2) for party in (1, 2)] == [Gained(3, [b"b"], [], 0, True)] * 2
+    assert [copy.reported_to(0, party, 2) for party in (1, 2)] == [Gained(3, [b"b"], [], 0, True)] * 2
     copy.gain(Gained(4, [b"c"]))
-    assert copy.told_on(0, 1, 2) == Gained(4, [b"c"], [], 0)
+    assert copy.reported_to(0, 1, 2) == Gained(4, [b"c"], [], 0)
 
 
 def test_the_longest_copy_has_what_all_have() -> None:
@@ -63,16 +63,16 @@ def test_copies_that_differ_are_an_error() -> None:
         longest([Gained(0, [b"a", b"b"]), Gained(1, [b"x", b"c"])])
 
 
-def test_what_is_told_of_others_counts_with_what_is_told_of_oneself_behind_it() -> None:
+def test_what_is_reported_of_others_counts_with_what_is_reported_of_oneself_behind_it() -> None:
     hearsay, of_another, own = Hearsay(), Gained(0, [b"a"], [], 2), Gained(0, [b"b"])
-    assert hearsay.told(1, of_another) == []
-    assert hearsay.told(0, own) == [(0, own)]
-    assert hearsay.told(1, own) == [(2, of_another), (1, own)]
-    hearsay.told(1, of_another)
+    assert hearsay.receive(1, of_another) == []
+    assert hearsay.receive(0, own) == [(0, own)]
+    assert hearsay.receive(1, own) == [(2, of_another), (1, own)]
+    hearsay.receive(1, of_another)
     hearsay.forget(1)
-    assert hearsay.told(1, own) == [(1, own)], "who takes its place knows nothing of that"
+    assert hearsay.receive(1, own) == [(1, own)], "who takes its place knows nothing of that"
 
 
-def test_what_is_told_travels_as_bytes() -> None:
+def test_what_is_reported_travels_as_bytes() -> None:
     gained = Gained(3, [b"a"], [(2, 3)])
     assert decode_gained(encode_gained(gained)) == gained

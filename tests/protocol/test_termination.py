@@ -54,18 +54,18 @@ def test_an_end_counts_as_the_marker() -> None:
     wave = Wave("ab")
     wave.start(1)
     wave.read("b", 1, NO_TIME)
-    wave.ended("b")
+    wave.end("b")
     wave.marker("a", 1)
     assert wave.complete and (wave.recorded, wave.earliest) == (1, MAX_TIME)
     wave.start(2)
     wave.marker("a", 2)
     assert wave.complete, "and as that of every wave to come"
-    wave.ended("a")
+    wave.end("a")
     assert wave.start(3) and wave.complete, "without channels a wave is complete at its cut"
 
 
 @pytest.mark.parametrize(("channel", "wave"), [("a", 1), ("b", 2), ("x", 1), ("b", 0)])
-def test_a_marker_that_cannot_come_is_told(channel: str, wave: int) -> None:
+def test_a_marker_that_cannot_come_is_reported(channel: str, wave: int) -> None:
     task = Wave("ab")
     task.start(1)
     task.marker("a", 1)
@@ -80,7 +80,7 @@ def test_waves_do_not_overlap() -> None:
         task.start(2)
 
 
-def test_a_broken_invariant_is_told() -> None:
+def test_a_broken_invariant_is_reported() -> None:
     task = Wave("a")
     assert task.check() is None
     task._awaited = {"a"}
@@ -105,20 +105,20 @@ def test_an_end_may_be_what_a_number_waited_for() -> None:
     rest = Gathering("ab")
     rest.marker("a", 1)
     rest.marker("a", 2)
-    assert rest.ended("b") == [1, 2]
-    assert rest.ended("a") == []
+    assert rest.end("b") == [1, 2]
+    assert rest.end("a") == []
     rest = Gathering("ab")
     rest.marker("a", 1)
-    assert rest.ended("a") == [], "the other channel has not delivered it"
+    assert rest.end("a") == [], "the other channel has not delivered it"
     assert rest.marker("b", 1)
 
 
 def test_who_has_no_channels_is_told() -> None:
     rest = Gathering("")
-    assert rest.told(1) and rest.due(1)
-    assert not rest.told(1)
-    assert rest.told(2)
-    assert not Gathering("a").told(1), "who has channels waits for their markers"
+    assert rest.command(1) and rest.due(1)
+    assert not rest.command(1)
+    assert rest.command(2)
+    assert not Gathering("a").command(1), "who has channels waits for their markers"
 
 
 def test_restored_it_passes_on_what_it_has_done_and_does_not_do_it_again() -> None:
@@ -155,7 +155,7 @@ def test_every_number_is_gathered_once_and_in_order(
             number = todo[channel].popleft()
             gathered([number] if rest.marker(channel, number) else [])
         else:
-            gathered(rest.ended(channel))
+            gathered(rest.end(channel))
             del todo[channel]
     assert seen == list(range(1, numbers + 1))
     assert worked == [number for number in seen if number > done]

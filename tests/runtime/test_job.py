@@ -27,7 +27,7 @@ from tailrace.coordinator.view.progress import stalled_figures
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Heartbeat, Hello, PeerHello
 from tailrace.runtime.driver import coordinator as coordinator_module
-from tailrace.runtime.driver.control import ask, jobs
+from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.job import Job
@@ -115,11 +115,11 @@ def test_a_job_and_its_workers_listen_at_the_ports_that_are_allowed(
     assert {config.address[1] for config in running.provider.configs} == {ports[0]}
 
 
-def test_every_connection_of_a_job_is_encrypted_where_that_is_asked_for(
+def test_every_connection_of_a_job_is_encrypted_where_that_is_requested(
     started: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """To the coordinator, between workers, and of the threads that give signs of life: none of them is a plain link."""
-    made = tls.made()
+    made = tls.make()
     monkeypatch.setattr(Threads, "listen_at", lambda self: Binding("127.0.0.1", tls=made))
     plain: list[str] = []
     making = Link.__init__
@@ -140,15 +140,15 @@ def test_every_connection_of_a_job_is_encrypted_where_that_is_asked_for(
     assert plain == [] and all(config.tls == made for config in running.provider.configs)
 
 
-def test_too_few_ports_are_told_with_the_setting(
+def test_too_few_ports_are_reported_with_the_setting(
     started: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [port] = ports = free_ports(1)
     monkeypatch.setattr(Threads, "listen_at", lambda self: Binding("127.0.0.1", ports=ports))
     env = tr.Environment(parallelism=1, restart=tr.FixedDelay(attempts=0))
     env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
-    said = failure(started(env).start(running=False))
-    assert f"worker 0 cannot listen at 127.0.0.1, port {port}, by TAILRACE_PORTS" in said
+    data = failure(started(env).start(running=False))
+    assert f"worker 0 cannot listen at 127.0.0.1, port {port}, by TAILRACE_PORTS" in data
 
 
 class Running:
@@ -234,25 +234,25 @@ def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
 
 def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind_it(started: Any) -> None:
     """The coordinator hears nothing any more then; that is no error of who asks for the end of a job that has finished."""
-    asked, said = threading.Event(), list[Any]()
+    requested, data = threading.Event(), list[Any]()
 
     def at_the_end(*_: Any) -> None:
         runner, wish = running.runner, running.runner.wish
 
         def wished(what: Any) -> Any:
             future = wish(what)
-            asked.set()
+            requested.set()
             return future
 
         runner.wish = wished
         others.start()
-        assert asked.wait(20)
+        assert requested.wait(20)
 
     def stop() -> None:
         try:
-            said.append(running.job.stop(timeout=20))
+            data.append(running.job.stop(timeout=20))
         except tr.CheckpointError as error:
-            said.append(error)
+            data.append(error)
 
     env = tr.Environment(parallelism=1)
     env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
@@ -260,7 +260,7 @@ def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind
     running = started(env, on_end=at_the_end)
     assert running.start(running=False).await_termination(20)
     others.join(20)
-    assert asked.is_set() and said == [None]
+    assert requested.is_set() and data == [None]
 
 
 def test_another_terminal_shows_a_job_and_cancels_it(
@@ -273,10 +273,10 @@ def test_another_terminal_shows_a_job_and_cancels_it(
     job = started(endless(tmp_path)).start()
     [(path, who)] = jobs()
     assert (who["name"], who["id"], who["status"]) == ("job", "id", "RUNNING")
-    shown = ask(path, {"verb": "show", "subtasks": True}, 20)
+    shown = query(path, {"verb": "show", "subtasks": True}, 20)
     assert shown is not None and len(shown["slices"]) == 2 and len(shown["operators"]) == 2
-    assert ask(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}
-    assert ask(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    assert query(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}
+    assert query(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
     assert str(job.status) == "CANCELLED" and list(jobs()) == []
 
 
@@ -286,7 +286,7 @@ def refusal_of_a_checkpoint(job: Job) -> tr.CheckpointError:
     return caught.value
 
 
-def test_a_fault_of_ours_is_told_with_its_traceback(
+def test_a_fault_of_ours_is_reported_with_its_traceback(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def receive(self: Slice, frame: Any, peer: int) -> None:
@@ -310,24 +310,24 @@ def test_a_worker_that_breaks_the_protocol_is_named(
 
 
 @pytest.mark.parametrize(
-    "said", [b"\x00" * 5, struct.pack("<IB", 1 << 31, 2), struct.pack("<IB", 3, CONTROL) + b"abc"], ids=repr
+    "data", [b"\x00" * 5, struct.pack("<IB", 1 << 31, 2), struct.pack("<IB", 3, CONTROL) + b"abc"], ids=repr
 )
-def test_a_worker_that_talks_nonsense_to_the_coordinator_is_named(started: Any, tmp_path: Path, said: bytes) -> None:
+def test_a_worker_that_talks_nonsense_to_the_coordinator_is_named(started: Any, tmp_path: Path, data: bytes) -> None:
     running = started(endless(tmp_path, 1))
     job = running.start()
     link = running.runner._workers.links[0, 1]
     with socket.socket(fileno=os.dup(_other_end(link))) as theirs:
         theirs.setblocking(True)
-        theirs.sendall(said)
+        theirs.sendall(data)
     assert re.search("worker 0 .*lost|lost.* worker 0", failure(job))
 
 
 def _other_end(link: Any) -> int:
     """The worker's socket of a link to the coordinator; both are of this process."""
-    wanted = link._sock.getpeername()
+    expected = link._sock.getpeername()
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
-            if sock.getsockname() == wanted and sock.getpeername() == link._sock.getsockname():
+            if sock.getsockname() == expected and sock.getpeername() == link._sock.getsockname():
                 return fd
     raise AssertionError("not found")
 
@@ -369,8 +369,8 @@ def test_a_job_goes_on_while_a_sink_is_told_that_it_published(started: Any, tmp_
 
     env = tr.Environment(parallelism=1)
     env.from_source(tr.sources.Sequence(0, 10)).sink_to(tr.sinks.TextFiles(str(tmp_path)))
-    told = [("the sink", published)]
-    running = started(env, on_published=told)
+    calls = [("the sink", published)]
+    running = started(env, on_published=calls)
     running.monitor.receive(WasPublished())
     assert begun.wait(20)
     job = running.start(running=False)
@@ -419,12 +419,12 @@ def test_the_end_waits_for_processes_that_outlive_their_spark_job(
     monkeypatch.setattr(WorkerProcess, "_close", late)
     monkeypatch.setattr(Threads, "_keep", ends_early)
     job = started(endless(tmp_path)).start()
-    asked = time.monotonic()
+    requested = time.monotonic()
     left.set()
     job.cancel()
     assert job.await_termination(20)
     assert sorted(closed) == [0, 1]
-    assert 0.9 < time.monotonic() - asked < 4
+    assert 0.9 < time.monotonic() - requested < 4
 
 
 def test_somebody_cancels_what_runs_a_worker(started: Any, tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ def test_nobody_is_late_because_the_driver_was_stopped(
     def nanos() -> int:
         if not leaps:
             return real()
-        if len(leaps) == 1 and all(slot.heard_at * 1000 > began + hour for slot in slots):
+        if len(leaps) == 1 and all(slot.received_at * 1000 > began + hour for slot in slots):
             leaps.append(real())
         return leaps[0] + hour + (real() - leaps[1] if len(leaps) > 1 else 0)
 
@@ -559,7 +559,7 @@ def test_a_heart_goes_on_beating_for_a_coordinator_that_does_not_read(monkeypatc
             return super().send(data[:5], *flags)
 
     narrow = Narrow(fileno=ours.detach())
-    monkeypatch.setattr(heartbeat, "reach", lambda *said: SimpleNamespace(detach=lambda: narrow))
+    monkeypatch.setattr(heartbeat, "reach", lambda *data: SimpleNamespace(detach=lambda: narrow))
     monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.001)
     ended: list[int] = []
     monkeypatch.setattr(heartbeat.os, "kill", lambda pid, number: ended.append(pid))
@@ -570,15 +570,15 @@ def test_a_heart_goes_on_beating_for_a_coordinator_that_does_not_read(monkeypatc
         assert beating.is_alive() and time.monotonic() < deadline, tried[-20:]
         time.sleep(0.005)
     theirs.settimeout(10)
-    said = b""
-    while said.count(b"Heartbeat") < 5 or len(tried) < 5:
-        said += theirs.recv(4096)
+    messages = b""
+    while messages.count(b"Heartbeat") < 5 or len(tried) < 5:
+        messages += theirs.recv(4096)
     beating.spare()
     theirs.close()
     beating.join(10)
     assert not beating.is_alive() and not ended
-    size = int.from_bytes(said[:4], "little") + 5
-    beats = [said[at : at + size] for at in range(0, len(said) - size, size)]
+    size = int.from_bytes(messages[:4], "little") + 5
+    beats = [messages[at : at + size] for at in range(0, len(messages) - size, size)]
     assert len(beats) >= 3 and all(wire.decode_greeting(beat[5:]) == Heartbeat(3, os.getpid()) for beat in beats)
 
 
@@ -642,7 +642,7 @@ def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, mon
         worker.loop.unregister(self)  # the round goes on without it, as if it were the last of this round
         while worker.config.slot and not worker.listener.pending:
             worker.loop.poll(0.01)
-        worker.loop.register(self, 1, lambda mask: worker._links._selected(self, mask))
+        worker.loop.register(self, 1, lambda mask: worker._links._serve(self, mask))
         return messages
 
     monkeypatch.setattr(Listener, "accept_ready", accept_ready)
@@ -715,7 +715,7 @@ def test_functions_are_closed_before_the_job_is_over_however_long_they_take(
     assert not killed
 
 
-def test_what_close_raises_is_told(started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_close_raises_is_reported(started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Bad(tr.MapFunction):
         def map(self, value: int) -> int:
             return value
@@ -726,8 +726,8 @@ def test_what_close_raises_is_told(started: Any, tmp_path: Path, capsys: pytest.
     env = tr.Environment(parallelism=1)
     env.from_collection([1]).map(Bad()).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
     assert started(env).start().await_termination(20)
-    assert "a user function of worker 0 raised in close" in (told := capsys.readouterr().err)
-    assert "ValueError: cannot close" in told
+    assert "a user function of worker 0 raised in close" in (calls := capsys.readouterr().err)
+    assert "ValueError: cannot close" in calls
 
 
 def test_a_message_that_is_too_large_fails_the_job_by_name(
@@ -764,7 +764,7 @@ class Connects(tr.ProcessFunction):
         yield value
 
 
-def test_a_step_that_does_not_come_back_is_told_with_its_operator_and_stack(
+def test_a_step_that_does_not_come_back_is_reported_with_its_operator_and_stack(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A deadlock in a `map` looked like a subtask without input: busy 0 %, and figures from when it last came back."""
@@ -800,7 +800,7 @@ def test_a_step_that_does_not_come_back_is_told_with_its_operator_and_stack(
     assert len(told()) <= 4  # after 0.2, 0.4, 0.8, 1.6 s
 
 
-def test_opening_that_does_not_come_back_is_told(
+def test_opening_that_does_not_come_back_is_reported(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No step is under way then, and the job is STARTING for as long as it takes."""

@@ -214,11 +214,11 @@ def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
         until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
     assert job.job.restarts == 0
     job.stop(out)
-    told = [record.getMessage() for record in caplog.records]
-    assert any("the storage of checkpoints is out of reach" in one and REASONS[how] in one for one in told)
-    assert any("the storage of checkpoints is in reach again, after" in one for one in told)
+    found = [record.getMessage() for record in caplog.records]
+    assert any("the storage of checkpoints is out of reach" in one and REASONS[how] in one for one in found)
+    assert any("the storage of checkpoints is in reach again, after" in one for one in found)
     if how == "full":
-        assert any("has failed" in one and "the job goes on" in one for one in told)
+        assert any("has failed" in one and "the job goes on" in one for one in found)
 
 
 def test_a_disk_of_checkpoints_that_comes_and_goes_stops_nothing(running: Any, disk: Disk, tmp_path: Path) -> None:
@@ -257,8 +257,8 @@ def test_a_disk_of_a_sink_that_is_full_loses_nothing(
     job.goes_on()
     until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
     job.stop(out)
-    told = [record.getMessage() for record in caplog.records]
-    assert any("the place of a sink is out of reach" in one and "No space left" in one for one in told)
+    found = [record.getMessage() for record in caplog.records]
+    assert any("the place of a sink is out of reach" in one and "No space left" in one for one in found)
 
 
 # A store behind a proxy.
@@ -394,8 +394,8 @@ def test_a_job_whose_store_hangs_is_cancelled_within_seconds(
     way.set("hanging")
     before = job.read()
     until(lambda: job.read() > before + 200, "no record went through")
-    asked = time.monotonic()
+    requested = time.monotonic()
     job.job.cancel()
     assert job.job.await_termination(20) and str(job.job.status) == "CANCELLED"
-    assert time.monotonic() - asked < 15
+    assert time.monotonic() - requested < 15
     way.set("refused")

@@ -62,7 +62,7 @@ def test_a_subtask_tells_what_it_waits_for() -> None:
     assert told() == ["finished", "finished"]
 
 
-def test_late_records_are_told_as_dropped_by_the_watermark_and_what_nobody_counts_is_left_out() -> None:
+def test_late_records_are_reported_as_dropped_by_the_watermark_and_what_nobody_counts_is_left_out() -> None:
     """It used to be zero, as were the memory of the state and the times of its updates, which nobody measured."""
     events = [("a", 1), ("a", 200), ("a", 2), ("a", 3), ("a", 300), ("a", 5)]
     env = tr.Environment(parallelism=1)
@@ -95,10 +95,10 @@ def test_the_loss_of_a_worker_makes_no_records_new_or_undone() -> None:
             for at, (n, busy) in enumerate(slots)
         ]
         one: Any = SimpleNamespace(reports=reports)
-        said = maker.make([one], maker._last_at + 1_000_000, restarts=restarts)
-        inside = said["tailrace"]
+        message = maker.make([one], maker._last_at + 1_000_000, restarts=restarts)
+        inside = message["tailrace"]
         return (
-            *(said["numInputRows"], said["sink"]["numOutputRows"], said["durationMs"]["busy"]),
+            *(message["numInputRows"], message["sink"]["numOutputRows"], message["durationMs"]["busy"]),
             *(inside["totalInputRows"], inside["totalOutputRows"]),
         )
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.search
 
 def test_each_line_is_published_once_whatever_happens_to_files_and_workers() -> None:
     covered, failed = look(range(16))
-    assert not failed, "\n".join(outcome.told for outcome in failed)
+    assert not failed, "\n".join(outcome.text for outcome in failed)
     assert covered["rotated a followed file"] > 100 and covered["restarted"] > 3 and covered["replaced a worker"] > 0
 
 
@@ -21,11 +21,11 @@ def test_a_seed_is_one_history() -> None:
     assert carry_out(3).covered == carry_out(3).covered
 
 
-def test_what_is_lost_is_told_with_the_command_that_repeats_it(
+def test_what_is_lost_is_reported_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A reader that is made anew begins behind what there is."""
     monkeypatch.setattr(FollowedFile, "_in_sight", lambda self: self._end("is gone"))
     assert main(["--followed", "--seeds", "0:9"]) == 1
-    said = capsys.readouterr()
-    assert "lines were never published" in said.err and "--followed --seeds" in said.err
+    message = capsys.readouterr()
+    assert "lines were never published" in message.err and "--followed --seeds" in message.err

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from search.functions.checking import check_function
-from search.functions.table import CASES, installed
+from search.functions.table import CASES, installed_functions
 from tailrace.elements.columns import guards
 from tailrace.elements.columns.expressions import Formula
 from tailrace.elements.columns.functions import EXACT, REFUSED, WHOLE, Rule, family_of
@@ -43,7 +43,7 @@ def test_what_is_not_exact_is_refused_by_name(name: str) -> None:
         Formula(pc.Expression._call(name, arguments))
 
 
-@pytest.mark.parametrize("name", installed())
+@pytest.mark.parametrize("name", installed_functions())
 def test_it_gives_what_exact_python_gives(name: str) -> None:
     """In any batches, of slices of columns, with constants among the arguments."""
     ran = 0

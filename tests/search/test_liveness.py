@@ -29,14 +29,14 @@ def world(n: int | None, **options: Any) -> Simulation:
     return prepared_simulation(env, name="lives", seed=3, run_id="run", **options)
 
 
-def test_a_job_that_nothing_disturbs_and_that_does_not_end_is_told() -> None:
+def test_a_job_that_nothing_disturbs_and_that_does_not_end_is_reported() -> None:
     endless = world(None, patience=400)
-    with pytest.raises(SimulationStalled, match="did not end within 400 turns behind the last fault") as told:
+    with pytest.raises(SimulationStalled, match="did not end within 400 turns behind the last fault") as found:
         endless.run()
     assert endless.turns == 401
-    assert told.value.story[0].startswith("the job is RUNNING, checkpoints under way:")
+    assert found.value.story[0].startswith("the job is RUNNING, checkpoints under way:")
     assert any(
-        line.startswith("worker 1, v0[1] (from_source: sequence): has something to do") for line in told.value.story
+        line.startswith("worker 1, v0[1] (from_source: sequence): has something to do") for line in found.value.story
     )
 
 
@@ -80,14 +80,14 @@ class Listening(Observer):
         self.steps = 0
         self.left: list[int] = []
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         self.lines.append(line)
 
-    def said(self, driver: Driver, action: Send) -> None:
+    def on_message(self, driver: Driver, action: Send) -> None:
         if isinstance(action.message, Deploy):
             self.deployed.add(action.slot)
 
-    def handled(self, process: SimulatedProcess, event: Event) -> None:
+    def on_event(self, process: SimulatedProcess, event: Event) -> None:
         self.steps += isinstance(event, Step)
 
     def dies(self, process: SimulatedProcess) -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.search
 
 def test_each_record_is_seen_once_whenever_the_store_does_not_answer() -> None:
     covered, failed = look(range(12))
-    assert not failed, "\n".join(outcome.told for outcome in failed)
+    assert not failed, "\n".join(outcome.text for outcome in failed)
     assert covered["refused by the store of a sink"] > 50 and covered["waited for the place of a sink"] > 10
 
 
@@ -20,11 +20,11 @@ def test_a_seed_is_one_history() -> None:
     assert carry_out(3).covered == carry_out(3).covered
 
 
-def test_what_is_lost_is_told_with_the_command_that_repeats_it(
+def test_what_is_lost_is_reported_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Store, "mv", lambda self, one, two, **options: self.rm_file(one))
     assert main(["--outages", "--seeds", "0:2"]) == 1
-    said = capsys.readouterr()
-    assert "60 of 60 lines were never seen" in said.err and "--outages --seeds 0:1" in said.err
-    assert said.out.startswith("1 runs")
+    message = capsys.readouterr()
+    assert "60 of 60 lines were never seen" in message.err and "--outages --seeds 0:1" in message.err
+    assert message.out.startswith("1 runs")

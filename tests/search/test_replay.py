@@ -28,14 +28,14 @@ def player() -> Iterator[Player]:
 def test_the_workers_of_a_golden_program_do_the_same_again(program: str, player: Player) -> None:
     made = scenario(SEEDS[program], program)
     replay = replay_golden(player, replace(made, n=max(20, made.n // 3)))
-    assert replay.differences == [], replay.told
+    assert replay.differences == [], replay.text
     assert replay.counts["events"] > 20 and replay.counts["actions"] > 0
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 4, 7, 8])
 def test_the_workers_of_a_random_dataflow_do_the_same_again(seed: int, player: Player) -> None:
     replay = replay_random(player, seed)
-    assert replay.differences == [], replay.told
+    assert replay.differences == [], replay.text
 
 
 def test_workers_that_start_anew_and_those_that_replace_lost_ones_are_replayed(player: Player) -> None:
@@ -44,5 +44,5 @@ def test_workers_that_start_anew_and_those_that_replace_lost_ones_are_replayed(p
     for seed in (2, 10, 13, 15):  # restarts and replacements in each
         found.append(replay_golden(player, scenario(seed, "counted")))
         seen.update(found[-1].counts)
-    assert [replay.told for replay in found if replay.differences] == []
+    assert [replay.text for replay in found if replay.differences] == []
     assert seen["restarts"] > 3 and seen["workers"] > 12, seen

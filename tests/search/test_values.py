@@ -20,6 +20,6 @@ def test_the_command_tells_the_seed_of_what_it_finds(monkeypatch: Any, capsys: A
     assert values.main(["--seeds", "0:3", "--only", "cast"]) == 0
     monkeypatch.setitem(values.CASES, "cast", lambda random: values.check(False, "changed", random.random() < 2))
     assert values.main(["--seeds", "7", "--only", "cast"]) == 1
-    told = capsys.readouterr()
-    assert "seed 7 failed; again with: python -m search.values --seeds 7:8 --only cast" in told.err
-    assert "1 cases, 1 failed" in told.out
+    found = capsys.readouterr()
+    assert "seed 7 failed; again with: python -m search.values --seeds 7:8 --only cast" in found.err
+    assert "1 cases, 1 failed" in found.out

@@ -319,9 +319,9 @@ class Members(tr.KeyedProcessFunction):
 
     def process(self, i: int, ctx: tr.Context) -> Iterator[Any]:
         found = self.members.value
-        wanted = stepped(found, i // 4)
-        found |= wanted
-        found &= wanted
+        expected = stepped(found, i // 4)
+        found |= expected
+        found &= expected
         for one in found:
             yield i, one
 
@@ -341,8 +341,8 @@ class Boxed(tr.KeyedProcessFunction):
         if not len(self.boxed):
             self.boxed.add(Bag())
         bag = self.boxed[0]
-        bag.members = wanted = stepped(bag.members, i // 4)
-        self.frozen.value = frozenset(wanted) if i % 3 else self.frozen.value
+        bag.members = expected = stepped(bag.members, i // 4)
+        self.frozen.value = frozenset(expected) if i % 3 else self.frozen.value
         self.boxed[0] = bag
         yield from ((i, one) for one in bag.members)
         yield from (("frozen", i // 4 * 4, one) for one in self.frozen.value)

@@ -55,9 +55,9 @@ def test_counts_in_columns_are_exact_after_failures(looped: bool, seed: int) -> 
         return laps.map_batches(chosen(lambda r: r["count"] > 0)), seen.map_batches(chosen(lambda r: r["key"] < 0))
 
     columns = numbers.to_columns(SCHEMA)
-    told = columns.iterate(body) if looped else body(columns)[1]
+    result = columns.iterate(body) if looped else body(columns)[1]
     sink = tr.sinks.Collect()
-    told.to_rows().map(tuple).sink_to(sink)
+    result.to_rows().map(tuple).sink_to(sink)
     faults = [Fault(turn, "kill", which=turn) for turn in range(150, 1200, 170)]
     job = tr.testing.simulate(env, seed=seed, faults=faults)
     assert job.exception() is None

@@ -101,7 +101,7 @@ def test_what_barriers_have_overtaken_comes_in_the_form_of_today(
     """Operators in columns were given rows, which was an error of ours."""
     program, expected = PROGRAMS[name]
     left_with_records_in_flight(story, program(before))
-    story.finished(story.again(program(after), parallelism=parallelism, restarts=Never))
+    story.finish(story.again(program(after), parallelism=parallelism, restarts=Never))
     story.is_right(expected)
 
 
@@ -116,8 +116,8 @@ def failed(world: Simulation) -> str:
 
 def test_rows_that_come_back_to_columns_of_no_declared_schema_are_refused(story: Story) -> None:
     left_with_records_in_flight(story, doubled("rows"))
-    said = failed(story.again(doubled("columns", declared=False), restarts=Never))
-    assert said == (
+    message = failed(story.again(doubled("columns", declared=False), restarts=Never))
+    assert message == (
         "operator 'with_columns' (uid 'doubled'): the checkpoint holds records on their way to it in rows, and they come in "
         "columns now; declare their schema, with to_columns(schema) in front of it"
     )
@@ -141,12 +141,12 @@ def looped(form: str, declared: bool = True) -> Program:
 def test_feedback_comes_back_in_the_form_of_today(story: Story, before: str, after: str, parallelism: int) -> None:
     world = story.simulation(looped(before), conditions=NETWORKS["slow"], restarts=Never)
     until_feedback_is_held(story, world)
-    story.finished(story.again(looped(after), parallelism=parallelism, restarts=Never))
+    story.finish(story.again(looped(after), parallelism=parallelism, restarts=Never))
     story.is_right(Counter(range(N)))
 
 
 def test_feedback_in_rows_is_refused_where_nobody_declares_its_columns(story: Story) -> None:
     world = story.simulation(looped("rows"), conditions=NETWORKS["slow"], restarts=Never)
     until_feedback_is_held(story, world)
-    said = failed(story.again(looped("columns", declared=False), restarts=Never))
-    assert "operator 'iterate: body' (uid 'loop'): the checkpoint holds records on their way to it in rows" in said
+    message = failed(story.again(looped("columns", declared=False), restarts=Never))
+    assert "operator 'iterate: body' (uid 'loop'): the checkpoint holds records on their way to it in rows" in message

@@ -49,8 +49,8 @@ def entering(more: bool, kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["plain", "finish", "nested", "rounds"])
 def test_a_stream_may_enter_a_loop_that_had_ended(story: Story, kind: str, parallelism: int) -> None:
     """The head's own input ended in the job before, but its tail is fed by what enters now: the loop begins again."""
-    story.finished(story.simulation(entering(False, kind)))
-    story.finished(story.again(entering(True, kind), parallelism=parallelism))
+    story.finish(story.simulation(entering(False, kind)))
+    story.finish(story.again(entering(True, kind), parallelism=parallelism))
     story.is_right(Counter([*range(10), *range(100, 110)]))
 
 
@@ -82,7 +82,7 @@ def test_what_is_fed_back_by_a_function_is_where_it_says_at_another_parallelism(
 ) -> None:
     world = story.simulation(placed, parallelism=sizes[0])
     until_feedback_is_held(story, world, 2)
-    story.finished(story.again(placed, parallelism=sizes[1]))
+    story.finish(story.again(placed, parallelism=sizes[1]))
     story.is_right(Counter(range(90)))
 
 
@@ -116,7 +116,7 @@ def test_broadcast_feedback_is_exact_or_refused(story: Story, seed: int, paralle
         assert cause is not None and "start it at parallelism 2, at which the checkpoint was taken" in cause.message
         assert parallelism != 2
         again = story.again(shouted, parallelism=2, seed=seed)
-    story.finished(again) if again.coordinator.status is JobStatus.CREATED else again.drain()
+    story.finish(again) if again.coordinator.status is JobStatus.CREATED else again.drain()
     story.is_right(Counter((i, left) for i in range(40) for left in range(6)))
 
 
@@ -152,5 +152,5 @@ def formed(form: str) -> Any:
 def test_feedback_on_its_way_goes_on_in_another_form(story: Story, forms: tuple[str, str]) -> None:
     world = story.simulation(formed(forms[0]), parallelism=2)
     until_feedback_is_held(story, world, 2)
-    story.finished(story.again(formed(forms[1]), parallelism=3))
+    story.finish(story.again(formed(forms[1]), parallelism=3))
     story.is_right(Counter(range(90)))

@@ -161,7 +161,7 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         "files": sum(1 for name in files.contents if is_of_checkpoint(name)),
         "pending": len(checkpoints.pending),
         "names": len(checkpoints._sizes),
-        "unpublished": len(world.coordinator.durability.output.carried()),
+        "unpublished": len(world.coordinator.durability.output.carried_output()),
         "marks": len(world.coordinator.durability.output._manifests),
         "links": len(world.links),
         "writers": sum(len(process.writers) for process in world.processes.values()),
@@ -252,8 +252,8 @@ def test_what_a_driver_prepared_that_died_before_its_first_checkpoint_is_removed
 class _Removed(WatchedFiles):
     """Somebody deletes everything when there have been three checkpoints."""
 
-    def _made(self, name: str, data: bytes) -> None:
-        super()._made(name, data)
+    def _make(self, name: str, data: bytes) -> None:
+        super()._make(name, data)
         if self.commits == 3:
             self.contents.clear()
 
@@ -331,7 +331,7 @@ def test_several_checkpoints_are_under_way_at_once(ledger: Ledger) -> None:
     is_right(ledger, files, counted.expected(240), counted.order)
 
 
-def test_a_checkpoint_may_be_asked_for(ledger: Ledger) -> None:
+def test_a_checkpoint_may_be_requested(ledger: Ledger) -> None:
     files = WatchedFiles([ledger.book])
     settings = CheckpointSettings(interval=None)
     faults = [Fault(turn, "checkpoint") for turn in (100, 300, 500)]

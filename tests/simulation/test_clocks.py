@@ -86,7 +86,7 @@ def test_behind_a_new_driver_only_now_differs(story: Story, by: int, kind: Any) 
     the new one."""
     faults = [Fault(20, "jump-clock", duration=by), Fault(3, kind, duration=5 * MS, after="commit 2 done")]
     world = story.simulation(noting, faults=faults, seed=3)
-    story.finished(world)
+    story.finish(world)
     assert world.ahead == by and world.covered["a driver began behind a jump of its clock"] == 1
     published = Counter(record for record in story.ledger.book.records())
     assert Counter(value for value, _ in published.elements()) == Counter(range(60))

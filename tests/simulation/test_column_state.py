@@ -80,7 +80,7 @@ def test_state_goes_from_columns_to_rows_and_back_at_any_parallelism(story: Stor
         while story.files.commits < before + 2 and not world.coordinator.status.final:
             world.turn()
         assert not world.coordinator.status.final, world.coordinator.cause
-    story.finished(story.again(program("columns", kind), parallelism=2))
+    story.finish(story.again(program("columns", kind), parallelism=2))
     story.is_right(expected(kind))
 
 
@@ -89,5 +89,5 @@ def test_faults_change_nothing(story: Story, seed: int) -> None:
     faults = [Fault(turn, "kill", turn + seed) for turn in range(300 + 40 * seed, 2_000, 400)]
     faults += [Fault(turn, "delay", turn, duration=3 * MS) for turn in range(100, 2_000, 130)]
     world = story.simulation(program("columns"), seed=seed, faults=tuple(faults), small=0)
-    story.finished(world)
+    story.finish(world)
     story.is_right(expected())

@@ -67,7 +67,7 @@ def test_windows_go_from_columns_to_rows_and_back_at_any_parallelism(story: Stor
         while story.files.commits < before + 2 and not world.coordinator.status.final:
             world.turn()
         assert not world.coordinator.status.final, world.coordinator.cause
-    story.finished(story.again(program("columns", key), parallelism=2))
+    story.finish(story.again(program("columns", key), parallelism=2))
     story.is_right(expected())
 
 
@@ -75,5 +75,5 @@ def test_faults_change_nothing(story: Story) -> None:
     faults = [Fault(turn, "kill", turn) for turn in range(300, 1_600, 400)]
     faults += [Fault(turn, "delay", turn, duration=3 * MS) for turn in range(100, 1_600, 130)]
     world = story.simulation(program("columns"), faults=tuple(faults), small=0)
-    story.finished(world)
+    story.finish(world)
     story.is_right(expected())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from search.__main__ import FIGURES, main, search, told
+from search.__main__ import FIGURES, main, search, text_of
 from search.drawn_faults import ANCHORS, LOOP_ANCHORS, WEIGHTS
 from search.programs.golden import LOOPS, PROGRAMS
 from search.scenarios import MS, run_scenario, scenario
@@ -35,7 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_under_every_fault_the_output_is_as_if_nothing_had_happened(program: str, shared: Path) -> None:
     """And all programs together cover what the search is for: the last one to end sees that, in whatever process it runs."""
     covered, failed = search(SEEDS[program], program)
-    assert not failed, "\n".join(map(told, failed))
+    assert not failed, "\n".join(map(text_of, failed))
     made = shared / f"{program}.made"
     made.write_text(json.dumps(covered))
     made.rename(shared / f"{program}.json")
@@ -128,17 +128,17 @@ def test_a_seed_is_one_history() -> None:
 def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("tailrace.task.operators.sink.SinkTask.prepared", lambda self, checkpoint: [])
     assert main(["--seeds", "0:3", "--program", "counted"]) == 1
-    said = capsys.readouterr()
-    assert "python -m search --seeds 0:1 --program counted --trace" in said.err
-    assert "records of 240 were lost" in said.err
+    message = capsys.readouterr()
+    assert "python -m search --seeds 0:1 --program counted --trace" in message.err
+    assert "records of 240 were lost" in message.err
     assert main(["--seeds", "0:1", "--program", "counted", "--trace"]) == 1
     assert "status FINISHED" in capsys.readouterr().out
 
 
 def test_a_search_without_a_find_prints_what_it_covered(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "0:2", "--program", "counted"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("2 runs") and all(figure in said for figure in FIGURES)
+    message = capsys.readouterr().out
+    assert message.startswith("2 runs") and all(figure in message for figure in FIGURES)
 
 
 def test_a_fault_may_wait_for_a_moment() -> None:

@@ -283,9 +283,9 @@ class Tell(tr.KeyedProcessFunction):
 
 def telling(more: bool) -> Program:
     def body(hops: tr.DataStream) -> Any:
-        told = hops.key_by(lambda hop: hop[0] % 5).process(Tell(), uid="tell")
-        going = told.filter(lambda r: r[0] == "hop" and r[1][1] > 0).map(lambda r: r[1])
-        return going, told.filter(lambda r: r[0] == "told").map(lambda r: r[1])
+        found = hops.key_by(lambda hop: hop[0] % 5).process(Tell(), uid="tell")
+        going = found.filter(lambda r: r[0] == "hop" and r[1][1] > 0).map(lambda r: r[1])
+        return going, found.filter(lambda r: r[0] == "told").map(lambda r: r[1])
 
     def program(env: tr.Environment) -> tr.DataStream:
         hops = numbers(env, 30, uid="numbers").map(lambda i: (i, 3), uid="hops")
@@ -297,9 +297,9 @@ def telling(more: bool) -> Program:
 
 
 def test_rounds_begin_again_in_a_loop_that_gets_new_input_after_its_end(runs: Runs) -> None:
-    told = Counter((round, key, 6) for round in range(3) for key in range(5))
-    runs.finish(telling(more=False), told)
-    runs.finish(telling(more=True), told + told)
+    found = Counter((round, key, 6) for round in range(3) for key in range(5))
+    runs.finish(telling(more=False), found)
+    runs.finish(telling(more=True), found + found)
 
 
 def windows(more: bool) -> Program:

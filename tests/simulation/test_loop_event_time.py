@@ -54,9 +54,9 @@ def test_a_timer_at_the_end_of_event_time_finds_all_that_was_due_before_worked_o
 
     env = tr.Environment(parallelism=2 + seed % 2)
     stamped = env.from_source(tr.sources.Sequence(0, N)).assign_timestamps(lambda i: i, 0)
-    told = stamped.map(lambda i: ("in", i)).iterate(body).sink_to(tr.sinks.Collect())
+    found = stamped.map(lambda i: ("in", i)).iterate(body).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, seed=seed, conditions=NETWORKS["uneven"]).await_termination()
-    assert sum(count for _, _, count in told.result()) >= N - 6, "all but those whose own timers are due at the end"
+    assert sum(count for _, _, count in found.result()) >= N - 6, "all but those whose own timers are due at the end"
 
 
 class Burst(Source):
@@ -117,9 +117,9 @@ def _nested(levels: int) -> Any:
 def test_a_watermark_gets_through_all_loops_though_nothing_else_comes(levels: int) -> None:
     env = tr.Environment(parallelism=1)
     stamped = env.from_source(Burst()).assign_timestamps(lambda n: n, 0).map(lambda n: (n, 2))
-    told = _counted(stamped.iterate(_nested(levels)), 4).sink_to(tr.sinks.Collect())
+    result = _counted(stamped.iterate(_nested(levels)), 4).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, seed=1, conditions=CALM).await_termination()
-    found = sorted(told.result())
+    found = sorted(result.result())
     assert [window[:2] for window in found] == [(0.0, 4), (4.0, 4), (8.0, 2)]
     assert all(window[2] < 1 for window in found[:2]), "not only when something else comes, after 100 s"
 
@@ -140,9 +140,9 @@ def test_an_input_that_has_ended_holds_no_event_time_back(parallelism: int) -> N
     env = tr.Environment(parallelism=parallelism)
     entering = events(env)
     seeds = env.from_collection([(-1, 1)], parallelism=1).assign_timestamps(lambda r: 0.0, 0)
-    told = _counted(seeds.iterate(body), 1).sink_to(tr.sinks.Collect())
+    result = _counted(seeds.iterate(body), 1).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, seed=parallelism, conditions=CALM).await_termination()
-    found = sorted(told.result())
+    found = sorted(result.result())
     assert sum(window[1] for window in found) == 201
     assert found[0][0] == 0.0 and 0.9 < found[0][2] < 1.5, "when event time has come that far, and not at the end"
 
@@ -179,9 +179,9 @@ def test_a_loop_may_assign_timestamps_itself(levels: int) -> None:
 
     env = tr.Environment(parallelism=1)
     numbers = env.from_source(tr.sources.Sequence(0, 300, rate=100.0)).map(lambda n: (n, 2))
-    told = _counted(numbers.iterate(body), 1).sink_to(tr.sinks.Collect())
+    result = _counted(numbers.iterate(body), 1).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, seed=1, conditions=CALM).await_termination()
-    found = sorted(told.result())
+    found = sorted(result.result())
     assert [window[:2] for window in found] == [(0.0, 100), (1.0, 100), (2.0, 100)]
     assert found[0][2] < 2.5, "while records go on coming"
 
@@ -193,9 +193,9 @@ def test_what_event_time_of_the_loop_itself_sets_off_is_worked_off_before_its_en
     did not find what was on its way. And times that were assigned while a wave began came too late for the heads to go with
     them in this wave: it found nothing again, and event time came to its end before the heads had gone on."""
     env = tr.Environment(parallelism=2)
-    told = reminded(env, 8, None).sink_to(tr.sinks.Collect())
+    found = reminded(env, 8, None).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, seed=seed, conditions=NETWORKS["uneven"]).await_termination()
-    assert sorted(told.result()) == [(i, 1) for i in range(8)]
+    assert sorted(found.result()) == [(i, 1) for i in range(8)]
 
 
 def _count_down(stream: tr.DataStream) -> Any:
@@ -204,7 +204,7 @@ def _count_down(stream: tr.DataStream) -> Any:
 
 
 @pytest.mark.parametrize("seed", [2, 3, 7, 9])
-def test_the_end_of_event_time_is_said_again_to_those_that_had_not_heard_of_it(seed: int) -> None:
+def test_the_end_of_event_time_is_sent_again_to_those_that_had_not_heard_of_it(seed: int) -> None:
     """A loop inside gets its input from a stream that entered and has ended. A checkpoint falls between the moments at which
     the two heads follow, and the job goes on from it."""
 
@@ -251,7 +251,7 @@ def test_an_input_that_has_ended_follows_the_others_before_timestamps_are_assign
     env = tr.Environment(parallelism=1)
     ticks = env.from_source(tr.sources.Sequence(0, 60, rate=100)).assign_timestamps(lambda i: i, 0)
     own = env.from_collection([5.0]).assign_timestamps(lambda time: time, 0)
-    told = own.iterate(body).sink_to(tr.sinks.Collect())
+    found = own.iterate(body).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, seed=seed).await_termination()
-    [(due, watermark)] = [record for record in told.result() if record[1] is not None]
+    [(due, watermark)] = [record for record in found.result() if record[1] is not None]
     assert due == 50.0 and 50 <= watermark < 60, "it fires when the ticks have come to it"

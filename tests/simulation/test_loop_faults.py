@@ -54,7 +54,7 @@ def test_the_source_adds_two_the_loop_takes_one_and_a_failure_changes_nothing(st
     world = story.simulation(program, parallelism=parallelism)
     until_feedback_is_held(story, world)
     world.kill(next(iter(world.processes.values())))
-    story.finished(world)
+    story.finish(world)
     assert world.covered["restarted"] >= 1 and world.covered["records of feedback restored"] >= 1
     totals = Counter(i % 5 for i in range(n) for _ in range(2))
     story.is_right(Counter((key, i) for key, total in totals.items() for i in range(1, total + 1)))
@@ -72,7 +72,7 @@ def test_the_marker_of_one_head_may_be_late(story: Story, program: str) -> None:
         faults = [Fault(turn, "delay", turn // 20 + seed, duration=3 * MS) for turn in range(30, 1_500, 60)]
         faults += [Fault(6, "kill", number, after=f"commit {number} done") for number in (2, 4, 6)]
         world = story.simulation(golden(program, 60, 4_000), parallelism=3, faults=faults, seed=seed, keep_trace=False)
-        story.finished(world)
+        story.finish(world)
         assert world.covered["restarted"] >= 2
         story.is_right(PROGRAMS[program].expected(60), PROGRAMS[program].order)
 
@@ -94,7 +94,7 @@ def test_feedback_may_come_only_from_a_stream_that_entered(story: Story) -> None
         story = Story.begin(story.ledger.name)
         faults = [Fault(turn, "delay", turn // 20 + seed, duration=4 * MS) for turn in range(30, 900, 40)]
         faults += [Fault(6, "kill", number, after=f"commit {number} done") for number in (2, 4, 6)]
-        story.finished(story.simulation(program, parallelism=3, faults=faults, seed=seed, keep_trace=False))
+        story.finish(story.simulation(program, parallelism=3, faults=faults, seed=seed, keep_trace=False))
         held += sum(1 for one in story.files.feedback if one)
         story.is_right(Counter([("seed", i) for i in range(40)] + [("own", i) for i in range(40)]))
     assert held, "some of it was on its way when a checkpoint was made"
@@ -116,7 +116,7 @@ def test_checkpoints_overlap_and_each_has_its_own_log(story: Story, moment: str)
             faults=faults,
             seed=seed,
         )
-        story.finished(world)
+        story.finish(world)
         overlaps += world.covered["several checkpoints under way"]
         story.is_right(visited.expected(60), visited.order)
     assert overlaps > 10
@@ -133,7 +133,7 @@ def test_aborted_checkpoints_leave_the_logs_of_the_others_alone(story: Story) ->
         world = story.simulation(
             golden("visited", 80, 8_000), parallelism=2, checkpoints=settings, faults=faults, seed=seed
         )
-        story.finished(world)
+        story.finish(world)
         aborted += world.covered["aborted a checkpoint"]
         story.is_right(visited.expected(80), visited.order)
     assert aborted > 10
@@ -157,11 +157,11 @@ def test_killed_again_and_again_while_it_reads_what_was_restored_it_gets_ahead(s
         while not world.coordinator.status.final and len(story.files.feedback) == commits:
             world.turn()
         if world.processes and not world.coordinator.status.final:
-            pending.append(story.held())
+            pending.append(story.held_count())
             world.kill(next(iter(world.processes.values())))
             kills += 1
     assert 3 <= kills < 60, f"feedback in checkpoints, in turn: {pending}"
-    story.finished(world)
+    story.finish(world)
     story.is_right(program.expected(6))
 
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_takes_with_it_what_was_restored_and_not_read_yet(story: St
     unread = _unread_at_cuts(again)
     until_feedback_is_held(story, again)
     assert max(unread) > 0
-    story.finished(story.again(golden("amplified", 6), parallelism=3, keep_trace=False))
+    story.finish(story.again(golden("amplified", 6), parallelism=3, keep_trace=False))
     story.is_right(program.expected(6))
 
 
@@ -242,9 +242,9 @@ def _lives(story: Story, program: str, sizes: tuple[int, ...]) -> None:
     world = story.simulation(build, parallelism=sizes[0], keep_trace=False)
     for size in sizes[1:]:
         until_feedback_is_held(story, world)
-        assert story.held() >= 1
+        assert story.held_count() >= 1
         world = story.again(build, parallelism=size, seed=size, keep_trace=False)
-    story.finished(world)
+    story.finish(world)
     assert world.covered["records of feedback restored"] >= 1
     story.is_right(expected, None if program == "forward" else PROGRAMS[program].order)
 

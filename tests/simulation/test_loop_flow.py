@@ -106,7 +106,7 @@ def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
                 most = max(most, queue.memory)
 
     world.turn = turn  # type: ignore[method-assign]
-    story.finished(world)
+    story.finish(world)
     assert 0 < most <= memory
     assert world.covered["records of feedback spilled"] > 1_000
     assert sum(1 for held in story.files.feedback if sum(held.values()) > 100) >= 2

@@ -236,15 +236,15 @@ def test_timers_of_the_clock_in_rounds(seed: int) -> None:
     env = environment()
 
     def body(s: tr.DataStream) -> Any:
-        told = s.key_by(lambda v: v[0]).process(Clocked())
-        return told.filter(lambda r: r[0] == "again").map(lambda r: r[1]), told.filter(lambda r: r[0] != "again")
+        found = s.key_by(lambda v: v[0]).process(Clocked())
+        return found.filter(lambda r: r[0] == "again").map(lambda r: r[1]), found.filter(lambda r: r[0] != "again")
 
-    told = env.from_collection([(i, i % 4) for i in range(8)]).iterate(body, rounds=tr.Rounds())
-    sink = told.sink_to(tr.sinks.Collect())
+    result = env.from_collection([(i, i % 4) for i in range(8)]).iterate(body, rounds=tr.Rounds())
+    sink = result.sink_to(tr.sinks.Collect())
     simulate(env, seed=seed).await_termination()
     found = Counter(what for what, _, _ in sink.result())
     assert found == {"record": 20, "timer": 20, "end": 20}
-    ends = [told for told in sink.result() if told[0] == "end"]
+    ends = [found for found in sink.result() if found[0] == "end"]
     assert len(ends) == len(set(ends))
 
 
@@ -271,7 +271,7 @@ def test_how_many_rounds_there_are(rounds: tr.Rounds, records: int) -> None:
     assert len(sink.result()) == records
 
 
-def test_until_is_asked_of_a_round_without_feedback_and_what_it_raises_is_told() -> None:
+def test_until_is_asked_of_a_round_without_feedback_and_what_it_raises_is_reported() -> None:
     env = environment()
     rounds = tr.Rounds(until=lambda result: {}[len(result.output), list(result), result.round == 0 or "?"])
     env.from_collection([1, 2, 3]).iterate(lambda s: (None, (s, s)), rounds=rounds)[0].sink_to(tr.sinks.Collect())

@@ -55,7 +55,7 @@ class NumbersReader(tr.Reader):
     def read(self, limit: int, now: float) -> Any:
         if self.at == 40:
             return None
-        count = self.pace.allowed(1, now)
+        count = self.pace.allowance(1, now)
         self.pace.done += count
         self.at += count
         values = [self.split + self.source.plus] * count

@@ -125,14 +125,14 @@ def test_a_job_without_its_storage_is_cancelled_within_seconds(tmp_path: Path, h
     for _ in job.until(BEGINS):
         pass
     job.trouble(BEGINS + 60)
-    job.how, asked = how, job.world.now
+    job.how, requested = how, job.world.now
     job.world.storage.trouble = TROUBLES[how](0)
     job.world.coordinator.cancel(job.world.now)
     job.world.coordinate(job.world.driver)
     for _ in job.until(10 * N):
         pass
     assert job.world.coordinator.status is JobStatus.CANCELLED
-    assert job.world.now - asked < 6 * SECOND
+    assert job.world.now - requested < 6 * SECOND
 
 
 def no_room(*args: Any) -> Any:

@@ -14,7 +14,7 @@ from search.campaigns.unaligned import closely, overtaking, overtaking_run, resc
 from search.drawn_faults import WEIGHTS
 from search.programs.golden import LOOPS, PROGRAMS
 from search.random_flows.description import WAYS
-from search.random_flows.drawing import Run, drawn
+from search.random_flows.drawing import Run, draw
 from search.random_flows.running import carry_out
 from search.scenarios import scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
@@ -46,7 +46,7 @@ def test_golden_programs_are_exactly_once_with_unaligned_checkpoints(part: int) 
 
 @pytest.mark.parametrize("seed", FLOWS)
 def test_random_flows_come_to_what_the_interpreter_says_with_unaligned_checkpoints(seed: int) -> None:
-    assert carry_out(overtaking_run(drawn(seed))).wrong == []
+    assert carry_out(overtaking_run(draw(seed))).wrong == []
 
 
 @pytest.mark.parametrize(("part", "least"), [(0, 50), (1, 30), (2, 5), (3, 30)])
@@ -58,12 +58,12 @@ def test_golden_loops_are_exactly_once_with_unaligned_checkpoints(part: int, lea
 def test_a_loop_that_is_left_as_it_comes_to_its_end_comes_to_it_elsewhere(seed: int) -> None:
     """It is left alone when its waves, its rest or the end of its event time are in flight, at a cut that does not wait for
     them, and goes on at another parallelism."""
-    assert carry_out(resting_run(drawn(seed))).wrong == []
+    assert carry_out(resting_run(draw(seed))).wrong == []
 
 
 @pytest.mark.parametrize("seed", FLOWS)
 def test_random_flows_left_with_records_in_flight_go_on_at_other_parallelisms(seed: int) -> None:
-    assert carry_out(rescaled_run(drawn(seed))).wrong == []
+    assert carry_out(rescaled_run(draw(seed))).wrong == []
 
 
 @pytest.mark.parametrize("first", CLOSE[::8])
@@ -71,18 +71,18 @@ def test_random_flows_with_one_checkpoint_upon_the_other_have_records_in_flight_
     overtaken = 0
     for seed in range(first, first + 8):
         outcome = carry_out(_close(seed))
-        assert outcome.wrong == [], outcome.told
+        assert outcome.wrong == [], outcome.text
         overtaken += outcome.covered["a checkpoint with records overtaken"]
     assert overtaken >= 3
 
 
 def _close(seed: int) -> Run:
-    return closely((rescaled_run if seed % 2 else overtaking_run)(drawn(seed)))
+    return closely((rescaled_run if seed % 2 else overtaking_run)(draw(seed)))
 
 
 def test_a_life_without_the_endless_source_comes_to_its_end() -> None:
     """Seed 12568: what has no end comes in later lives only. The first one was reported as ended when it should not."""
-    assert carry_out(rescaled_run(drawn(12568))).wrong == []
+    assert carry_out(rescaled_run(draw(12568))).wrong == []
 
 
 @pytest.mark.parametrize("seed", [1086, 1169, 1336])
@@ -90,7 +90,7 @@ def test_flows_in_which_records_in_flight_were_lost(seed: int) -> None:
     """1336: they were on their way to the first of several functions that are one operator, which goes by the name of the
     last one, and were never read again. The others go on without an operator to which records were in flight: they stay with
     aligned checkpoints, because such a start is refused where nobody gives those records up."""
-    assert carry_out(overtaking_run(drawn(seed))).wrong == []
+    assert carry_out(overtaking_run(draw(seed))).wrong == []
 
 
 def test_every_choice_of_overtaking_is_really_made() -> None:
@@ -104,7 +104,7 @@ def test_every_choice_of_overtaking_is_really_made() -> None:
 def test_the_seeds_of_random_flows_take_every_policy_edge_fault_and_change_of_size() -> None:
     """T11: what is drawn at random is really drawn, in the runs that are made here."""
     chosen: dict[str, Counter[Any]] = {}
-    runs = [make(drawn(seed)) for make in (overtaking_run, rescaled_run) for seed in FLOWS]
+    runs = [make(draw(seed)) for make in (overtaking_run, rescaled_run) for seed in FLOWS]
     for run in runs + [_close(seed) for seed in CLOSE]:
         for option, value in _options(run):
             chosen.setdefault(option, Counter())[value] += 1

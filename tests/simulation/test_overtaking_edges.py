@@ -97,7 +97,7 @@ def run(story: Story, web: Web, seed: int, losses: dict[str, Any] | None = None,
         keep_trace=False,
         **(losses or {}),
     )
-    story.finished(world)
+    story.finish(world)
     story.is_right(web.expected())
     return story.files.overtaken
 
@@ -131,7 +131,7 @@ def test_checkpoints_that_are_given_up_before_all_have_cut_keep_no_task_from_its
         patience=20_000,
         keep_trace=False,
     )
-    story.finished(world)
+    story.finish(world)
     story.is_right(Counter(range(20)))
     assert world.covered["aborted a checkpoint"] > 50
 

@@ -21,7 +21,7 @@ from search.campaigns.replacements import (
     standing_by,
 )
 from search.programs.golden import PROGRAMS
-from search.random_flows.drawing import drawn
+from search.random_flows.drawing import draw
 from search.random_flows.running import carry_out
 from search.scenarios import LIMITS, MS, Scenario, run_scenario, scenario
 from search.stops import look, losing
@@ -66,7 +66,7 @@ def test_several_workers_are_lost_at_once_and_replaced_together() -> None:
 
 def test_stops_go_on_where_a_worker_is_lost_meanwhile() -> None:
     covered, failed = look(range(20), tune=losing)
-    assert [one.told for one in failed] == []
+    assert [one.text for one in failed] == []
     assert covered[REPLACED] > 5 and covered["stopped"] > 10
 
 
@@ -81,8 +81,8 @@ def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None
 def test_random_dataflows_are_right_though_workers_are_lost_again_and_again() -> None:
     covered: Counter[str] = Counter()
     for seed in range(16):
-        outcome = carry_out(replacing_run(drawn(seed)))
-        assert outcome.wrong == [], outcome.told
+        outcome = carry_out(replacing_run(draw(seed)))
+        assert outcome.wrong == [], outcome.text
         covered.update(outcome.covered)
     assert covered[REPLACED] > 8
 
@@ -129,8 +129,8 @@ def test_workers_are_replaced_though_the_newest_checkpoint_holds_records_in_flig
 def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flight() -> None:
     covered: Counter[str] = Counter()
     for seed in (7, 22, 23):
-        outcome = carry_out(past_what_waits_run(drawn(seed)))
-        assert outcome.wrong == [], outcome.told
+        outcome = carry_out(past_what_waits_run(draw(seed)))
+        assert outcome.wrong == [], outcome.text
         covered.update(outcome.covered)
     assert covered[REPLACED] > 3 and covered[IN_FLIGHT] > 0
 
@@ -139,15 +139,15 @@ def test_a_head_whose_loop_has_ended_may_cut_behind_its_tail() -> None:
     """It was said to be a bug, and the job failed: tasks behind the head that had not ended yet brought the barrier to the
     tail, before the head had got to its cut."""
     for seed in (30042, 30215):
-        outcome = carry_out(past_what_waits_run(drawn(seed)))
-        assert outcome.wrong == [], outcome.told
+        outcome = carry_out(past_what_waits_run(draw(seed)))
+        assert outcome.wrong == [], outcome.text
 
 
 def test_random_dataflows_are_right_though_several_are_lost_at_once_with_records_in_flight() -> None:
     covered: Counter[str] = Counter()
     for seed in (25, 26, 27, 30, 43):
-        outcome = carry_out(all_together_run(drawn(seed)))
-        assert outcome.wrong == [], outcome.told
+        outcome = carry_out(all_together_run(draw(seed)))
+        assert outcome.wrong == [], outcome.text
         covered.update(outcome.covered)
     assert covered["several take places together"] > 5 and covered[REPLACED] > 10 and covered[IN_FLIGHT] > 0
 

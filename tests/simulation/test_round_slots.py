@@ -128,5 +128,5 @@ def test_a_checkpoint_holds_all_workers_in_one_round(story: Story, seed: int) ->
     )
     often = CheckpointSettings(interval=1_000, keep=1, max_concurrent=4, tolerated_failures=100_000)
     world = story.simulation(apart, seed=seed, faults=faults, conditions=conditions, checkpoints=often)
-    story.finished(world)
+    story.finish(world)
     story.is_right(Counter((i, lap, lap - 1) for i in range(8) for lap in range(1, FAR + 1)))

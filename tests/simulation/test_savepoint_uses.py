@@ -73,12 +73,12 @@ def stopped(books: None) -> tuple[WatchedFiles, Counter[Any]]:
     assert world.run_until("v1[0] read")
     for _ in range(80):
         world.turn()
-    heard: list[StopEnded] = []
-    world.coordinator.stop(heard.append, Aim(savepoint="memory:backup"), world.now)
+    received: list[StopEnded] = []
+    world.coordinator.stop(received.append, Aim(savepoint="memory:backup"), world.now)
     world.coordinate(world.driver)
     while not world.coordinator.status.final:
         world.turn()
-    assert heard[0].savepoint is not None and 0 < len(book.records()) < END
+    assert received[0].savepoint is not None and 0 < len(book.records()) < END
     return alone(world.storage.savepoints["memory:backup"]), Counter(book.records())
 
 

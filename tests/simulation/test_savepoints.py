@@ -37,15 +37,15 @@ def booked() -> Iterator[Booked]:
 
 def taken(world: Simulation, turns: int) -> tuple[list[SavepointEnded], MemoryFiles]:
     """Lets a job run for so many turns, has a savepoint taken, and waits until that is over."""
-    heard: list[SavepointEnded] = []
+    received: list[SavepointEnded] = []
     assert world.run_until("v1[0] read")
     for _ in range(turns):
         world.turn()
-    world.coordinator.savepoint(heard.append, "memory:backup", world.now)
+    world.coordinator.savepoint(received.append, "memory:backup", world.now)
     world.coordinate(world.driver)
-    while not heard and not world.coordinator.status.final:
+    while not received and not world.coordinator.status.final:
         world.turn()
-    return heard, world.storage.savepoints.get("memory:backup", MemoryFiles())
+    return received, world.storage.savepoints.get("memory:backup", MemoryFiles())
 
 
 @pytest.mark.parametrize("policy", [-1, 0, 3_000], ids=["aligned", "unaligned", "with a timeout"])
@@ -88,10 +88,10 @@ def test_a_savepoint_among_faults_is_whole_or_leaves_nothing(booked: Booked, kin
     what = Scenario(seed, "toggled", 240, parallelism=2, rate=12_000, checkpoints=SETTINGS)
     world = build(what, PROGRAMS["toggled"], Ledger("savepoint, first"), WatchedFiles([book]), True)
     assert world.run_until("v1[0] read")
-    heard: list[SavepointEnded] = []
+    received: list[SavepointEnded] = []
     for _ in range(60 + 30 * seed):
         world.turn()
-    world.coordinator.savepoint(heard.append, "memory:backup", world.now)
+    world.coordinator.savepoint(received.append, "memory:backup", world.now)
     world.coordinate(world.driver)
     for _ in range(5 * seed):
         world.turn()
@@ -102,7 +102,7 @@ def test_a_savepoint_among_faults_is_whole_or_leaves_nothing(booked: Booked, kin
     assert world.coordinator.status is JobStatus.FINISHED
     assert Counter(book.records()) == PROGRAMS["toggled"].expected(what.n)
     there = world.storage.savepoints.get("memory:backup", MemoryFiles()).contents
-    if heard and heard[0].stats is not None:
+    if received and received[0].stats is not None:
         assert "savepoint.manifest" in there and len(there) == 1 + what.parallelism
-    elif heard:  # else its driver has died
-        assert there == {}, heard[0].reason
+    elif received:  # else its driver has died
+        assert there == {}, received[0].reason

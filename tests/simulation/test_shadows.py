@@ -13,7 +13,7 @@ import pytest
 from search.campaigns.replacements import past_what_waits
 from search.campaigns.unaligned import closely, rescaled_run
 from search.programs.golden import PROGRAMS
-from search.random_flows.drawing import drawn
+from search.random_flows.drawing import draw
 from search.random_flows.remembering import remembering
 from search.random_flows.running import carry_out
 from search.scenarios import Scenario, run_scenario, scenario
@@ -42,7 +42,7 @@ def test_what_a_worker_of_a_golden_program_has_done_can_be_done_again(program: s
 
 
 def test_what_a_worker_of_a_random_dataflow_has_done_can_be_done_again() -> None:
-    found = looked_at(range(8), lambda seed, shadows: carry_out(drawn(seed), shadows=shadows).wrong, 200)
+    found = looked_at(range(8), lambda seed, shadows: carry_out(draw(seed), shadows=shadows).wrong, 200)
     assert sum(shadows.compared for shadows in found) > 20
     assert sum(shadows.restored for shadows in found) > 10, "most of them from a checkpoint"
     assert sum(shadows.entries for shadows in found) > 1_000
@@ -52,7 +52,7 @@ def test_what_it_goes_through_has_the_order_that_it_had() -> None:
     """Sets in state, timers for one time, splits that were found or listed."""
 
     def remembered(seed: int, shadows: Shadows) -> list[str]:
-        run = drawn(seed)
+        run = draw(seed)
         run = replace(run, flow=remembering(random.Random(seed), run.flow))
         return carry_out(run, shadows=shadows).wrong
 
@@ -77,7 +77,7 @@ def test_what_was_in_flight_at_the_restored_checkpoint_is_where_it_was() -> None
 
 
 def test_in_loops_the_markers_of_waves_that_were_in_flight_are_where_they_were() -> None:
-    run = closely(rescaled_run(drawn(7)))
+    run = closely(rescaled_run(draw(7)))
     (shadows,) = looked_at(range(7, 8), lambda seed, shadows: carry_out(run, shadows=shadows).wrong, 120)
     assert run.flow.loops() and shadows.in_flight > 10
 

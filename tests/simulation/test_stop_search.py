@@ -11,7 +11,7 @@ pytestmark = pytest.mark.search
 
 def test_whatever_is_asked_of_a_job_each_result_is_there_once() -> None:
     covered, failed = look(range(12))
-    assert [one.told for one in failed] == []
-    asked = {what for what in covered if what.startswith("answered: ")}
-    assert {"answered: stop", "answered: drain", "answered: savepoint"} <= asked, asked
+    assert [one.text for one in failed] == []
+    requested = {what for what in covered if what.startswith("answered: ")}
+    assert {"answered: stop", "answered: drain", "answered: savepoint"} <= requested, requested
     assert covered["forked from a savepoint"] and covered["compared"]

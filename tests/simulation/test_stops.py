@@ -45,22 +45,22 @@ def what_for(program: str, seed: int, policy: int = -1, **settings: Any) -> Scen
     return Scenario(seed, program, 240, parallelism=2, rate=12_000, checkpoints=checkpoints)
 
 
-def ask(world: Simulation, aim: Aim, heard: list[StopEnded]) -> None:
-    world.coordinator.stop(heard.append, aim, world.now)
+def ask(world: Simulation, aim: Aim, received: list[StopEnded]) -> None:
+    world.coordinator.stop(received.append, aim, world.now)
     world.coordinate(world.driver)
 
 
 def stopped(world: Simulation, turns: int, aim: Aim) -> StopEnded:
     """Lets a job run for so many turns, stops it, and waits for its end."""
-    heard: list[StopEnded] = []
+    received: list[StopEnded] = []
     assert world.run_until("v1[0] read")
     for _ in range(turns):
         world.turn()
-    ask(world, aim, heard)
+    ask(world, aim, received)
     while not world.coordinator.status.final:
         world.turn()
     world.drain()
-    [ended] = heard
+    [ended] = received
     return ended
 
 
@@ -207,11 +207,11 @@ def test_a_stop_among_faults_has_every_result_once(book: Book, program: str, dra
     chance = random.Random(seed)
     files = WatchedFiles([book])
     world = world_of(what_for(program, seed, chance.choice([-1, 0, 3_000])), files)
-    heard: list[StopEnded] = []
+    received: list[StopEnded] = []
     assert world.run_until("v1[0] read")
     for _ in range(chance.randint(10, 160)):
         world.turn()
-    ask(world, Aim(drain), heard)
+    ask(world, Aim(drain), received)
     turns, fault = chance.randint(0, 120), Fault(0, kind, chance.randint(0, 5), duration=60, chance=0.6, outcome="any")
     while turns and not world.coordinator.status.final:
         world.turn()
@@ -221,12 +221,14 @@ def test_a_stop_among_faults_has_every_result_once(book: Book, program: str, dra
     while not world.coordinator.status.final:
         world.turn()
     world.drain()
-    assert len(heard) <= 1 and (heard or world.driver.run_id != "run" or kind == "lose-coordinator")
-    if heard and not heard[0].reason and heard[0].stats is not None:
+    assert len(received) <= 1 and (received or world.driver.run_id != "run" or kind == "lose-coordinator")
+    if received and not received[0].reason and received[0].stats is not None:
         assert files.newest is not None
         newest = files.newest[1]  # of another run, where its driver was taken for dead
         assert (
-            newest.checkpoint == heard[0].stats.id if newest.run_id == "run" else newest.checkpoint > heard[0].stats.id
+            newest.checkpoint == received[0].stats.id
+            if newest.run_id == "run"
+            else newest.checkpoint > received[0].stats.id
         )
     if drain and files.newest is not None and files.newest[1].stopped:
         assert not (Counter(book.records()) - PROGRAMS[program].expected(240)) or program in LOOPS

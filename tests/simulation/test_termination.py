@@ -40,7 +40,7 @@ def test_a_record_on_a_slow_channel_to_one_head_keeps_the_other_one(story: Story
 
     faults = [Fault(turn, "delay", which, duration=6 * MS, after="Advance") for turn in (0, 9, 23)]
     faults += [Fault(turn, "delay", which + 1, duration=3 * MS) for turn in (60, 110)]
-    story.finished(story.simulation(program, checkpoints=None, files=None, faults=faults, seed=which))
+    story.finish(story.simulation(program, checkpoints=None, files=None, faults=faults, seed=which))
     story.ledger.book.committed = None
     assert Counter(story.ledger.book.records()) == Counter(range(3))
 
@@ -61,7 +61,7 @@ def test_with_several_feedback_edges_all_must_be_empty(story: Story) -> None:
     for seed in range(6):
         story = Story.begin(story.ledger.name)
         faults = [Fault(turn, "delay", turn // 7 + seed, duration=4 * MS) for turn in range(40, 700, 35)]
-        story.finished(story.simulation(program, parallelism=3, faults=faults, seed=seed))
+        story.finish(story.simulation(program, parallelism=3, faults=faults, seed=seed))
         story.is_right(Counter(range(30)))
 
 
@@ -79,7 +79,7 @@ def test_a_record_parked_in_the_inner_loop_keeps_the_outer_one(story: Story) -> 
     for seed in range(6):
         story = Story.begin(story.ledger.name)
         faults = [Fault(turn, "delay", turn // 7 + seed, duration=5 * MS) for turn in range(40, 900, 30)]
-        world = story.finished(story.simulation(program, faults=faults, seed=seed))
+        world = story.finish(story.simulation(program, faults=faults, seed=seed))
         assert world.covered["began a wave"] > 3
         story.is_right(Counter(range(6)))
 
@@ -121,7 +121,7 @@ def test_a_timer_half_a_second_after_everything_is_idle_is_waited_for(
 
         return env.from_collection([1], parallelism=1).iterate(body)
 
-    world = story.finished(story.simulation(program))
+    world = story.finish(story.simulation(program))
     story.is_right(Counter([0]))
     assert world.now - 1_700_000_000_000_000 > 500 * MS
 
@@ -134,7 +134,7 @@ def test_what_has_no_room_in_memory_counts_as_well(story: Story) -> None:
         stream = env.from_collection([(i, 5) for i in range(40)])
         return stream.iterate(_down, spill=tr.Spill(memory_bytes=0))
 
-    world = story.finished(story.simulation(program))
+    world = story.finish(story.simulation(program))
     assert world.covered["records of feedback spilled"] > 100
     story.is_right(Counter(range(40)))
 
@@ -149,7 +149,7 @@ def test_what_an_attempt_found_does_not_count_in_the_next_one(story: Story, mome
     for after in range(0, 24, 3):
         story = Story.begin(story.ledger.name)
         faults = [Fault(after, "kill", after, after=moment), Fault(after + 4, "delay", after, 4 * MS, after=moment)]
-        world = story.finished(
+        world = story.finish(
             story.simulation(lambda env: program.build(env, 40, None), faults=faults, seed=after, keep_trace=False)
         )
         assert world.covered["restarted"] >= 1
@@ -166,7 +166,7 @@ def test_once_a_loop_has_ended_no_checkpoint_holds_feedback_of_it(story: Story, 
     for seed in range(3):
         story = Story.begin(story.ledger.name)
         faults = [Fault(turn, "checkpoint", after="EndLoop") for turn in (0, 2, 9)]
-        world = story.finished(
+        world = story.finish(
             story.simulation(
                 lambda env: golden.build(env, 16, None),
                 faults=faults,

@@ -91,7 +91,7 @@ def test_wherever_a_function_fails_each_split_comes_whole_once_and_in_order(
     trouble.update({where: list(times) for where, times in schedule.items()})
     settings = replace(SETTINGS, interval=MS // 10, **POLICIES[policy])
     options = {**NARROW, "tuning": Tuning(window=1), "parallelism": parallelism, "checkpoints": settings}
-    world = story.finished(story.simulation(in_splits, **options))
+    world = story.finish(story.simulation(in_splits, **options))
     assert not any(trouble.values()), "everything failed that was to"
     assert world.covered["restarted"] >= 2
     assert story.files.commits >= 5 and story.files.overtaken >= 2
@@ -130,7 +130,7 @@ def _lives(story: Story, flow: str, policy: str, sizes: tuple[int, ...], seed: i
         if not last:
             assert until_behind(story, world)
             twice += from_before(story)
-    story.finished(world)
+    story.finish(world)
     story.is_right(made.expected, made.order)
     return twice
 
@@ -150,7 +150,7 @@ def test_each_policy_goes_on_from_each_other(story: Story) -> None:
         assert until(world, lambda commits=commits, story=story: story.files.commits > commits)
         assert newest(story).checkpoint > origin
         assert after != "aligned" or not newest(story).in_flight
-        story.finished(world)
+        story.finish(world)
         story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
 
 
@@ -172,7 +172,7 @@ def test_a_checkpoint_is_complete_before_what_was_in_flight_is_read(story: Story
         assert until(world, lambda commits=commits: story.files.commits > commits)
         assert newest(story).checkpoint > origin
         early += unread_from_before(world) > 0
-    story.finished(world)
+    story.finish(world)
     story.is_right(made.expected, made.order)
     assert early >= 2
 
@@ -188,7 +188,7 @@ def test_what_came_back_does_not_count_for_the_cap(story: Story) -> None:
             commits = story.files.commits
             assert until(world, lambda commits=commits, story=story: story.files.commits > commits)
             exceeded += unread_from_before(world) > 0 and in_flight(story) > 700
-        story.finished(world)
+        story.finish(world)
         story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
     assert exceeded
 
@@ -211,7 +211,7 @@ def test_the_input_ends_while_what_was_in_flight_is_read(story: Story, policy: s
                 world.kill(next(iter(world.processes.values())))
                 until(world, lambda world=world: world.coordinator.status is JobStatus.RUNNING)
                 ended += unread_from_before(world) > 0 and source_ended(story)
-        story.finished(world)
+        story.finish(world)
         story.is_right(in_place(SOME), FLOWS["by key"].order)
     assert ended, "something was unread again when the job had started once more"
 
@@ -240,7 +240,7 @@ def test_killed_whenever_a_checkpoint_is_complete_it_gets_ahead_all_the_same(
             kills += 1
     assert published == sorted(published) and numbers == sorted(set(numbers))
     assert early >= 10 and all(before < after for before, after in zip(published, published[10:], strict=False))
-    story.finished(world)
+    story.finish(world)
     story.is_right(made.expected, made.order)
 
 
@@ -294,7 +294,7 @@ def test_it_may_fail_at_every_step_of_a_checkpoint(story: Story, moment: str, ki
     for seed in range(2):
         story = Story.begin(story.ledger.name)
         options = {**NARROW, "keep_trace": True, "checkpoints": settings, "seed": seed}
-        world = story.finished(story.simulation(keyed, parallelism=3, faults=[fault], **options))
+        world = story.finish(story.simulation(keyed, parallelism=3, faults=[fault], **options))
         assert struck(world) and story.files.overtaken
         story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
 
@@ -312,7 +312,7 @@ def test_it_may_fail_at_every_step_of_a_recovery(story: Story, moment: str, kind
         world.kill(next(iter(world.processes.values())))
         assert world.run_until(moment)
         world.strike(Fault(0, kind, which=1, duration=6, chance=1.0, outcome="any"))
-        story.finished(world)
+        story.finish(world)
         assert world.covered["restarted"] or world.covered["crashed the driver"]
         story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
 
@@ -363,7 +363,7 @@ def test_a_job_that_fails_every_few_checkpoints_is_exactly_once(
         if life < 2:
             until(world, lambda stop=story.files.commits + chance.randint(4, 20): story.files.commits >= stop)
         else:
-            story.finished(world)
+            story.finish(world)
         failures += struck(world)
     story.is_right(made.expected, made.order)
     assert story.files.overtaken and failures
@@ -377,7 +377,7 @@ def test_of_several_checkpoints_under_way_each_has_all_that_was_in_flight_at_its
     """Files are slow, so several are under way, and a failure finds now this one complete, now that one."""
     settings = replace(SETTINGS, interval=40, max_concurrent=3, **POLICIES[policy])
     kills = [Fault(number, "kill", number, after=f"commit {4 * number} done") for number in range(1, 8)]
-    world = story.finished(story.simulation(keyed, parallelism=3, checkpoints=settings, faults=kills, seed=1, **NARROW))
+    world = story.finish(story.simulation(keyed, parallelism=3, checkpoints=settings, faults=kills, seed=1, **NARROW))
     assert world.covered["several checkpoints under way"] >= 5 and story.files.overtaken >= 5
     story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
 
@@ -425,7 +425,7 @@ def test_a_thousand_records_of_each_go_through_windows_of_one_frame(
         if commits in (5, 20) and world.processes:
             world.kill(next(iter(world.processes.values())))
     assert story.files.overtaken >= 20
-    story.finished(world)
+    story.finish(world)
     story.is_right(Counter((x, i) for x in range(4) for i in range(1_000)))
 
 
@@ -447,7 +447,7 @@ def test_no_more_is_in_flight_than_the_cap_allows_each_subtask(story: Story) -> 
             return False
 
         until(world, committed)
-        story.finished(world)
+        story.finish(world)
         most[cap] = max(sizes)
     subtasks = 2 * 2  # readers, and those who send to them
     assert 0 < most[500] <= 500 * subtasks < most[-1]

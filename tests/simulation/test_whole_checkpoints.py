@@ -61,7 +61,7 @@ def test_a_savepoint_among_checkpoints_refers_to_no_other_files(book: Book) -> N
         while not world.coordinator.status.final:
             world.turn()
         assert world.coordinator.status is JobStatus.FINISHED
-    assert restorable.told() == []
+    assert restorable.errors() == []
     assert check_records(book, PROGRAMS["toggled"].expected(WHAT.n), None) == []
 
 

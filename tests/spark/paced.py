@@ -129,21 +129,21 @@ def expected_rows(records: int) -> Counter[tuple[Any, ...]]:
 def wrong(folder: Path, records: int) -> str:
     """What is not as it should be after the job has finished; empty when the output is exactly right and all of it is
     visible."""
-    said = []
-    for what, found, wanted in (
+    message = []
+    for what, found, expected in (
         ("lines", Counter(lines(folder)), expected_lines(records)),
         ("windows", Counter(rows(folder)), expected_rows(records)),
     ):
-        for name, difference in (("too many", found - wanted), ("missing", wanted - found)):
+        for name, difference in (("too many", found - expected), ("missing", expected - found)):
             if difference:
-                said.append(f"{sum(difference.values())} {what} {name}, such as {sorted(difference)[:3]}")
+                message.append(f"{sum(difference.values())} {what} {name}, such as {sorted(difference)[:3]}")
     hidden = [path.name for sub in ("counts", "windows") for path in (folder / sub).glob("[._]*")]
-    return "; ".join(said + ([f"left behind: {hidden}"] if hidden else []))
+    return "; ".join(message + ([f"left behind: {hidden}"] if hidden else []))
 
 
-def start(spark: Any, said: str) -> tuple[Path, Any]:
+def start(spark: Any, message: str) -> tuple[Path, Any]:
     """A job by the arguments of the command line."""
-    place, records, rate, interval, hold = said.rsplit(":", 4)
+    place, records, rate, interval, hold = message.rsplit(":", 4)
     folder = Path(place)
     settings = tr.CheckpointConfig(str(folder / "checkpoints"), interval=float(interval))
     restart = tr.FixedDelay(attempts=100, delay=0.0)
@@ -155,9 +155,9 @@ def start(spark: Any, said: str) -> tuple[Path, Any]:
 def main() -> None:
     from tailrace.spark.cluster.session import active_or_local
 
-    master, *said = sys.argv[1:]
+    master, *message = sys.argv[1:]
     spark = active_or_local(2, master)
-    jobs = [start(spark, one) for one in said]
+    jobs = [start(spark, one) for one in message]
     stopping: set[Path] = set()
     while any(job.is_active for _, job in jobs):  # who kills us reads these
         for folder, job in jobs:

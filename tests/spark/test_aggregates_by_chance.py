@@ -76,12 +76,12 @@ class Case:
         from pyspark.sql import functions as F
 
         sums = F.coalesce(F.sum("x").cast(self.total), F.lit(0).cast(self.total))  # ours, over nothing, is zero
-        asked = [F.count("*").alias("n"), sums.alias("total"), F.avg("x").alias("mean"), F.min("x").alias("low"),
+        requested = [F.count("*").alias("n"), sums.alias("total"), F.avg("x").alias("mean"), F.min("x").alias("low"),
                  F.max("x").alias("high"), F.min("e").alias("first"), F.max("e").alias("last")]  # fmt: skip
         if not windowed:
-            return df.groupBy(*self.keys).agg(*asked)
+            return df.groupBy(*self.keys).agg(*requested)
         window = F.window("at", f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
-        found = df.groupBy(*self.keys, window.alias("w")).agg(*asked)
+        found = df.groupBy(*self.keys, window.alias("w")).agg(*requested)
         ends = [F.unix_seconds(f"w.{name}").cast("double").alias(name) for name in ("start", "end")]
         return found.select(*self.keys, *ends, *list(self.aggregates))
 
@@ -134,15 +134,15 @@ def last_of(df: Any, keys: list[str]) -> Any:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_by_chance_aggregates_and_windows_are_those_of_spark_sql(jobs: Any, seed: int) -> None:
     case, df = a_case(jobs.spark, seed)
-    wanted = {windowed: case.by_spark(df, windowed) for windowed in (False, True)}
+    expected = {windowed: case.by_spark(df, windowed) for windowed in (False, True)}
     env = jobs.env(2)
     found = {
-        (form, windowed): case.by_us(env.from_dataframe(df, form=form), windowed, wanted[windowed].schema)
+        (form, windowed): case.by_us(env.from_dataframe(df, form=form), windowed, expected[windowed].schema)
         for form in ("rows", "columns")
         for windowed in (False, True)
     }
     env.execute("aggregates by chance").await_termination()
     for (form, windowed), sink in found.items():
         ours = sink.dataframe() if windowed else last_of(sink.dataframe(), case.keys)
-        assert same(wanted[windowed], ours), (case, form, windowed)
+        assert same(expected[windowed], ours), (case, form, windowed)
     df.unpersist()

@@ -175,23 +175,23 @@ def ran(cluster: Cluster) -> Ran:
 
 @pytest.mark.matrix
 def test_workers_take_part_of_a_core_where_spark_has_that(ran: Ran) -> None:
-    told = dict(line.split(": ", 1) for line in ran.first.stdout.splitlines()[:3])
-    assert "needs 4 task slots (its largest parallelism is 4), and Spark has 3 (" in told["whole"], said(ran.first)
+    found = dict(line.split(": ", 1) for line in ran.first.stdout.splitlines()[:3])
+    assert "needs 4 task slots (its largest parallelism is 4), and Spark has 3 (" in found["whole"], said(ran.first)
     try:
         check_share(0.25)
     except ConfigError as error:
-        assert [told["parts"], told["too many"]] == [str(error)] * 2, said(ran.first)
+        assert [found["parts"], found["too many"]] == [str(error)] * 2, said(ran.first)
     else:
-        assert told["parts"] == "300", said(ran.first)
-        assert "needs 13 task slots" in told["too many"] and "has 12 (" in told["too many"], said(ran.first)
+        assert found["parts"] == "300", said(ran.first)
+        assert "needs 13 task slots" in found["too many"] and "has 12 (" in found["too many"], said(ran.first)
 
 
 @pytest.mark.matrix
 def test_workers_move_from_executors_that_are_decommissioned(ran: Ran) -> None:
     """Their tasks never end, so the executors would stay until they are killed, and the job would have failed. It moves as
     often as it must: a restart that does not count, from a checkpoint that is taken before."""
-    told = "checkpoints 1 restarts 1\ncheckpoints 2 restarts 2\neach once, with 2 restarts\n"
-    assert ran.first.returncode == 0 and told in ran.first.stdout, said(ran.first)
+    found = "checkpoints 1 restarts 1\ncheckpoints 2 restarts 2\neach once, with 2 restarts\n"
+    assert ran.first.returncode == 0 and found in ran.first.stdout, said(ran.first)
 
 
 @pytest.mark.matrix

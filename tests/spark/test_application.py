@@ -73,7 +73,7 @@ def test_cores_are_slots_by_what_a_task_takes_of_each_executor(settings: dict[st
 
 
 @pytest.mark.parametrize(
-    ("conf", "said", "address"),
+    ("conf", "message", "address"),
     [
         ({"spark_driver_host": "127.0.0.2", "spark_master": "spark://there:7077"}, None, ("127.0.0.2", "127.0.0.2")),
         ({"spark_driver_host": "192.0.2.1", "spark_master": "spark://there:7077"}, None, ("127.0.0.1", "127.0.0.1")),
@@ -83,11 +83,11 @@ def test_cores_are_slots_by_what_a_task_takes_of_each_executor(settings: dict[st
     ],
 )
 def test_executors_dial_the_address_that_leads_to_the_server(
-    conf: dict[str, str], said: str | None, address: tuple[str, str]
+    conf: dict[str, str], message: str | None, address: tuple[str, str]
 ) -> None:
     """Behind a server on this machine there may be executors on others: they reach its driver, and so this process, at the
     driver's address. What the user says to be dialed is bound where this machine has it."""
-    assert Connect(session(**conf)).address(said) == address
+    assert Connect(session(**conf)).address(message) == address
 
 
 def test_a_connection_of_the_users_own_making_needs_an_address() -> None:

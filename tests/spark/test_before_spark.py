@@ -10,7 +10,7 @@ import tailrace as tr
 from tailrace.spark.start import allocation
 
 
-def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_slots_are_taken(
+def test_a_checkpoint_folder_that_cannot_be_made_is_reported_before_slots_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk of the folder is not mounted. The start held its slots, at a whole core, without a word."""

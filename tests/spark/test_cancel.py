@@ -37,10 +37,10 @@ def test_at_full_speed(jobs: Any, traces: Any) -> None:
     stream.sink_to(tr.sinks.TextFiles(str(jobs.out)))
     job = jobs.start(env)
     time.sleep(1.0)
-    asked = time.monotonic()
+    requested = time.monotonic()
     job.cancel()
     assert job.await_termination(LONGEST)
-    assert time.monotonic() - asked < 3.0
+    assert time.monotonic() - requested < 3.0
     assert str(job.status) == "CANCELLED"
     assert jobs.files() == []
     jobs.assert_nothing_left(before)
@@ -53,10 +53,10 @@ def test_while_user_code_does_not_come_back(jobs: Any, traces: Any, blocked: Any
     workers = [psutil.Process(pid) for pid in jobs.workers(job).values()]
     assert len(workers) == 2
     time.sleep(1.5)
-    asked = time.monotonic()
+    requested = time.monotonic()
     job.cancel()
     assert job.await_termination(LONGEST)
-    assert time.monotonic() - asked < LONGEST
+    assert time.monotonic() - requested < LONGEST
     assert str(job.status) == "CANCELLED"
     # The one that was blocked is dead. The other may live on in Spark's pool, without anything of ours.
     dead, _ = psutil.wait_procs(workers, timeout=0.1)

@@ -82,7 +82,7 @@ class Session(Classic):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The pauses between two looks."""
     pauses: list[float] = []
     monkeypatch.setattr(
@@ -93,14 +93,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         give_back(tag)
 
 
-def test_executors_that_come_when_tasks_wait_for_them_are_not_waited_for(asked: list[float]) -> None:
+def test_executors_that_come_when_tasks_wait_for_them_are_not_waited_for(pauses: list[float]) -> None:
     """An idle session has none of them, and there was an error: the job had to wait for what only its tasks bring."""
     spark = Session("yarn", DYNAMIC)
     assert take_slots(spark, 500, "job", "one", 60.0) is None
-    assert take_slots(spark, 500, "job", "two", 60.0) is None and not asked
+    assert take_slots(spark, 500, "job", "two", 60.0) is None and not pauses
 
 
-def test_more_than_may_come_is_refused_at_once(asked: list[float]) -> None:
+def test_more_than_may_come_is_refused_at_once(pauses: list[float]) -> None:
     spark = Session("yarn", DYNAMIC | {"dynamicAllocation.maxExecutors": "4"})
     with pytest.raises(tr.SlotsError, match=r"needs 5 task slots .* and Spark gives at most 4 \(master yarn\)"):
         take_slots(spark, 5, "job", "one", 60.0)
@@ -109,10 +109,10 @@ def test_more_than_may_come_is_refused_at_once(asked: list[float]) -> None:
     static = Session("yarn", {"executor.instances": "2"})
     with pytest.raises(tr.SlotsError, match=r"needs 3 task slots .* and Spark has 2, .* \(master yarn\)"):
         take_slots(static, 3, "job", "three", 60.0)
-    assert not asked
+    assert not pauses
 
 
-def test_slots_of_part_of_a_core_are_counted_by_what_they_take(asked: list[float]) -> None:
+def test_slots_of_part_of_a_core_are_counted_by_what_they_take(pauses: list[float]) -> None:
     spark = Session("spark://head:7077", {"cores.max": "2"}, 8, 2, 8)
     assert take_slots(spark, 3, "job", "one", 60.0, 0.25) is None
     with pytest.raises(tr.SlotsError, match=r"needs 2 task slots .* and Spark has 2, 1 of them taken"):
@@ -120,10 +120,10 @@ def test_slots_of_part_of_a_core_are_counted_by_what_they_take(asked: list[float
     assert "takes all 5 free" in (take_slots(spark, 5, "job", "two", 60.0, 0.25) or "")
 
 
-def test_standbys_take_what_is_left_and_the_job_is_told_how_many_that_are(asked: list[float]) -> None:
+def test_standbys_take_what_is_left_and_the_job_is_told_how_many_that_are(pauses: list[float]) -> None:
     spark = Session("spark://head:7077", {"cores.max": "8"}, 8, 8, 8, 8)
-    told = take_slots(spark, 6, "job", "one", 60.0, standbys=3)
-    assert told is not None and "has 2 of 3 standbys" in told and "with 1 more" in told
+    taken = take_slots(spark, 6, "job", "one", 60.0, standbys=3)
+    assert taken is not None and "has 2 of 3 standbys" in taken and "with 1 more" in taken
     with pytest.raises(tr.SlotsError, match=r"needs 1 task slots .* and Spark has 8, 8 of them taken"):
         take_slots(spark, 1, "job", "two", 60.0)
     give_back("one")
@@ -139,27 +139,27 @@ def test_parts_of_a_core_that_spark_does_not_know_are_refused() -> None:
     check_share(0.5, "4.3.0")
 
 
-def test_executors_are_waited_for_as_long_as_slot_timeout_says(asked: list[float]) -> None:
+def test_executors_are_waited_for_as_long_as_slot_timeout_says(pauses: list[float]) -> None:
     """They came one by one, the last of them half a minute after the first: the job had given up after 15 s."""
     spark = Session("spark://head:7077", {}, *[0] * 50, *[1] * 150, 3)
     assert take_slots(spark, 3, "job", "one", 60.0) is not None
-    assert 39 < sum(asked) < 41
+    assert 39 < sum(pauses) < 41
     with pytest.raises(tr.SlotsError, match=r"needs 3 task slots .* and Spark has 2, 3 of them taken"):
         take_slots(Session("spark://head:7077", {}, *[2] * 400), 3, "job", "two", 60.0)
-    assert 100 <= sum(asked) < 101
+    assert 100 <= sum(pauses) < 101
 
 
-def test_nobody_is_warned_while_executors_arrive(asked: list[float]) -> None:
+def test_nobody_is_warned_while_executors_arrive(pauses: list[float]) -> None:
     """The job took all slots of those that were there by then, and the rest of them came a second later."""
     assert take_slots(Session("spark://head:7077", {}, 3, age=2.0), 3, "job", "one", 60.0) is None
     give_back("one")
     assert take_slots(Session("spark://head:7077", {"cores.max": "6"}, 3, age=2.0), 3, "job", "one", 60.0) is None
     give_back("one")
-    told = take_slots(Session("spark://head:7077", {"cores.max": "3"}, 3, age=2.0), 3, "job", "one", 60.0)
-    assert told is not None and "takes all 3 free task slots" in told
+    taken = take_slots(Session("spark://head:7077", {"cores.max": "3"}, 3, age=2.0), 3, "job", "one", 60.0)
+    assert taken is not None and "takes all 3 free task slots" in taken
 
 
-def test_workers_leave_an_executor_that_goes_only_where_the_others_have_room(asked: list[float]) -> None:
+def test_workers_leave_an_executor_that_goes_only_where_the_others_have_room(pauses: list[float]) -> None:
     """On a cluster without a spare slot the move gave up a worker that could have gone on for as long as its machine was
     there, and the job failed when no slot had come for `slot_timeout`."""
     spark = Session("spark://head:7077", {}, 4, 4, 3, 3, 2, 2)  # the last ones without the executors that go

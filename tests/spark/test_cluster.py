@@ -173,7 +173,7 @@ def test_golden_programs_types_restarts_and_an_example(ran: Ran, cluster: Cluste
 
 
 @pytest.mark.matrix
-def test_what_cannot_be_is_told_in_a_sentence(ran: Ran) -> None:
+def test_what_cannot_be_is_reported_in_a_sentence(ran: Ran) -> None:
     """A folder that each machine has for itself, which gave an empty result, and more than the driver takes."""
     refused = re.findall("^refused: (.*)$", ran.whole.stdout, flags=re.M)
     assert len(refused) == 5, said(ran.whole)

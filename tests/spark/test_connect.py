@@ -224,8 +224,8 @@ def test_a_client_that_executors_cannot_reach_has_its_coordinators_on_executors(
     environ = {"TAILRACE_DRIVER_HOST": "192.0.2.77", "TAILRACE_SHIP": "1", "TAILRACE_TLS": "1"}
     done = on(cluster, server, program, **environ)
     assert done.returncode == 0, said(done)
-    for told in ("divided 500 True", "CANCELLED", "took checkpoint 1", "went on 1"):
-        assert told in done.stdout, said(done)
+    for found in ("divided 500 True", "CANCELLED", "took checkpoint 1", "went on 1"):
+        assert found in done.stdout, said(done)
     assert "no way leads from the executors to this program at 192.0.2.77" in done.stderr, said(done)
 
 

@@ -64,7 +64,7 @@ def test_every_type(jobs: Any, zone: str, form: Any) -> None:
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def test_a_zone_that_only_java_knows_is_told(jobs: Any) -> None:
+def test_a_zone_that_only_java_knows_is_reported(jobs: Any) -> None:
     spark = jobs.spark
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "GMT-11")
@@ -100,11 +100,11 @@ def test_partitions(jobs: Any, partitions: int, form: Any) -> None:
     stream = jobs.env(2).from_dataframe(df, form=form)
     if form == "rows":
         stream = stream.filter(lambda row: row.id % 5 == 0)
-        wanted = [(i, 2 * i) for i in range(0, 5_000, 5)]
+        expected = [(i, 2 * i) for i in range(0, 5_000, 5)]
     else:
-        wanted = [(i, 2 * i) for i in range(5_000)]
+        expected = [(i, 2 * i) for i in range(5_000)]
     back = stream.to_dataframe("id long, twice long")
-    assert sorted((row.id, row.twice) for row in back.collect()) == wanted
+    assert sorted((row.id, row.twice) for row in back.collect()) == expected
 
 
 def test_more_partitions_than_a_process_may_open_files(jobs: Any) -> None:
@@ -193,7 +193,7 @@ def test_the_query_runs_once_and_before_the_workers(jobs: Any, tmp_path: Any) ->
     assert len(os.listdir(tmp_path)) == 2
 
 
-def test_a_query_that_fails_is_told_and_leaves_no_slot_taken(jobs: Any, traces: Any) -> None:
+def test_a_query_that_fails_is_reported_and_leaves_no_slot_taken(jobs: Any, traces: Any) -> None:
     before = traces.now()
     df = jobs.spark.range(0, 10).selectExpr("raise_error('no such data') as x")
     env = jobs.env(2)

@@ -109,11 +109,11 @@ def test_processes_that_user_code_has_forked_hold_no_connection(jobs: Any, tmp_p
     env.from_source(source).map(Forks()).rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(jobs.out)))
     try:
         job = jobs.start(env)
-        asked = time.monotonic()
+        requested = time.monotonic()
         if how == "cancelled":
             job.cancel()
         assert job.await_termination(20)
-        assert time.monotonic() - asked < 4
+        assert time.monotonic() - requested < 4
         assert str(job.status) == how.upper()
     finally:
         for child in tmp_path.glob("child*"):

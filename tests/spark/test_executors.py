@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 import tailrace as tr
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.spark.shipping.arrival import looking
-from tailrace.spark.shipping.executors import lacking, said, with_tailrace, worker_task
+from tailrace.spark.shipping.executors import answer_text, lacking, with_tailrace, worker_task
 from tailrace.spark.shipping.parcel import CARRIED, Parcel, kind_of_python
 from tailrace.spark.slots import provider as slots_module
 from tests.installing import OF_PYSPARK, bare, link, outside, spark_home
@@ -31,28 +31,28 @@ ABORTED = (
 )
 
 
-def test_another_minor_version_is_told_with_both() -> None:
-    told = lacking(
+def test_another_minor_version_is_reported_with_both() -> None:
+    errors = lacking(
         ABORTED.format(
             "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
             "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
             "version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions."
         )
     )
-    assert told is not None
-    assert told.startswith("executor 1 on 10.0.0.7 runs Python 3.12, this program Python 3.11")
-    assert "PYSPARK_PYTHON" in told
+    assert errors is not None
+    assert errors.startswith("executor 1 on 10.0.0.7 runs Python 3.12, this program Python 3.11")
+    assert "PYSPARK_PYTHON" in errors
 
 
 @pytest.mark.parametrize(
     "cause",
     ["error=2, No such file or directory", "Exec failed, error: 2 (No such file or directory) "],
 )
-def test_a_python_that_is_not_there_is_told(cause: str) -> None:
-    told = lacking(ABORTED.format(f'java.io.IOException: Cannot run program "/opt/py/bin/python3": {cause}'))
-    assert told is not None
-    assert told.startswith("executor 1 on 10.0.0.7 cannot run the Python '/opt/py/bin/python3' (")
-    assert "No such file or directory" in told and told.endswith("in PYSPARK_PYTHON")
+def test_a_python_that_is_not_there_is_reported(cause: str) -> None:
+    errors = lacking(ABORTED.format(f'java.io.IOException: Cannot run program "/opt/py/bin/python3": {cause}'))
+    assert errors is not None
+    assert errors.startswith("executor 1 on 10.0.0.7 cannot run the Python '/opt/py/bin/python3' (")
+    assert "No such file or directory" in errors and errors.endswith("in PYSPARK_PYTHON")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_python_that_is_not_there_is_told(cause: str) -> None:
         ),
     ],
 )
-def test_what_pyspark_itself_needs_is_told(raised: str, module: str) -> None:
-    told = lacking(ABORTED.format(raised))
-    assert told is not None and told.startswith(f"executor 1 on 10.0.0.7 has no module {module!r}")
-    assert "pyspark[sql]" in told
+def test_what_pyspark_itself_needs_is_reported(raised: str, module: str) -> None:
+    errors = lacking(ABORTED.format(raised))
+    assert errors is not None and errors.startswith(f"executor 1 on 10.0.0.7 has no module {module!r}")
+    assert "pyspark[sql]" in errors
 
 
 @pytest.mark.parametrize("raised", ["ModuleNotFoundError: No module named 'theirs'", "KeyError: 'pandas'", ""])
@@ -77,24 +77,24 @@ def test_other_failures_are_none_of_an_executor(raised: str) -> None:
     assert lacking(ABORTED.format(raised)) is None
 
 
-def test_the_answer_of_a_task_is_told_with_place_and_remedy() -> None:
+def test_the_answer_of_a_task_is_reported_with_place_and_remedy() -> None:
     where = {
         "host": "a",
         "python": "3.11.7",
         "program": "/usr/bin/python3",
         "kind": "cpython-311-x86_64-linux-gnu x86_64",
     }
-    told = said(json.dumps({"module": "msgspec", "said": "No module named 'msgspec'", **where}))
-    assert told.startswith(
+    errors = answer_text(json.dumps({"module": "msgspec", "said": "No module named 'msgspec'", **where}))
+    assert errors.startswith(
         "the executor on a has no module 'msgspec' (Python 3.11.7, /usr/bin/python3): install tailrace "
     )
-    told = said(json.dumps({"module": None, "said": "tailrace needs Python 3.11", **where}))
-    assert told.startswith(
+    errors = answer_text(json.dumps({"module": None, "said": "tailrace needs Python 3.11", **where}))
+    assert errors.startswith(
         "the executor on a cannot import tailrace (Python 3.11.7, /usr/bin/python3): tailrace needs Python"
     )
-    told = said(json.dumps({"version": "0.0.9", **where}), executor="7")
-    assert told.startswith("executor 7 on a has tailrace 0.0.9, ")
-    assert f"has tailrace 0.0.9, and this program has {tr.__version__}" in told
+    errors = answer_text(json.dumps({"version": "0.0.9", **where}), executor="7")
+    assert errors.startswith("executor 7 on a has tailrace 0.0.9, ")
+    assert f"has tailrace 0.0.9, and this program has {tr.__version__}" in errors
 
 
 def test_the_task_of_a_worker_is_unpickled_and_answers_where_there_is_no_tailrace(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_the_task_of_a_worker_is_unpickled_and_answers_where_there_is_no_tailrac
     # One that carries rows has no place for an answer.
     (tmp_path / "task").write_bytes(cloudpickle.dumps(with_tailrace(lambda batches: [], None)))
     failed = subprocess.run([python, "-c", program], cwd=tmp_path, env=outside(), capture_output=True, text=True)
-    told = lacking(failed.stderr)
-    assert told is not None and " has no module 'tailrace' (Python " in told and "tailrace run --ship" in told
+    errors = lacking(failed.stderr)
+    assert errors is not None and " has no module 'tailrace' (Python " in errors and "tailrace run --ship" in errors
     of_spark = lacking(ABORTED.format(failed.stderr))
     assert of_spark is not None and of_spark.startswith("executor 1 on ")
 
@@ -222,8 +222,8 @@ def test_executors_of_another_version_run_what_is_shipped_in_the_same_process(tm
 def test_what_is_compiled_for_another_kind_of_python_is_not_taken(tmp_path: Path) -> None:
     """What is plain Python is: tailrace itself, too."""
     program = "look('of another kind'); sys.path.remove(f'{root}/site'); look('of another kind')"
-    said = "'msgspec 0.1 is there, and tailrace needs 0.19'", "\"No module named 'msgspec'\""
-    assert looked(tmp_path, program) == [f"of another kind {{'module': 'msgspec', 'said': {text}}}" for text in said]
+    message = "'msgspec 0.1 is there, and tailrace needs 0.19'", "\"No module named 'msgspec'\""
+    assert looked(tmp_path, program) == [f"of another kind {{'module': 'msgspec', 'said': {text}}}" for text in message]
 
 
 def test_a_process_in_which_others_have_imported_another_version_is_refused(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ def test_a_process_in_which_others_have_imported_another_version_is_refused(tmp_
         "python": "3",
         "program": "p",
     }
-    told = said(json.dumps({**answer, "kind": ""}), Parcel("tailrace-shipped", "", ()))
-    assert f"has imported tailrace 9.9.9 from {site}" in told and "session of its own" in told
+    errors = answer_text(json.dumps({**answer, "kind": ""}), Parcel("tailrace-shipped", "", ()))
+    assert f"has imported tailrace 9.9.9 from {site}" in errors and "session of its own" in errors
     assert looked(tmp_path / "two", "import msgspec; look('shipped')") == [
         "shipped {'module': 'msgspec', 'said': 'msgspec 0.1 is there, and tailrace needs 0.19'}"
     ]
@@ -353,7 +353,7 @@ for python in other:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def errors(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The errors of jobs on a cluster, with one Python after the other."""
     folder = tmp_path_factory.mktemp("cluster")
     source = Path(tr.__file__).parents[1]
@@ -389,55 +389,59 @@ def another_python() -> Path | None:
         found = shutil.which(f"python3.{minor}")
         of_pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"3.{minor}.*/bin/python"))
         for candidate in [*([found] if found else []), *of_pyenv]:
-            asked = [str(candidate), "-c", "import sys; print(sys.version_info[1])"]
-            done = subprocess.run(asked, capture_output=True, text=True)
+            requested = [str(candidate), "-c", "import sys; print(sys.version_info[1])"]
+            done = subprocess.run(requested, capture_output=True, text=True)
             if done.stdout.strip() == str(minor):
                 return Path(candidate)
     return None
 
 
 @pytest.mark.spark
-def test_a_python_that_executors_do_not_have_is_one_error(told: list[Any]) -> None:
-    assert re.search(r"executor \d+ on \S+ cannot run the Python '/nowhere/python'", told[0])
-    assert "in PYSPARK_PYTHON" in told[0]
-    assert len(told[0].splitlines()) == 1
+def test_a_python_that_executors_do_not_have_is_one_error(errors: list[Any]) -> None:
+    assert re.search(r"executor \d+ on \S+ cannot run the Python '/nowhere/python'", errors[0])
+    assert "in PYSPARK_PYTHON" in errors[0]
+    assert len(errors[0].splitlines()) == 1
 
 
 @pytest.mark.spark
-def test_executors_without_pyarrow_are_one_error(told: list[Any]) -> None:
-    assert "'pyarrow'" in told[1].lower() and "pyspark[sql]" in told[1]
-    assert re.search(r"worker \d cannot be started: executor 0 on \S+ has no module", told[1])
-    assert len(told[1].splitlines()) == 1
+def test_executors_without_pyarrow_are_one_error(errors: list[Any]) -> None:
+    assert "'pyarrow'" in errors[1].lower() and "pyspark[sql]" in errors[1]
+    assert re.search(r"worker \d cannot be started: executor 0 on \S+ has no module", errors[1])
+    assert len(errors[1].splitlines()) == 1
 
 
 @pytest.mark.spark
-def test_a_dataframe_on_its_way_in_has_the_same_error(told: list[Any]) -> None:
-    assert told[2].startswith("from_dataframe: ") and "'pyarrow'" in told[2].lower() and len(told[2].splitlines()) == 1
+def test_a_dataframe_on_its_way_in_has_the_same_error(errors: list[Any]) -> None:
+    assert (
+        errors[2].startswith("from_dataframe: ")
+        and "'pyarrow'" in errors[2].lower()
+        and len(errors[2].splitlines()) == 1
+    )
 
 
 @pytest.mark.spark
-def test_executors_without_a_module_of_the_user_are_one_error(told: list[Any]) -> None:
-    assert "cannot import theirs" in told[3] and f"on {socket.gethostname()}, Python" in told[3]
-    assert "tailrace run --ship" in told[3] and len(told[3].splitlines()) == 1
-    assert told[3].endswith(", in executor 0")
+def test_executors_without_a_module_of_the_user_are_one_error(errors: list[Any]) -> None:
+    assert "cannot import theirs" in errors[3] and f"on {socket.gethostname()}, Python" in errors[3]
+    assert "tailrace run --ship" in errors[3] and len(errors[3].splitlines()) == 1
+    assert errors[3].endswith(", in executor 0")
 
 
 @pytest.mark.spark
-def test_executors_without_tailrace_are_brought_it_with_the_users_modules(told: list[Any]) -> None:
+def test_executors_without_tailrace_are_brought_it_with_the_users_modules(errors: list[Any]) -> None:
     """A job with DataFrames on their way in and out."""
-    assert told[4] == [10, 20, 30]
+    assert errors[4] == [10, 20, 30]
 
 
 @pytest.mark.spark
-def test_a_module_that_was_changed_is_shipped_anew(told: list[Any]) -> None:
+def test_a_module_that_was_changed_is_shipped_anew(errors: list[Any]) -> None:
     """Executors use their processes again, which have imported the module as it was."""
-    assert told[5] == [100, 200, 300]
+    assert errors[5] == [100, 200, 300]
 
 
 @pytest.mark.spark
-def test_executors_with_another_python_are_one_error_with_both_versions(told: list[Any]) -> None:
-    if len(told) < 7:
+def test_executors_with_another_python_are_one_error_with_both_versions(errors: list[Any]) -> None:
+    if len(errors) < 7:
         pytest.skip("there is no other Python on this machine")
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert f"this program Python {mine}, and PySpark needs the same" in told[6]
-    assert len(told[6].splitlines()) == 1
+    assert f"this program Python {mine}, and PySpark needs the same" in errors[6]
+    assert len(errors[6].splitlines()) == 1

@@ -52,10 +52,10 @@ def test_a_python_exception() -> None:
 
 
 def test_an_exception_of_the_jvm() -> None:
-    told = (
+    found = (
         ": org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 1 cancelled as part of cancellation of all jobs"
     )
-    text = shortened_failure(Exception(f"An error occurred while calling o130.collectToPython.\n{told}{JAVA}"))
+    text = shortened_failure(Exception(f"An error occurred while calling o130.collectToPython.\n{found}{JAVA}"))
     assert text == "[SPARK_JOB_CANCELLED] Job 1 cancelled as part of cancellation of all jobs"
 
 
@@ -66,7 +66,7 @@ def test_nothing_to_tell() -> None:
 
 def test_a_worker_without_room_for_its_libraries_is_told_which_setting_left_it_none() -> None:
     loading = "ImportError: /usr/lib/lib-dynload/unicodedata.so: failed to map segment from shared object"
-    told = too_little_memory(loading, "300m")
-    assert told.startswith("; spark.executor.pyspark.memory is 300m") and "raise it" in told
-    assert too_little_memory("MemoryError", "300m") == told
+    found = too_little_memory(loading, "300m")
+    assert found.startswith("; spark.executor.pyspark.memory is 300m") and "raise it" in found
+    assert too_little_memory("MemoryError", "300m") == found
     assert too_little_memory("ValueError: no", "300m") == ""

@@ -27,10 +27,10 @@ pytestmark = pytest.mark.spark
 
 def failure(jobs: Any, job: Any, within: float = 8.0) -> tr.JobFailed:
     """The error of a job that fails now."""
-    asked = time.monotonic()
+    requested = time.monotonic()
     with pytest.raises(tr.JobFailed) as caught:
         job.await_termination(30)
-    assert time.monotonic() - asked < within
+    assert time.monotonic() - requested < within
     assert str(job.status) == "FAILED"
     assert jobs.spark_is_idle()
     assert jobs.files() == []
@@ -139,10 +139,10 @@ def test_what_would_end_a_process_ends_the_job(jobs: Any, error: BaseException) 
         return x
 
     job = jobs.endless(fn)
-    told = failure(jobs, job)
-    assert type(error).__name__ in str(told)
-    assert told.operator is not None and "the map" in told.operator
-    assert f'File "{__file__}", line ' in str(told)
+    found = failure(jobs, job)
+    assert type(error).__name__ in str(found)
+    assert found.operator is not None and "the map" in found.operator
+    assert f'File "{__file__}", line ' in str(found)
 
 
 def test_sys_exit_in_open_and_close(jobs: Any) -> None:
@@ -211,7 +211,7 @@ def test_a_killed_worker(jobs: Any, traces: Any, victim: int) -> None:
 
 
 def test_a_frozen_worker_loses_its_lease(jobs: Any, traces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **said: replace(Limits(**said), lease=2_500_000))
+    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **more: replace(Limits(**more), lease=2_500_000))
     before = traces.now()
     job = jobs.endless()
     frozen = psutil.Process(jobs.workers(job)[1])
@@ -234,7 +234,7 @@ def test_code_that_holds_the_interpreter_for_seconds_loses_nobody(jobs: Any, mon
                 size += 1
         return x
 
-    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **said: replace(Limits(**said), lease=8_000_000))
+    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **more: replace(Limits(**more), lease=8_000_000))
     env = jobs.env()
     stream = env.from_source(tr.sources.Sequence(0, 2000)).map(slow)
     stream.key_by(lambda x: x % 10).count().sink_to(tr.sinks.TextFiles(str(jobs.out)))
@@ -323,10 +323,10 @@ def nothing_starts(jobs: Any, traces: Any) -> Any:
 def test_too_few_slots(jobs: Any, nothing_starts: Any) -> None:
     env = jobs.env(5)
     env.from_collection([1]).sink_to(tr.sinks.Print())
-    asked = time.monotonic()
+    requested = time.monotonic()
     with pytest.raises(tr.GraphError, match=r"needs 5 task slots.*Spark has 4.*local\[4\].*local\[6\]"):
         env.execute("wide")
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - requested < 2
 
 
 def test_what_cannot_be_pickled_names_the_operator(jobs: Any, nothing_starts: Any) -> None:
@@ -360,9 +360,9 @@ def test_a_warning_when_no_slot_stays_free(jobs: Any, recwarn: pytest.WarningsRe
     env.from_collection([1, 2, 3, 4]).sink_to(tr.sinks.TextFiles(str(jobs.out)))
     job = jobs.start(env, running=False)
     assert job.await_termination(150)
-    (said,) = [w for w in recwarn if "task slots" in str(w.message)]
-    assert "takes all 4 free task slots" in str(said.message)
-    assert said.filename.endswith("conftest.py")  # where execute() was called
+    (more,) = [w for w in recwarn if "task slots" in str(w.message)]
+    assert "takes all 4 free task slots" in str(more.message)
+    assert more.filename.endswith("conftest.py")  # where execute() was called
 
 
 def test_two_jobs_started_at_once_cannot_take_the_same_slots(jobs: Any) -> None:

@@ -68,23 +68,23 @@ def test_a_folder_of_checkpoints_is_the_same_however_its_path_is_written(
     store.commit(1, 0, 1, encode_manifest(Manifest("job", "run", store.claim("run"), 1, 0, 128, 1, [])))
     env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig(path))
     env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")), uid="lines")
-    for wanted in ("latest", f"{path}/job", f"{path}/job/1/1.manifest"):
-        found = find_origin(env, env._plan(env._pending()), "job", wanted, False)
-        assert found is not None and found.manifest.checkpoint == 1, wanted
+    for expected in ("latest", f"{path}/job", f"{path}/job/1/1.manifest"):
+        found = find_origin(env, env._plan(env._pending()), "job", expected, False)
+        assert found is not None and found.manifest.checkpoint == 1, expected
 
 
-def test_options_of_the_command_that_do_nothing_are_told(tmp_path: Path) -> None:
+def test_options_of_the_command_that_do_nothing_are_reported(tmp_path: Path) -> None:
     """A user who sets where checkpoints go must learn that they go elsewhere."""
     env, _ = dataflow(tmp_path, "lines")
-    assert Defaults().overruled(env) == []
+    assert Defaults().overrides(env) == []
     mine = str(tmp_path / "checkpoints")
-    assert Defaults(checkpoint_dir=mine, parallelism=1).overruled(env) == []
-    said = Defaults(checkpoint_dir="elsewhere", parallelism=4, standby=1, work_dir="there").overruled(env)
-    assert said[:2] == [
+    assert Defaults(checkpoint_dir=mine, parallelism=1).overrides(env) == []
+    message = Defaults(checkpoint_dir="elsewhere", parallelism=4, standby=1, work_dir="there").overrides(env)
+    assert message[:2] == [
         "--parallelism 4 does nothing, because the Environment is given a parallelism of its own",
         "--checkpoint-dir elsewhere does nothing, because the Environment is given a checkpoint of its own",
     ]
-    assert [one.split()[0] for one in said[2:]] == ["--standby", "--work-dir"]
+    assert [one.split()[0] for one in message[2:]] == ["--standby", "--work-dir"]
 
 
 def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_a_dry_run_tells_what_fits_and_starts_nothing(tmp_path: Path) -> None:
     env, _ = dataflow(tmp_path, "lines")
     assert env.check_restore("latest", name="job").fits
     env, _ = dataflow(tmp_path, "rows")
-    told = env.check_restore(path)
-    assert isinstance(told, tr.RestoreCheck) and told.path == path
-    assert not told.fits and "sink '?' (uid 'lines') had prepared output" in told.misfits[0]
+    found = env.check_restore(path)
+    assert isinstance(found, tr.RestoreCheck) and found.path == path
+    assert not found.fits and "sink '?' (uid 'lines') had prepared output" in found.misfits[0]
     assert env.check_restore(path, allow_dropped_state=["lines"]).dropped
     assert sorted(map(str, tmp_path.rglob("*"))) == before
     with pytest.raises(tr.CheckpointNotFound, match="there are the jobs 'job'"):

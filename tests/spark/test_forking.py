@@ -24,8 +24,8 @@ def daemon(folder: Path, *places: Path) -> list[str]:
     tailrace."""
     (folder / "pyspark").mkdir(parents=True)
     (folder / "pyspark" / "__init__.py").touch()
-    told = 'print(__name__, *sys.argv[1:], "tailrace" in sys.modules, sys.modules["__main__"].DAEMONS)'
-    (folder / "pyspark" / "daemon.py").write_text(f"import sys\nDAEMONS = 'own'\n{told}\n")
+    found = 'print(__name__, *sys.argv[1:], "tailrace" in sys.modules, sys.modules["__main__"].DAEMONS)'
+    (folder / "pyspark" / "daemon.py").write_text(f"import sys\nDAEMONS = 'own'\n{found}\n")
     path = os.pathsep.join(map(str, [*places, folder, forking.FOLDER]))
     command = [sys.executable, "-m", "tailrace_daemon", "pyspark.worker"]
     environ = outside() | {"PYTHONPATH": path}

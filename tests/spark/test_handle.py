@@ -78,7 +78,7 @@ def test_progress_has_the_shape_of_a_streaming_query(jobs: Any, reported: dict[s
     assert last["stateOperators"][0]["numRowsTotal"] == 10
 
 
-def test_two_sources_are_told_apart(jobs: Any) -> None:
+def test_two_sources_are_reported_apart(jobs: Any) -> None:
     env = jobs.env(1)
     fast = env.from_source(tr.sources.Sequence(0, None, rate=2000))
     slow = env.from_source(tr.sources.Sequence(0, None, rate=200))
@@ -93,9 +93,9 @@ def test_waiting_and_asking(jobs: Any) -> None:
     job = jobs.endless()
     assert job.is_active
     assert job.exception() is None
-    asked = time.monotonic()
+    requested = time.monotonic()
     assert job.await_termination(0.3) is False
-    assert 0.25 < time.monotonic() - asked < 2
+    assert 0.25 < time.monotonic() - requested < 2
     assert job.await_termination(0) is False
     assert job.is_active
     assert "endless" in repr(job) and "RUNNING" in repr(job) and job.id in repr(job)
@@ -174,7 +174,7 @@ def test_no_sink_runs_twice(jobs: Any, tmp_path: Any) -> None:
 
 def test_a_job_that_could_not_start_may_start_later(jobs: Any) -> None:
     env = jobs.env(1)
-    wanted = [False]
+    expected = [False]
 
     class Source(tr.Source):
         form = "rows"
@@ -183,7 +183,7 @@ def test_a_job_that_could_not_start_may_start_later(jobs: Any) -> None:
         bounded = True
 
         def __reduce__(self) -> Any:
-            if not wanted[0]:
+            if not expected[0]:
                 raise TypeError("not yet")
             return (tr.sources.Collection, ([1, 2, 3],))
 
@@ -192,6 +192,6 @@ def test_a_job_that_could_not_start_may_start_later(jobs: Any) -> None:
     env.from_source(Source()).sink_to(tr.sinks.TextFiles(str(jobs.out)))
     with pytest.raises(tr.GraphError, match="picky"):
         env.execute()
-    wanted[0] = True
+    expected[0] = True
     assert jobs.start(env).await_termination(20)
     assert len(jobs.files()) >= 1

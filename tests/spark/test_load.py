@@ -37,13 +37,13 @@ def test_a_million_records_through_a_keyed_shuffle(jobs: Any) -> None:
     env = jobs.env(3)
     pairs = env.from_source(tr.sources.Sequence(0, MILLION)).map(lambda i: (i * 7919 % KEYS, i))
     result = pairs.key_by(lambda pair: pair[0]).process(LastPerKey()).collect()
-    wanted: dict[int, list[int]] = {}
+    expected: dict[int, list[int]] = {}
     for i in range(MILLION):
-        entry = wanted.setdefault(i * 7919 % KEYS, [0, 0])
+        entry = expected.setdefault(i * 7919 % KEYS, [0, 0])
         entry[0] += 1
         entry[1] += i
     assert len(result) == KEYS  # each key once, on one worker
-    assert {key: [count, total] for key, count, total in result} == wanted
+    assert {key: [count, total] for key, count, total in result} == expected
     job = jobs_of(env)
     metrics = job.metrics()
     assert metrics["records_in"] == MILLION
@@ -99,9 +99,9 @@ def test_a_slow_sink_holds_its_sources_back(jobs: Any, hop: str) -> None:
     assert read[-1] > read[0]  # it goes on, at the pace of the sink
     assert read[-1] - read[len(read) // 2] < 40_000
     job.cancel()
-    asked = time.monotonic()
+    requested = time.monotonic()
     assert job.await_termination(60)
-    assert time.monotonic() - asked < 20
+    assert time.monotonic() - requested < 20
 
 
 @pytest.mark.parametrize("memory", ["1g", "1m"])

@@ -99,8 +99,8 @@ class Label(tr.KeyedProcessFunction):
     edges = tr.ValueState(int, default=0)
     balance = tr.ValueState(int, default=0)
 
-    def process(self, said: Any, ctx: tr.Context) -> Iterator[Any]:
-        what, vertex, other = said
+    def process(self, record: Any, ctx: tr.Context) -> Iterator[Any]:
+        what, vertex, other = record
         if self.label.value is None:
             self.label.value = vertex
             ctx.set_timer(event_time=AT_THE_END)
@@ -125,9 +125,9 @@ class Label(tr.KeyedProcessFunction):
         yield "balance", ctx.key, self.balance.value
 
 
-def propagate(said: tr.DataStream) -> Any:
-    told = said.key_by(lambda r: r[1]).process(Label(), uid="labels")
-    return told.filter(lambda r: r[0] == "label"), told.filter(lambda r: r[0] != "label")
+def propagate(labels: tr.DataStream) -> Any:
+    out = labels.key_by(lambda r: r[1]).process(Label(), uid="labels")
+    return out.filter(lambda r: r[0] == "label"), out.filter(lambda r: r[0] != "label")
 
 
 def components(jobs: Any, graph: list[Edge], rate: float, interval: float = 0.15, **options: Any) -> Any:
@@ -142,29 +142,29 @@ def components(jobs: Any, graph: list[Edge], rate: float, interval: float = 0.15
 
 def components_by_networkx(graph: list[Edge]) -> Counter[str]:
     found = nx.Graph(graph)
-    said: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
     for members in nx.connected_components(found):
-        said.update(str(("component", vertex, min(members))) for vertex in members)
+        lines.update(str(("component", vertex, min(members))) for vertex in members)
     degrees = Counter(vertex for edge in graph for vertex in edge)
-    said.update(str(("edge", vertex, n + 1)) for vertex, degree in degrees.items() for n in range(degree))
-    return said
+    lines.update(str(("edge", vertex, n + 1)) for vertex, degree in degrees.items() for n in range(degree))
+    return lines
 
 
 def wrong_components(out: Path, graph: list[Edge]) -> str:
     """What is not as it should be; empty where all is."""
     found = [ast.literal_eval(line) for line in lines(out)]
     balance = sum(n for what, _, n in found if what == "balance")
-    said = difference([str(r) for r in found if r[0] != "balance"], components_by_networkx(graph))
-    return said or (f"{balance} more messages sent than got" if balance else "")
+    counts = difference([str(r) for r in found if r[0] != "balance"], components_by_networkx(graph))
+    return counts or (f"{balance} more messages sent than got" if balance else "")
 
 
-def difference(found: list[str], wanted: Counter[str]) -> str:
+def difference(found: list[str], expected: Counter[str]) -> str:
     """What is not as it should be; empty where all is."""
-    said = []
-    for what, left in (("too many", Counter(found) - wanted), ("missing", wanted - Counter(found))):
+    lines = []
+    for what, left in (("too many", Counter(found) - expected), ("missing", expected - Counter(found))):
         if left:
-            said.append(f"{left.total()} {what}, such as {sorted(left)[:3]}")
-    return "; ".join(said)
+            lines.append(f"{left.total()} {what}, such as {sorted(left)[:3]}")
+    return "; ".join(lines)
 
 
 def open_spills() -> list[str]:
@@ -228,9 +228,9 @@ def test_rounds_while_workers_are_killed_at_random(jobs: Any) -> None:
     n, laps = 1500, 150
 
     def body(hops: tr.DataStream) -> Any:
-        told = hops.key_by(place).process(Tally())
-        moved = told.filter(lambda r: r[0] == "hop").map(lambda r: r[1:])
-        return moved.filter(lambda hop: hop[1] > 0), told.filter(lambda r: r[0] == "tally")
+        out = hops.key_by(place).process(Tally())
+        moved = out.filter(lambda r: r[0] == "hop").map(lambda r: r[1:])
+        return moved.filter(lambda hop: hop[1] > 0), out.filter(lambda r: r[0] == "tally")
 
     settings = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=0.1)
     env = jobs.env(checkpoint=settings, restart=AT_ONCE)
@@ -242,12 +242,12 @@ def test_rounds_while_workers_are_killed_at_random(jobs: Any) -> None:
     assert len(killed) >= 3 and job.restarts >= 2, (killed, story(job))
 
     left = [(i, 1 + i % laps) for i in range(n)]
-    wanted: Counter[str] = Counter()
+    expected: Counter[str] = Counter()
     for number in range(laps):
         tally = Counter(map(place, left))
-        wanted.update(str(("tally", number, key, came)) for key, came in tally.items())
+        expected.update(str(("tally", number, key, came)) for key, came in tally.items())
         left = [(i, laps_left - 1) for i, laps_left in left if laps_left > 1]
-    assert difference(lines(jobs.out), wanted) == "", story(job)
+    assert difference(lines(jobs.out), expected) == "", story(job)
 
 
 # Checkpoints that hold feedback.
@@ -287,8 +287,8 @@ def roundabout(jobs: Any, out: Path, parallelism: int, kind: str, way_out: bool)
 
     def body(records: tr.DataStream) -> Any:
         coming = records.rebalance().map(lambda r: r) if kind == "not keyed" else records
-        told = coming.key_by(corner).process(Roundabout(way_out, jobs.folder), uid="roundabout")
-        return told.filter(lambda r: r[0] == "lap").map(lambda r: r[1:]), told.filter(lambda r: r[0] != "lap")
+        out = coming.key_by(corner).process(Roundabout(way_out, jobs.folder), uid="roundabout")
+        return out.filter(lambda r: r[0] == "lap").map(lambda r: r[1:]), out.filter(lambda r: r[0] != "lap")
 
     settings = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=None)
     env = jobs.env(parallelism, checkpoint=settings, restart=tr.NoRestart())
@@ -322,7 +322,7 @@ def test_feedback_in_a_checkpoint_is_restored_at_any_parallelism(jobs: Any, kind
     assert job.await_termination(150)
 
     found = [ast.literal_eval(line) for line in lines(*outs)]
-    came, left, visits = ({key: n for what, key, n in found if what == said} for said in ("came", "left", "visits"))
+    came, left, visits = ({key: n for what, key, n in found if what == lines} for lines in ("came", "left", "visits"))
     assert len(found) == len(came) + len(left) + len(visits)  # nothing twice
     assert sorted(came) == sorted(left) == list(range(RECORDS))
     assert max(left.values()) > 1

@@ -57,7 +57,7 @@ class Nearest(tr.KeyedProcessFunction):
 
 def distances(jobs: Any, roads: nx.DiGraph, weight: str | None, **options: Any) -> list[Any]:
     """Every improvement of a place's distance from place 0, with its round."""
-    known = {u: {v: said[weight] if weight else 1 for v, said in to.items()} for u, to in roads.adjacency()}
+    known = {u: {v: message[weight] if weight else 1 for v, message in to.items()} for u, to in roads.adjacency()}
 
     def relax(offers: tr.DataStream) -> Any:
         found = offers.key_by(lambda offer: offer[0]).process(Nearest(known))
@@ -346,8 +346,8 @@ def test_nothing_is_left_of_a_loop(jobs: Any, traces: Any, monkeypatch: Any, tmp
     spilled.mkdir()
 
     def body(stream: tr.DataStream) -> Any:
-        told = stream.process(Waits(tmp_path)).rebalance()
-        return told.filter(lambda r: not r[1]).map(lambda r: r[0]), told.filter(lambda r: r[1]).map(lambda r: r[0])
+        found = stream.process(Waits(tmp_path)).rebalance()
+        return found.filter(lambda r: not r[1]).map(lambda r: r[0]), found.filter(lambda r: r[1]).map(lambda r: r[0])
 
     env = jobs.env(restart=tr.NoRestart())
     loop = env.from_collection(range(100)).iterate(body, spill=tr.Spill(0, str(spilled)))

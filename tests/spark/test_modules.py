@@ -75,15 +75,15 @@ def test_modules_that_are_installed_or_compiled_are_left_alone(folder: Path) -> 
     assert "msgspec._core" not in found
 
 
-def test_an_edit_without_a_reload_is_told_once_with_what_to_do(folder: Path, caplog: Any) -> None:
+def test_an_edit_without_a_reload_is_reported_once_with_what_to_do(folder: Path, caplog: Any) -> None:
     labels = imported("tr_labels")
     with caplog.at_level(logging.WARNING, "tailrace"):
         versions_here()
         edit(folder)
         versions_here()
         versions_here()
-    [said] = [record.getMessage() for record in caplog.records if "tr_labels" in record.getMessage()]
-    assert "was changed since it was imported here" in said and "importlib.reload(tr_labels)" in said
+    [message] = [record.getMessage() for record in caplog.records if "tr_labels" in record.getMessage()]
+    assert "was changed since it was imported here" in message and "importlib.reload(tr_labels)" in message
     assert labels.label(1) == "first"
 
 

@@ -125,9 +125,9 @@ def test_an_archive_has_all_that_a_worker_imports(theirs: Path) -> None:
 def test_what_workers_import_of_others_is_shipped_or_is_there_with_pyspark() -> None:
     """A new dependency is one of these, or workers would miss it on executors to which tailrace was shipped."""
     texts = [text for text in importlib.metadata.requires("tailrace") or () if "extra ==" not in text]
-    asked = {wanted.name: str(wanted.specifier) for wanted in map(Requirement, texts)}
-    assert asked.keys() == {*CARRIED, "pyspark", "pyarrow", "pandas", "numpy"}
-    assert {name: f">={least}" for name, least in CARRIED.items()} == {name: asked[name] for name in CARRIED}
+    requested = {expected.name: str(expected.specifier) for expected in map(Requirement, texts)}
+    assert requested.keys() == {*CARRIED, "pyspark", "pyarrow", "pandas", "numpy"}
+    assert {name: f">={least}" for name, least in CARRIED.items()} == {name: requested[name] for name in CARRIED}
 
 
 def test_the_same_is_sent_once_and_what_has_changed_again(theirs: Path) -> None:

@@ -30,14 +30,16 @@ def app(tmp_path: Path) -> Any:
 
 
 def test_a_session_has_one_folder_that_the_driver_serves(app: Any) -> None:
-    assert places.hosted(app, Binding("127.0.0.1")) == places.hosted(app, Binding("127.0.0.1"))
+    assert places.hosted_place(app, Binding("127.0.0.1")) == places.hosted_place(app, Binding("127.0.0.1"))
 
 
 def test_a_job_under_tls_shares_no_folder_with_one_that_is_not(app: Any) -> None:
     """The first job of a session had none, and what later ones sent went in plain text, without a word."""
-    plain = places.hosted(app, Binding("127.0.0.1"))
-    secure = places.hosted(app, Binding("127.0.0.1", tls=tls.made()))
+    plain = places.hosted_place(app, Binding("127.0.0.1"))
+    secure = places.hosted_place(app, Binding("127.0.0.1", tls=tls.make()))
     assert plain.host is not None and secure.host is not None
     assert plain.host.tls is None and secure.host.tls is not None
     assert plain.url != secure.url
-    assert places.hosted(app, Binding("127.0.0.1", tls=tls.made())) == secure, "one certificate serves the session"
+    assert places.hosted_place(app, Binding("127.0.0.1", tls=tls.make())) == secure, (
+        "one certificate serves the session"
+    )

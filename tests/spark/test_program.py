@@ -46,8 +46,8 @@ def test_classes_of_a_script_are_records_keys_feedback_and_state_and_its_next_ve
 
     customers = lines(tmp_path / "customers")
     one_of = {("PERSON", n) for n in range(3)} | {("FIRM", n) for n in range(3)}
-    wanted = [str((*key, i)) for key in one_of for i in range(1, 151)]
-    wanted += [str((kind, i)) for kind in ("PERSON", "FIRM") for i in range(1, 451)]
-    assert sorted(line for line in customers if "-" not in line) == sorted(wanted)
+    expected = [str((*key, i)) for key in one_of for i in range(1, 151)]
+    expected += [str((kind, i)) for kind in ("PERSON", "FIRM") for i in range(1, 451)]
+    assert sorted(line for line in customers if "-" not in line) == sorted(expected)
     timers = [line for line in customers if "-" in line]
     assert len(timers) == 6 * 3, timers

@@ -167,10 +167,10 @@ def test_an_interrupt_cancels_while_user_code_does_not_come_back(program: type[P
     """In a terminal all processes get it, Spark's too."""
     started = program(ENDLESS, "blocked")  # type: ignore[arg-type, call-arg]
     started.wait_ready()
-    asked = time.monotonic()
+    requested = time.monotonic()
     os.killpg(started.process.pid, signal.SIGINT)
     code, out, err = started.ended(90)
-    assert time.monotonic() - asked < 40
+    assert time.monotonic() - requested < 40
     assert (code, out) == (-signal.SIGINT, "status CANCELLED\n")
     assert "KeyboardInterrupt" in err
     started.assert_nothing_left()
@@ -244,9 +244,9 @@ os._exit(0)  # Spark itself does not get over the death of its JVM
 def test_spark_is_stopped_and_then_its_jvm_dies_during_a_job(program: type[Program]) -> None:
     started = program(SPARK_IS_GONE)  # type: ignore[arg-type, call-arg]
     assert started.process.stdout is not None
-    *stopped, told = [started.process.stdout.readline().rstrip() for _ in range(3)]
+    *stopped, found = [started.process.stdout.readline().rstrip() for _ in range(3)]
     assert stopped == ["failed FAILED True True", "[]"]
-    assert "stopped" in told
+    assert "stopped" in found
     started.wait_ready()
     _, out, err = started.ended(90)
     assert out.splitlines() == ["failed FAILED True True", "[]"], err

@@ -8,7 +8,9 @@ import tailrace as tr
 from tailrace.spark.slots.reachability import is_out_of_reach
 
 
-def test_a_setting_that_is_none_or_that_a_classic_session_cannot_have_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_is_none_or_that_a_classic_session_cannot_have_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     classic = object()
     assert not is_out_of_reach(classic, 1.0)
     monkeypatch.setenv("TAILRACE_COORDINATOR", "driver")

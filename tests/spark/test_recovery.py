@@ -265,11 +265,11 @@ class Seen:
 class Program:
     """Paced jobs in another process, each in its folder."""
 
-    def __init__(self, folder: Path, master: str, **said: str) -> None:
-        for name in said:
+    def __init__(self, folder: Path, master: str, **message: str) -> None:
+        for name in message:
             (folder / name).mkdir(exist_ok=True)
-        options = [f"{folder / name}:{one}" for name, one in said.items()]
-        self.jobs = {name: Seen() for name in said}
+        options = [f"{folder / name}:{one}" for name, one in message.items()]
+        self.jobs = {name: Seen() for name in message}
         self.log = (folder / "log").open("w+")
         self.process = subprocess.Popen(
             [sys.executable, str(PACED), master, *options],
@@ -321,8 +321,8 @@ class Program:
 def program(tmp_path: Path) -> Iterator[Any]:
     started: list[Program] = []
 
-    def start(master: str, **said: str) -> Program:
-        started.append(Program(tmp_path, master, **said))
+    def start(master: str, **message: str) -> Program:
+        started.append(Program(tmp_path, master, **message))
         return started[-1]
 
     yield start

@@ -45,7 +45,9 @@ def test_a_lost_worker_is_replaced_while_the_others_go_on(jobs: Any, paced: Any,
 def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_well(
     jobs: Any, paced: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.driver.settings.Limits", lambda **said: replace(Limits(**said), calm=200_000))
+    monkeypatch.setattr(
+        "tailrace.runtime.driver.settings.Limits", lambda **message: replace(Limits(**message), calm=200_000)
+    )
     records = 18_000  # enough for others to stand by again before the last one is read
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
     standby = tr.StandbyConfig(replicas=2, inflight="checkpoint", spill=tr.Spill(memory_bytes=0))

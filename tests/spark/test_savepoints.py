@@ -110,7 +110,7 @@ def test_classes_of_the_program_are_made_by_functions(spark: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("rows", "schema", "how", "kind", "said"),
+    ("rows", "schema", "how", "kind", "message"),
     [
         ([(1, 2), (1, 3)], "key long, value long", {}, tr.IncompatibleState, "key 1 is there twice"),
         (
@@ -125,9 +125,9 @@ def test_classes_of_the_program_are_made_by_functions(spark: Any, tmp_path: Path
     ],
 )
 def test_what_is_no_state_is_refused_and_nothing_is_left(
-    spark: Any, tmp_path: Path, rows: Any, schema: str, how: Any, kind: Any, said: str
+    spark: Any, tmp_path: Path, rows: Any, schema: str, how: Any, kind: Any, message: str
 ) -> None:
     df = spark.createDataFrame(rows, schema)
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         tr.SavepointWriter().put("counts", Count, "count", df, **how).write(tmp_path / "refused")
     assert not [path for path in (tmp_path / "refused").rglob("*") if path.is_file()]

@@ -85,15 +85,16 @@ def test_the_page_of_twenty_minutes_is_followed_and_its_last_command_given_again
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
     assert counts(tmp_path), "something was visible when it was killed"
-    said = ended(start(again))
+    message = ended(start(again))
     assert re.search(
-        r"job 'visits' goes on from checkpoint \d+, \d+\.\d (s|min) old \(.*/checkpoints/visits/1/\d+\.manifest\)", said
+        r"job 'visits' goes on from checkpoint \d+, \d+\.\d (s|min) old \(.*/checkpoints/visits/1/\d+\.manifest\)",
+        message,
     )
     found = counts(tmp_path)
     whole(found)
     for _ in range(2):
-        said = ended(start(again))
-        assert said.count("job 'visits' has finished already, at ") == 1 and "Traceback" not in said
+        message = ended(start(again))
+        assert message.count("job 'visits' has finished already, at ") == 1 and "Traceback" not in message
         assert counts(tmp_path) == found
     (tmp_path / "counts").rename(tmp_path / "before")
     ended(start([*again[:-1], "--if-finished", "start-again", "visits.py"]))

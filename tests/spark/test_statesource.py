@@ -87,7 +87,7 @@ def test_all_else_is_a_dataframe_as_well(spark: Any, folder: str, what: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"uid": "cuonts"},
@@ -99,10 +99,10 @@ def test_all_else_is_a_dataframe_as_well(spark: Any, folder: str, what: str) -> 
         ({"uid": "counts", "path": "/nowhere/at/all"}, "there is no checkpoint in /nowhere/at/all"),
     ],
 )
-def test_what_is_not_there_is_told_before_anything_is_read(
-    spark: Any, folder: str, options: dict[str, str], said: str
+def test_what_is_not_there_is_reported_before_anything_is_read(
+    spark: Any, folder: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         reading(spark, **({"path": folder} | options)).load()
 
 
@@ -140,8 +140,8 @@ def test_all_partitions_are_of_one_checkpoint(folder: str) -> None:
     from tailrace.spark.data.schemas import spark_schema
     from tailrace.spark.data.statesource import ReadOptions, StateReader, carry
 
-    wanted = ReadOptions.of({"path": folder, "uid": "counts", "state": "count", "partitions": "4"}, "/")
-    reader = StateReader(wanted, spark_schema(wanted.view().schema()), carry())
+    expected = ReadOptions.of({"path": folder, "uid": "counts", "state": "count", "partitions": "4"}, "/")
+    reader = StateReader(expected, spark_schema(expected.view().schema()), carry())
     partitions = reader.partitions()
     [manifest] = {part.value[0] for part in partitions}
     assert manifest.endswith(".manifest")

@@ -147,13 +147,13 @@ class Stuck(tr.KeyedProcessFunction):
 def test_a_stop_that_is_stuck_in_user_code_is_refused_another_aim_and_cancelled(jobs: Any) -> None:
     job = counting(jobs, jobs.out, None, 300.0, fn=Stuck()).execute("job")
     assert waited(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"] > 61)
-    said: list[BaseException] = []
+    message: list[BaseException] = []
 
     def stop() -> None:
         try:
             job.stop(timeout=120)
         except BaseException as error:
-            said.append(error)
+            message.append(error)
 
     thread = threading.Thread(target=stop)
     thread.start()
@@ -163,7 +163,7 @@ def test_a_stop_that_is_stuck_in_user_code_is_refused_another_aim_and_cancelled(
     job.cancel()
     assert job.await_termination(60) and job.status is JobStatus.CANCELLED
     thread.join(60)
-    assert "no stop of job 'job': the job is CANCELLING" in str(said[0])
+    assert "no stop of job 'job': the job is CANCELLING" in str(message[0])
 
 
 def test_a_driver_that_is_gone_behind_the_stop_leaves_what_the_next_start_needs(jobs: Any) -> None:

@@ -98,11 +98,11 @@ def closed_by_peer(sock: socket.socket) -> bool:
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40, bytes(64), os.urandom(4096)])
-def test_random_bytes(target: Target, where: str, said: bytes) -> None:
+@pytest.mark.parametrize("message", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40, bytes(64), os.urandom(4096)])
+def test_random_bytes(target: Target, where: str, message: bytes) -> None:
     before = target.refused()
     with socket.create_connection(target.addresses[where], 5) as sock:
-        sock.sendall(said)
+        sock.sendall(message)
         assert closed_by_peer(sock)
     target.wait_refused(before + 1)
 
@@ -261,16 +261,16 @@ def test_the_token_is_nowhere_to_be_read(
     job = jobs.endless(fn)
     token: bytes = job._runner._token
     store = jobs.spark.sparkContext._jsc.sc().statusStore()
-    told = [repr(job), str(job), repr(job._runner), repr(vars(job)), job.explain(), str(job.metrics())]
-    told += [repr(job._runner._workers.listener), repr(job._runner._provider)]
+    found = [repr(job), str(job), repr(job._runner), repr(vars(job)), job.explain(), str(job.metrics())]
+    found += [repr(job._runner._workers.listener), repr(job._runner._provider)]
     listed = store.jobsList(None)
-    told += [f"{listed.apply(i).name()} {listed.apply(i).description()}" for i in range(listed.size())]
+    found += [f"{listed.apply(i).name()} {listed.apply(i).description()}" for i in range(listed.size())]
     with pytest.raises(tr.JobFailed) as caught:
         job.await_termination(20)
-    told += [str(caught.value), repr(caught.value), caplog.text, *capfd.readouterr()]
+    found += [str(caught.value), repr(caught.value), caplog.text, *capfd.readouterr()]
     machine = job._runner.machine
-    told += [str(job.last_progress), repr(vars(machine)), repr(vars(machine.course))]
-    for text in told:
+    found += [str(job.last_progress), repr(vars(machine)), repr(vars(machine.course))]
+    for text in found:
         for form in (token.hex(), repr(token)[2:-1], str(list(token))[1:-1]):
             assert form not in text
 

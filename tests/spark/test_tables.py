@@ -64,7 +64,7 @@ def test_nothing_of_a_job_that_failed_is_in_the_table(spark: Any, table: str, tm
     assert not list((tmp_path / "ours").rglob("*part-*"))
 
 
-def test_what_is_published_is_seen_once_spark_is_told(spark: Any, table: str) -> None:
+def test_what_is_published_is_seen_once_spark_is_reported(spark: Any, table: str) -> None:
     sink = tr.sinks.Table(table, "id long")
     prepare_table(spark, sink)
     assert spark.table(table).count() == 0
@@ -88,7 +88,7 @@ def test_what_is_published_is_seen_once_spark_is_told(spark: Any, table: str) ->
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("CREATE TABLE {} (id long) USING json", "has the format 'json', and this sink writes parquet"),
         ("CREATE TABLE {} (id long, day date) USING parquet PARTITIONED BY (day)", "is partitioned"),
@@ -97,9 +97,9 @@ def test_what_is_published_is_seen_once_spark_is_told(spark: Any, table: str) ->
         ("CREATE TABLE {} (id long, more int) USING parquet", "column 'more' differs"),
     ],
 )
-def test_a_table_that_cannot_be_written_is_refused(spark: Any, table: str, statement: str, said: str) -> None:
+def test_a_table_that_cannot_be_written_is_refused(spark: Any, table: str, statement: str, message: str) -> None:
     spark.sql(statement.format(table))
-    with pytest.raises(tr.ConfigError, match=said) as caught:
+    with pytest.raises(tr.ConfigError, match=message) as caught:
         write(spark, tr.sinks.Table(table, "id long"), [(1,)])
     assert f"table '{table}'" in str(caught.value)
 
@@ -117,7 +117,7 @@ def test_a_table_needs_a_name_a_schema_where_it_is_new_and_spark(spark: Any, tab
         tr.testing.run(env)
 
 
-def test_a_column_may_have_the_name_of_what_is_told_of_a_table(spark: Any, table: str) -> None:
+def test_a_column_may_have_the_name_of_what_is_reported_of_a_table(spark: Any, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} (Provider string, Location string) USING parquet")
     found = describe(spark, table)
     assert found.provider == "parquet" and found.location.endswith("ours/miles") and not found.partitioned

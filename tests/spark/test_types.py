@@ -248,12 +248,12 @@ def test_what_spark_has_no_type_for_is_refused_by_name(jobs: Any) -> None:
         tr.GraphError, match=r"to_dataframe: column 'odd' is of type void, which is not carried without loss"
     ):
         jobs.env(1).from_collection([(1, None)]).to_dataframe("n int, odd void")
-    for kind, said in (
+    for kind, message in (
         (pa.uint64(), "no such type"),
         (pa.decimal256(50, 2), "at most 38 digits"),
         (pa.time64("us"), "time"),
     ):
-        with pytest.raises(tr.GraphError, match=rf"to_dataframe: column 'x' is .*{said}"):
+        with pytest.raises(tr.GraphError, match=rf"to_dataframe: column 'x' is .*{message}"):
             jobs.env(1).from_collection([(1,)]).to_dataframe(pa.schema([("x", kind)]))
 
     def odd(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -81,8 +81,8 @@ def test_a_job_that_is_behind_goes_on_from_what_was_in_flight(
         assert sum(checkpoint.inflight.values()) == checkpoint.inflight_bytes
         assert set(checkpoint.inflight) <= {"once", "places"}
     assert "in flight to it, overtaken by barriers" in inspect(origin)
-    told = {one["uid"]: one["in_flight"]["bytes"] for one in json.loads(inspect(origin, as_json=True))["operators"]}
-    assert {uid: size for uid, size in told.items() if size} == taken[-1].inflight
+    found = {one["uid"]: one["in_flight"]["bytes"] for one in json.loads(inspect(origin, as_json=True))["operators"]}
+    assert {uid: size for uid, size in found.items() if size} == taken[-1].inflight
     last = slow(jobs, tmp_path / "out", 2, 0, **policy).execute("behind", from_checkpoint=origin)
     jobs.started.append(last)
     assert last.await_termination(60)

@@ -250,7 +250,7 @@ def test_encoding_goes_in_portions(make: Make) -> None:
 # What does not fit.
 
 
-def test_a_value_that_cannot_be_encoded_is_told_with_its_key(make: Make) -> None:
+def test_a_value_that_cannot_be_encoded_is_reported_with_its_key(make: Make) -> None:
     backend = make(subtask=3)
     backend.table("handles")["the key"] = lambda: None
     backend.freeze(CutRequest(1))
@@ -286,7 +286,7 @@ def test_state_that_is_not_declared_any_more_is_refused_or_left_behind(make: Mak
         one.close()
 
 
-def test_an_encoding_that_there_is_not_is_told(make: Make) -> None:
+def test_an_encoding_that_there_is_not_is_reported(make: Make) -> None:
     backend = make()
     with pytest.raises(ConfigError, match="encoding must be"):
         backend.table("t", encoding="json")

@@ -121,12 +121,12 @@ def test_a_pickled_state_may_be_declared_for_msgspec_later() -> None:
         (tr.MapState(str, Point), {"a": Finer(1)}),
     ],
 )
-def test_what_is_not_as_declared_is_told_before_it_would_be_lost(declared: Any, value: Any) -> None:
+def test_what_is_not_as_declared_is_reported_before_it_would_be_lost(declared: Any, value: Any) -> None:
     with pytest.raises(UserCodeError, match=r"state 'held' for key 'k' cannot be saved.*declared as Point and holds"):
         kept(declared, declared, value)
 
 
-def test_a_type_that_msgspec_cannot_take_is_told_at_once() -> None:
+def test_a_type_that_msgspec_cannot_take_is_reported_at_once() -> None:
     with pytest.raises(ConfigError, match="encoding must be"):
         tr.ValueState(int, encoding="xml")
     with pytest.raises(ConfigError, match="msgspec cannot take its type"):

@@ -217,7 +217,7 @@ def test_without_care_sets_come_back_in_another_order(scratch: Path) -> None:
             lived_through(seed, False, scratch / str(seed), exact=False)
 
 
-def test_a_set_that_goes_to_disk_behind_no_cut_is_told_of(scratch: Path) -> None:
+def test_a_set_that_goes_to_disk_behind_no_cut_is_reported_of(scratch: Path) -> None:
     life = Life(DiskBackend(scratch / "it", top_entries=3), "set")
     for key in range(3):
         life.use(key, key)

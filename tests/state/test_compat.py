@@ -100,7 +100,7 @@ def test_everything_that_does_not_fit_is_told_at_once(nodes: list[Node]) -> None
 
 
 @pytest.mark.parametrize("allowed", [True, ["gone", "best"]])
-def test_what_may_be_left_behind_is_not_told(nodes: list[Node], allowed: Any) -> None:
+def test_what_may_be_left_behind_is_not_reported(nodes: list[Node], allowed: Any) -> None:
     check([record("gone", ("sum", "value")), record("best", ("worst", "value"))], nodes, allowed)
 
 
@@ -134,7 +134,7 @@ def test_output_that_waits_to_be_published_needs_its_sink() -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, ["lines"]])
-def test_output_that_is_given_up_is_not_told(allowed: Any) -> None:
+def test_output_that_is_given_up_is_not_reported(allowed: Any) -> None:
     check([], dataflow(sinks.TextFiles("out"), "rows"), allowed, prepared=OUTPUT)
     with pytest.raises(IncompatibleState, match="uid 'lines'"):
         check([], dataflow(sinks.TextFiles("out"), "rows"), ["rows"], prepared=OUTPUT)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tailrace as tr
-from tailrace.state.handles import declared
+from tailrace.state.handles import states_of
 
 NAN = float("nan")
 
@@ -230,8 +230,8 @@ class Derived(Base):
 
 
 def test_declarations_are_inherited_and_may_be_hidden() -> None:
-    assert sorted(declared(Derived())) == ["more", "seen"]
-    assert sorted(declared(Base())) == ["hidden", "seen"]
+    assert sorted(states_of(Derived())) == ["more", "seen"]
+    assert sorted(states_of(Base())) == ["hidden", "seen"]
     h = tr.testing.harness(Derived(), key=lambda value: value % 2)
     assert h.push(3) == [(1, 1), 1]
     assert h.push(5) == [(1, 2), 2]

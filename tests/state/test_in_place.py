@@ -160,7 +160,7 @@ def test_what_was_changed_in_place_is_changed_wherever_the_state_lies(
                 backend.close()
                 backend, bags = fresh()
                 files.restore(backend, number, True)
-                backend.restored(True)
+                backend.end_restore(True)
         else:
             bags.of(key).act(act, item)
             plain[key].act(act, item)

@@ -85,17 +85,17 @@ def test_they_are_found_again_in_state_timers_and_restored_state(make: Make, pro
     files.take(backend, 2)
     module, other = program("# the next version\n" + PLACE + COLOUR), make()
     files.restore(other, 2, True)
-    wanted = {key: [i] for i, key in enumerate(keys_of(module)) if i >= 20} | {module.Colour.RED: "red"}
-    assert dict(other.tables["held"].items()) == wanted
+    expected = {key: [i] for i, key in enumerate(keys_of(module)) if i >= 20} | {module.Colour.RED: "red"}
+    assert dict(other.tables["held"].items()) == expected
     assert dict(other.tables["timers:event"].items()) == {(key, i): i for i, key in enumerate(keys_of(module))}
-    for key, value in wanted.items():
+    for key, value in expected.items():
         assert other.tables["held"][plain_key(key)] == value
         assert type(next(one for one in other.tables["held"] if one == key)) is type(key)
 
 
 @pytest.mark.parametrize("table", ["held", "timers:event"])
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "found"),
     [
         (PLACE + "    more: Any = 0\n" + COLOUR, r"class shop_of_state\.Place had the fields \(zone, row\) there"),
         (PLACE + COLOUR.replace("BLUE", "GREEN"), r"class shop_of_state\.Colour had a member BLUE there"),
@@ -103,14 +103,14 @@ def test_they_are_found_again_in_state_timers_and_restored_state(make: Make, pro
     ],
 )
 def test_a_class_that_was_changed_is_an_error_that_names_it(
-    make: Make, program: Program, changed: str, told: str, table: str
+    make: Make, program: Program, changed: str, found: str, table: str
 ) -> None:
     module, files, backend = program(PLACE + COLOUR), Files(), make()
     for i, key in enumerate(keys_of(module)):
         backend.tables[table][(key, i) if table != "held" else key] = i
     files.take(backend, 1)
     program(changed)
-    with pytest.raises(IncompatibleState, match=rf"operator 'op' \(uid 'u'\): the keys of state '{table}' .*{told}"):
+    with pytest.raises(IncompatibleState, match=rf"operator 'op' \(uid 'u'\): the keys of state '{table}' .*{found}"):
         files.restore(make(), 1, True)
 
 

@@ -59,7 +59,7 @@ def test_it_has_the_methods_of_a_value() -> None:
     assert Numbering.seen.default == []
 
 
-def test_a_declaration_that_is_not_bound_is_told() -> None:
+def test_a_declaration_that_is_not_bound_is_reported() -> None:
     with pytest.raises(StateAccessError, match="'given' is only declared"):
         Numbering().given.value += 1
 
@@ -138,12 +138,12 @@ def test_anything_else_needs_the_same_parallelism() -> None:
         OperatorStates(Numbering(), where(0, 3)).restore(parts)
 
 
-def test_a_state_that_is_gone_is_told() -> None:
+def test_a_state_that_is_gone_is_reported() -> None:
     with pytest.raises(IncompatibleState, match="holds operator state 'given', which is not declared"):
         OperatorStates(Parts(), where()).restore([saved(Numbering(), 0, 1, given=3)])
 
 
-def test_a_value_that_cannot_be_saved_is_told() -> None:
+def test_a_value_that_cannot_be_saved_is_reported() -> None:
     with pytest.raises(UserCodeError, match="operator state 'given' cannot be saved"):
         saved(Numbering(), 0, 1, given=lambda: None)
 

@@ -33,8 +33,8 @@ KINDS = ("fence", "manifest", "mark", "state", "input")
 
 def kinds(name: str) -> list[str]:
     """Every kind of file that has this name."""
-    said = (is_fence(name), manifest_place(name), marked_manifest(name), is_of_checkpoint(name), is_input(name))
-    return [kind for kind, yes in zip(KINDS, said, strict=True) if yes not in (None, False)]
+    message = (is_fence(name), manifest_place(name), marked_manifest(name), is_of_checkpoint(name), is_input(name))
+    return [kind for kind, yes in zip(KINDS, message, strict=True) if yes not in (None, False)]
 
 
 def test_the_names_are_those_of_the_format() -> None:

@@ -121,7 +121,7 @@ def moved(old: Running, make: Callable[[], tuple[Operator, type[Any]]], parallel
                     task.backend.apply(info, group, data)
         task.ctx.watermark_time = watermark
         task.restore(parts)
-        task.backend.restored(False)
+        task.backend.end_restore(False)
         task.open()
     return new
 
@@ -192,7 +192,7 @@ def test_windows_of_columns_come_out_in_the_same_columns() -> None:
     files.take(one.backend, 1)
     files.restore(other.backend, 1, True)
     assert one.one_schema is not None
-    parts = [MetaPart(0, 1, False, one.snapshot(1), one.one_schema.saved())]
+    parts = [MetaPart(0, 1, False, one.snapshot(1), one.one_schema.to_bytes())]
     restore_schema(other, parts)
     other.restore(parts)
     other.out = out.append

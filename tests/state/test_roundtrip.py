@@ -211,4 +211,4 @@ def test_state_of_an_operator_is_refused_as_well() -> None:
     state = tr.OperatorState(list, default=[], encoding="msgspec").bind()
     state.value = [{1, 2}]
     with pytest.raises(TypeError, match=r"at \[0\] it holds the set"):
-        state.encoded()
+        state.encode()

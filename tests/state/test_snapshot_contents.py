@@ -91,7 +91,7 @@ class Job:
             for group, blocks in self.files[name].items():
                 for info, data in blocks if name in chains.get(group, ()) else ():
                     made.apply(info, group, data)
-        made.restored(own)
+        made.end_restore(own)
         return made
 
     def restart(self, number: int, own: bool) -> None:

@@ -297,7 +297,7 @@ def test_classes_are_found_behind_what_stands_for_them(declared: Any) -> None:
     assert [shape.fields for shape in shapes_of(declared(_generic("a", "b")))] == [("a", "b")]
 
 
-def test_two_classes_of_one_name_are_told_from_each_other() -> None:
+def test_two_classes_of_one_name_are_reported_from_each_other() -> None:
     def pair(*fields: str) -> Any:
         one, two = (
             msgspec.defstruct("Item", names, array_like=True, module=m) for m, names in (("x", fields), ("y", "c"))

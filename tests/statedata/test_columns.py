@@ -77,7 +77,7 @@ def test_changes_in_several_files_are_one_state(checkpoint_of: Any) -> None:
 
     stored = checkpoint_of(build, small=0)
     assert stored.manifest.older, "the last checkpoint refers to no other: this shows nothing"
-    assert stored.held()["some", "value"].entries > 1_980, "no entry was written twice: this shows nothing"
+    assert stored.sizes()["some", "value"].entries > 1_980, "no entry was written twice: this shows nothing"
     assert rows_of(table_of(stored, "some")) == {
         key: 2_000 + key if key >= 40 else 19_960 + key for key in range(2_000) if key >= 40 or key % 2 == 0
     }
@@ -180,7 +180,7 @@ def test_columns_may_be_given(whole: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "state", "said"),
+    ("uid", "state", "message"),
     [
         ("sean", None, "no operator with uid 'sean'; it has the operators .*'seen'.*'count' \\(value int\\), 'last'"),
         ("seen", "cuont", "operator 'seen' has no state 'cuont'; .*'count'"),
@@ -188,8 +188,8 @@ def test_columns_may_be_given(whole: Any) -> None:
         ("numbers", None, "operator 'numbers' has no keyed state; .*'count'"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(whole: Any, uid: str, state: str | None, said: str) -> None:
-    with pytest.raises(tr.CheckpointNotFound, match=said):
+def test_what_is_not_there_is_reported_with_what_is(whole: Any, uid: str, state: str | None, message: str) -> None:
+    with pytest.raises(tr.CheckpointNotFound, match=message):
         StateColumns(whole, uid, state)
 
 
@@ -216,7 +216,7 @@ def test_a_state_without_entries_has_columns_all_the_same(checkpoint_of: Any) ->
     assert table.num_rows == 0 and table.schema.field("value").type == pa.int64()
 
 
-def test_a_checkpoint_that_a_job_removes_meanwhile_is_told_as_such(checkpoint_of: Any, of_numbers: Any) -> None:
+def test_a_checkpoint_that_a_job_removes_meanwhile_is_reported_as_such(checkpoint_of: Any, of_numbers: Any) -> None:
     stored = checkpoint_of(of_numbers)
     columns = StateColumns(stored, "seen", "count")
     schema, [part, *_] = columns.schema(), columns.parts()
@@ -225,7 +225,7 @@ def test_a_checkpoint_that_a_job_removes_meanwhile_is_told_as_such(checkpoint_of
         list(columns.batches(part, schema))
 
 
-def test_damage_is_told_as_damage(checkpoint_of: Any, of_numbers: Any) -> None:
+def test_damage_is_reported_as_damage(checkpoint_of: Any, of_numbers: Any) -> None:
     stored = checkpoint_of(of_numbers)
     columns = StateColumns(stored, "seen", "count")
     schema, [part, *_] = columns.schema(), columns.parts()
@@ -234,7 +234,9 @@ def test_damage_is_told_as_damage(checkpoint_of: Any, of_numbers: Any) -> None:
         list(columns.batches(part, schema))
 
 
-def test_a_class_that_is_not_there_is_told_with_the_state(checkpoint_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_is_not_there_is_reported_with_the_state(
+    checkpoint_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = checkpoint_of(accounts)
     monkeypatch.delitem(globals(), "Place")
     with pytest.raises(

@@ -55,40 +55,40 @@ def check(stored: StoredCheckpoint, parallelism: int = 2, allowed: Any = False, 
 
 
 def test_the_same_dataflow_goes_on_with_everything(stored: StoredCheckpoint) -> None:
-    told = check(stored)
-    assert told.fits and told.misfits == told.fresh == told.dropped == ()
+    found = check(stored)
+    assert found.fits and found.misfits == found.fresh == found.dropped == ()
     assert (
         "operator 'process: Total' (uid 'totals') with 'total' (value, 4 entries), 'items' (list, 4 entries)"
-        in told.restored
+        in found.restored
     )
-    assert str(told).startswith("memory:/1/") and "fits the dataflow\ngoes on:\n  - operator" in str(told)
+    assert str(found).startswith("memory:/1/") and "fits the dataflow\ngoes on:\n  - operator" in str(found)
 
 
 def test_what_is_new_begins_anew(stored: StoredCheckpoint) -> None:
     class More(Total):
         largest = tr.ValueState(int)
 
-    told = check(stored, total=More, more=True)
-    assert told.fits
-    assert told.fresh == (
+    found = check(stored, total=More, more=True)
+    assert found.fits
+    assert found.fresh == (
         "state 'largest' (value) of operator 'process: More' (uid 'totals')",
         "operator 'reduce: max' (uid 'largest'): the checkpoint has nothing of it",
     )
 
 
-def test_what_a_start_would_refuse_is_told_in_the_same_words(stored: StoredCheckpoint) -> None:
-    told = check(stored, uid="sums", groups=32)
-    assert not told.fits and len(told.misfits) == 2
-    assert "use Environment(max_parallelism=16)" in told.misfits[0]
+def test_what_a_start_would_refuse_is_reported_in_the_same_words(stored: StoredCheckpoint) -> None:
+    found = check(stored, uid="sums", groups=32)
+    assert not found.fits and len(found.misfits) == 2
+    assert "use Environment(max_parallelism=16)" in found.misfits[0]
     assert (
         "(uid 'totals') had state and is not in the dataflow any more; it held total (value), items (list)"
-        in (told.misfits[1])
+        in (found.misfits[1])
     )
 
 
-def test_what_may_be_left_behind_is_told_as_such(stored: StoredCheckpoint) -> None:
-    told = check(stored, uid="sums", allowed=["totals"])
-    assert told.fits and len(told.dropped) == 1 and "(uid 'totals') had state" in told.dropped[0]
+def test_what_may_be_left_behind_is_reported_as_such(stored: StoredCheckpoint) -> None:
+    found = check(stored, uid="sums", allowed=["totals"])
+    assert found.fits and len(found.dropped) == 1 and "(uid 'totals') had state" in found.dropped[0]
 
 
 def test_values_that_cannot_be_read_as_the_new_type_are_found(stored: StoredCheckpoint) -> None:
@@ -100,9 +100,9 @@ def test_values_that_cannot_be_read_as_the_new_type_are_found(stored: StoredChec
     class Changed(Total):
         items = tr.ListState(Item)
 
-    told = check(stored, total=Changed)
-    assert len(told.misfits) == 1
-    assert "state 'items' was declared as int and is declared as " in told.misfits[0]
+    found = check(stored, total=Changed)
+    assert len(found.misfits) == 1
+    assert "state 'items' was declared as int and is declared as " in found.misfits[0]
 
 
 def test_state_without_a_key_that_cannot_be_dealt_out_is_found(stored: StoredCheckpoint) -> None:
@@ -111,9 +111,9 @@ def test_state_without_a_key_that_cannot_be_dealt_out_is_found(stored: StoredChe
     midway = taken(dataflow, number=1)
     assert check(midway, parallelism=2).fits
     assert check(stored, parallelism=3).fits, "all had finished: nobody uses it any more"
-    told = check(midway, parallelism=3)
-    assert len(told.misfits) == 1
-    assert "operator state 'seen' (int) was saved at parallelism 2 and cannot be dealt out to 3" in told.misfits[0]
+    found = check(midway, parallelism=3)
+    assert len(found.misfits) == 1
+    assert "operator state 'seen' (int) was saved at parallelism 2 and cannot be dealt out to 3" in found.misfits[0]
 
 
 def test_a_dry_run_leaves_functions_and_checkpoint_alone(stored: StoredCheckpoint) -> None:
@@ -130,7 +130,7 @@ def test_a_dry_run_leaves_functions_and_checkpoint_alone(stored: StoredCheckpoin
     assert files.contents == before
 
 
-def test_a_list_of_another_length_is_told_by_a_dry_run_as_by_a_start(checkpoint_of: Any) -> None:
+def test_a_list_of_another_length_is_reported_by_a_dry_run_as_by_a_start(checkpoint_of: Any) -> None:
     def reading(source: tr.Source) -> Any:
         def build(env: tr.Environment) -> None:
             numbers = env.from_source(source, uid="numbers")
@@ -139,12 +139,12 @@ def test_a_list_of_another_length_is_told_by_a_dry_run_as_by_a_start(checkpoint_
         return build
 
     stored = checkpoint_of(reading(tr.sources.Collection(range(3_000))), number=1)
-    for source, said in (
+    for source, message in (
         (tr.sources.Collection(range(3_000)), ""),
         (tr.sources.Collection(range(10)), "goes on with a list of 3000 records and this list has 10"),
         (tr.sources.Sequence(0, 3_000), "holds the state of Collection, and the operator has Sequence now"),
     ):
         env = tr.Environment(parallelism=2, max_parallelism=16)
         reading(source)(env)
-        told = restore_check(stored, env._plan(env._pending()).graph.nodes, 16)
-        assert told.fits if not said else said in told.misfits[0]
+        found = restore_check(stored, env._plan(env._pending()).graph.nodes, 16)
+        assert found.fits if not message else message in found.misfits[0]

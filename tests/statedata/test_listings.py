@@ -25,7 +25,7 @@ def midway() -> Any:
     return taken(lambda env: seen(env, 3_000), number=1)
 
 
-def test_operators_are_told_with_their_states(midway: Any) -> None:
+def test_operators_are_reported_with_their_states(midway: Any) -> None:
     rows = listed(midway, "operators")
     assert [row["state"] for row in rows if row["uid"] == "numbers"] == [None]
     states = {row["state"]: row for row in rows if row["uid"] == "seen"}
@@ -36,7 +36,7 @@ def test_operators_are_told_with_their_states(midway: Any) -> None:
     assert states["timers:event"]["entries"] == 10
 
 
-def test_splits_are_told_with_the_positions_of_their_readers(midway: Any) -> None:
+def test_splits_are_reported_with_the_positions_of_their_readers(midway: Any) -> None:
     rows = listed(midway, "positions")
     assert [(row["uid"], row["subtask"], row["status"], row["split"]) for row in rows] == [
         ("numbers", 0, "held", "(0, 2)"),
@@ -62,7 +62,7 @@ def test_splits_that_nobody_has_are_unassigned(checkpoint_of: Any, tmp_path: Any
     assert all(".txt" in row["split"] for row in rows if row["split"] is not None)
 
 
-def test_timers_are_told_with_key_and_clock(midway: Any) -> None:
+def test_timers_are_reported_with_key_and_clock(midway: Any) -> None:
     rows = listed(midway, "timers", uid="seen")
     assert {(row["key"], row["time"].timestamp(), row["clock"]) for row in rows} == {
         (key, 1_000.0 + key, "event") for key in range(10)
@@ -70,7 +70,7 @@ def test_timers_are_told_with_key_and_clock(midway: Any) -> None:
     assert listed(midway, "timers") == rows, "there is one operator with timers only"
 
 
-def test_feedback_is_told_record_by_record(checkpoint_of: Any) -> None:
+def test_feedback_is_reported_record_by_record(checkpoint_of: Any) -> None:
     def build(env: tr.Environment) -> None:
         numbers = env.from_source(tr.sources.Sequence(0, 2_000), uid="numbers")
 
@@ -88,7 +88,7 @@ def test_feedback_is_told_record_by_record(checkpoint_of: Any) -> None:
     assert all(0 < row["value"] < 2_000 for row in rows)
 
 
-def test_overtaken_records_are_told_record_by_record(checkpoint_of: Any) -> None:
+def test_overtaken_records_are_reported_record_by_record(checkpoint_of: Any) -> None:
     def build(env: tr.Environment) -> None:
         numbers = env.from_source(tr.sources.Sequence(0, 4_000), uid="numbers")
         keyed = numbers.key_by(lambda n: n % 10)
@@ -106,7 +106,7 @@ def test_overtaken_records_are_told_record_by_record(checkpoint_of: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"what": "position"}, "option \"what\" is one of state, timers, positions, .*not 'position'"),
         ({"what": "timers", "state": "count"}, 'option "state" names a state, and "what" asks for timers'),
@@ -115,6 +115,6 @@ def test_overtaken_records_are_told_record_by_record(checkpoint_of: Any) -> None
         ({}, "say of which operator, with its uid; it has the operators .*'seen'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(midway: Any, options: dict[str, str], said: str) -> None:
-    with pytest.raises(tr.TailraceError, match=said):
+def test_options_that_make_no_sense_are_refused(midway: Any, options: dict[str, str], message: str) -> None:
+    with pytest.raises(tr.TailraceError, match=message):
         view_of(midway, **options)

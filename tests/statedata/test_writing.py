@@ -98,8 +98,8 @@ def written(
     table = pa.Table.from_batches([*rows, markers], ENTRIES).sort_by(
         [(name, "ascending") for name in ENTRIES.names[:3]]
     )
-    told = [row for batch in write_parts(table.to_batches(max_chunksize=7), job, 9) for row in batch.to_pylist()]
-    files = [StateFile(row["slot"], row["name"], row["size"]) for row in told]
+    found = [row for batch in write_parts(table.to_batches(max_chunksize=7), job, 9) for row in batch.to_pylist()]
+    files = [StateFile(row["slot"], row["name"], row["size"]) for row in found]
     return complete(store, CheckpointPlan("job", job.max_parallelism, [job], base, dropped), files, 1_000_000, "by-hand")
 
 
@@ -237,7 +237,7 @@ def test_rows_become_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "values", "how", "said"),
+    ("keys", "values", "how", "message"),
     [
         ([1, 1], [5, 6], {}, "key 1 is there twice; a key has one value: group the rows by key first"),
         ([1], ["a"], {}, "the value 'a' of key 1 is of type str, and int is declared: cast it, or give value="),
@@ -246,14 +246,14 @@ def test_rows_become_entries(tmp_path: Path) -> None:
         ([[1]], [5], {}, "state 'count' of operator 'counts': .* of type list cannot be a key"),
     ],
 )
-def test_what_is_no_entry_is_refused(tmp_path: Path, keys: Any, values: Any, how: Any, said: str) -> None:
+def test_what_is_no_entry_is_refused(tmp_path: Path, keys: Any, values: Any, how: Any, message: str) -> None:
     job = job_in(tmp_path)
-    with pytest.raises(tr.TailraceError, match=said):
+    with pytest.raises(tr.TailraceError, match=message):
         written(tmp_path, job, convert(job, keys, values, **how))
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_", "value", "said"),
+    ("kind", "type_", "value", "message"),
     [
         ("list", int, [1, "a"], "holds 'a' of type str, and int is declared: cast it"),
         ("list", int, [1, None], "holds None of type NoneType, and int is declared"),
@@ -262,18 +262,18 @@ def test_what_is_no_entry_is_refused(tmp_path: Path, keys: Any, values: Any, how
     ],
 )
 def test_items_of_another_type_than_the_declared_one_are_refused(
-    tmp_path: Path, kind: str, type_: Any, value: Any, said: str
+    tmp_path: Path, kind: str, type_: Any, value: Any, message: str
 ) -> None:
     """A job would go on with them, and give results that no run of it can have."""
-    told = ", ".join(one.__name__ for one in (type_ if isinstance(type_, tuple) else (type_,)))
-    job = job_in(tmp_path, tables=(NewTable(TableInfo("items", kind, "pickle", told), type_),))
+    found = ", ".join(one.__name__ for one in (type_ if isinstance(type_, tuple) else (type_,)))
+    job = job_in(tmp_path, tables=(NewTable(TableInfo("items", kind, "pickle", found), type_),))
     made = dict if kind == "map" else list
-    with pytest.raises(tr.IncompatibleState, match=said):
+    with pytest.raises(tr.IncompatibleState, match=message):
         convert(job, [1], [repr(value)], value=lambda text: made(eval(text)))
 
 
 @pytest.mark.parametrize(
-    ("state", "value", "said"),
+    ("state", "value", "message"),
     [
         ("count", None, "is None: leave the row out"),
         ("count", "a", "is of type str, and int is declared"),
@@ -282,12 +282,12 @@ def test_items_of_another_type_than_the_declared_one_are_refused(
     ],
 )
 def test_what_a_change_gives_is_looked_at_as_what_is_put(
-    checkpoint_of: Any, tmp_path: Path, state: str, value: Any, said: str
+    checkpoint_of: Any, tmp_path: Path, state: str, value: Any, message: str
 ) -> None:
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
     source = KeptTables(on_disk(stored, tmp_path), None, (stored.table("counts", state),))
     job = job_in(tmp_path, tables=(NewTable(stored.table("counts", state)),))
-    with pytest.raises(tr.IncompatibleState, match=f"state '{state}' of operator 'counts': the value .* {said}"):
+    with pytest.raises(tr.IncompatibleState, match=f"state '{state}' of operator 'counts': the value .* {message}"):
         list(changed_entries(job, 0, source, (0, 16), lambda key, _: [(key, value)]))
 
 

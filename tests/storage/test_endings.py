@@ -50,11 +50,11 @@ def test_behind_a_run_that_has_ended_well_latest_says_so_and_no_older_run_is_gon
     for or_new in (False, True):
         with pytest.raises(
             JobAlreadyFinished, match=r"job 'job' has finished already, at 2023-11-14T22:13:20.000Z"
-        ) as told:
+        ) as found:
             newest_start(Store(url, "job"), or_new=or_new)
-        assert (told.value.job, told.value.run_id, told.value.ended_at) == ("job", "second", 1_700_000_000.0)
-        assert 'if_finished="start-again"' in str(told.value)
-        assert not isinstance(told.value, tr.CheckpointError), "who begins anew where there is none would do so here"
+        assert (found.value.job, found.value.run_id, found.value.ended_at) == ("job", "second", 1_700_000_000.0)
+        assert 'if_finished="start-again"' in str(found.value)
+        assert not isinstance(found.value, tr.CheckpointError), "who begins anew where there is none would do so here"
     assert newest_start(Store(url, "job"), start_again=True) is None, "from the beginning, and not from the first run's"
     assert Store(url, "job").latest() is None
     for folder in (url, f"{url}/job"):
@@ -80,11 +80,11 @@ def test_behind_a_run_that_keeps_none_of_its_checkpoints_nothing_is_gone_on_from
     second = Store(url, "job")
     saved = "file:/saved" if status == "STOPPED" else ""
     leave(second, "second", ending("second", status, savepoint=saved), files_of(run_of(second, "second", 2), 2))
-    said = rf"run second of job 'job' ended as {status} at .* and keeps none .*retain=\"never\".*if_finished=\"start-again\""
+    text = rf"run second of job 'job' ended as {status} at .* and keeps none .*retain=\"never\".*if_finished=\"start-again\""
     for or_new in (False, True):
-        with pytest.raises(CheckpointNotFound, match=said) as told:
+        with pytest.raises(CheckpointNotFound, match=text) as found:
             newest_start(Store(url, "job"), or_new=or_new)
-        assert ("start from its savepoint, file:/saved" in str(told.value)) is bool(saved)
+        assert ("start from its savepoint, file:/saved" in str(found.value)) is bool(saved)
     assert newest_start(Store(url, "job"), or_new=True, start_again=True) is None
 
 
@@ -147,8 +147,8 @@ def test_the_mark_outlives_all_sweeps(tmp_path: Path) -> None:
 
 def test_a_job_none_of_whose_checkpoints_is_complete_is_told_so(tmp_path: Path) -> None:
     run_of(Store(str(tmp_path), "classes"), "run")
-    said = "there is no checkpoint of job 'classes' in .*: job 'classes' has none that is complete"
-    with pytest.raises(CheckpointNotFound, match=said):
+    text = "there is no checkpoint of job 'classes' in .*: job 'classes' has none that is complete"
+    with pytest.raises(CheckpointNotFound, match=text):
         newest_start(Store(str(tmp_path), "classes"))
 
 

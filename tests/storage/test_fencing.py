@@ -214,7 +214,7 @@ def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(ma
 
 @pytest.mark.parametrize("fault", [None, "error", "unknown-done", "unknown-not-done"])
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_commit_that_is_asked_for_twice_is_done_once_or_fenced(fault: Fault, number: int, manifest: Making) -> None:
+def test_a_commit_that_is_requested_twice_is_done_once_or_fenced(fault: Fault, number: int, manifest: Making) -> None:
     """A driver that has claimed loses the answer to its commit and asks for it again, while another one claims and reads, in
     every interleaving. What the other one has found stays, and the commit has succeeded; what it has not found is fenced."""
     outcomes: set[tuple[str, int]] = set()
@@ -224,7 +224,7 @@ def test_a_commit_that_is_asked_for_twice_is_done_once_or_fenced(fault: Fault, n
         nonlocal longest
         files = MemoryFiles()
         found: list[int] = []
-        told: list[str] = []
+        answers_: list[str] = []
         ready = MemoryStore("job", files)
         assert ready.claim("old") == 1
 
@@ -247,10 +247,10 @@ def test_a_commit_that_is_asked_for_twice_is_done_once_or_fenced(fault: Fault, n
             for _ in range(2):
                 try:
                     ready.commit(1, 0, number, data)
-                    told.append("done")
+                    answers_.append("done")
                     return
                 except Fenced:
-                    told.append("fenced")
+                    answers_.append("fenced")
                     return
                 except TimeoutError:
                     pass
@@ -262,8 +262,8 @@ def test_a_commit_that_is_asked_for_twice_is_done_once_or_fenced(fault: Fault, n
 
         used = interleave(files, [old, new], schedule)
         longest = max(longest[0], used.count(0)), max(longest[1], used.count(1))
-        outcomes.add((told[0], found[0]))
-        assert (told, found) in ((["done"], [number]), (["fenced"], [0])), (schedule, told, found)
+        outcomes.add((answers_[0], found[0]))
+        assert (answers_, found) in ((["done"], [number]), (["fenced"], [0])), (schedule, answers_, found)
         if found == [number]:
             assert files.contents[f"1/{number}.manifest"] == encode_manifest(manifest(number, run_id="old"))
 
@@ -495,7 +495,7 @@ def test_another_process_of_a_run_goes_on_under_its_claims(manifest: Making) -> 
 
 
 @pytest.mark.parametrize("act", ["commit", "claim"])
-def test_a_folder_that_is_removed_while_its_job_runs_is_told(act: str, manifest: Making) -> None:
+def test_a_folder_that_is_removed_while_its_job_runs_is_reported(act: str, manifest: Making) -> None:
     """What was made in the emptied folder would be called complete, and name files that are gone; and a restart would find
     no checkpoint, begin anew, and publish everything once more."""
     files = MemoryFiles()

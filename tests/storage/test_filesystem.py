@@ -186,7 +186,7 @@ def test_a_folder_is_made_with_nothing_in_it_or_says_why_not(folder: Folder) -> 
     assert all_names(folder) == []
 
 
-def test_a_bucket_that_is_not_there_is_told(s3_url: str) -> None:
+def test_a_bucket_that_is_not_there_is_reported(s3_url: str) -> None:
     with pytest.raises(OSError, match="bucket does not exist"):
         open_folder(f"{s3_url}-not/x").make()
 
@@ -302,7 +302,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(
 ) -> None:
     """A link to a disk that is not mounted, or a pipe, is there and is no folder: a start of the job tried for ever to make
     one in its place, at a whole core."""
-    path, said = _obstacles(tmp_path)[what]
+    path, message = _obstacles(tmp_path)[what]
     tries: list[object] = []
     original = os.mkdir
 
@@ -314,7 +314,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(
     monkeypatch.setattr(os, "mkdir", mkdir)
     folder = LocalFolder(str(path))
     for act in (folder.make, lambda: folder.create("1/claim", b"x"), lambda: folder.writer("1/chk-1/w0.state")):
-        with pytest.raises(OSError, match=said):
+        with pytest.raises(OSError, match=message):
             act()
     assert not (tmp_path / "not-mounted").exists()
 
@@ -369,7 +369,7 @@ def test_relative_paths_are_of_the_working_folder(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("ftp://host/x", "cannot be kept in ftp:"),
         ("gs://bucket/x", "pip install gcsfs"),
@@ -378,10 +378,10 @@ def test_relative_paths_are_of_the_working_folder(tmp_path: Path, monkeypatch: p
         ("s3://bucket/x", r"pip install 'tailrace\[s3\]'"),
     ],
 )
-def test_what_cannot_be_opened_says_what_to_do(url: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_opened_says_what_to_do(url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("s3fs", "gcsfs", "adlfs"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         open_folder(url)
 
 

@@ -63,7 +63,7 @@ class Worker:
                     self.backend.apply(part.table, part.group, part.data)
                 elif isinstance(part, ChainsOf):
                     self.chains.confirmed.update(part.chains)
-            self.backend.restored(True)
+            self.backend.end_restore(True)
         assert dict(self.backend.tables["s"].items()) == self.model
 
     def write(self, chance: random.Random) -> None:
@@ -127,12 +127,12 @@ class Worker:
         """The next word of the coordinator comes."""
         if not self.heard:
             return
-        said = self.heard.popleft()
-        if isinstance(said, Complete):
-            self.backend.confirm(said.checkpoint)
-            self.chains.confirm(said.checkpoint)
+        message = self.heard.popleft()
+        if isinstance(message, Complete):
+            self.backend.confirm(message.checkpoint)
+            self.chains.confirm(message.checkpoint)
             return
-        number = said.checkpoint
+        number = message.checkpoint
         self.dropped.add(number)
         self.backend.abort(number)
         self.chains.abort(number)
@@ -199,7 +199,7 @@ class Job:
             return
         ack = self.acks[slot].popleft()
         if ack.checkpoint in self.books.pending:
-            if self.books.refused(slot, ack) is not None:
+            if self.books.refusal(slot, ack) is not None:
                 self.abort(ack.checkpoint)
             else:
                 self.books.ack(slot, ack)
@@ -220,7 +220,7 @@ class Job:
         for older in [one for one in self.books.pending if one < number]:
             self.abort(older)
         path = f"{self.incarnation}/{number}.manifest"
-        self.books.committed(number, manifest, path, "", 0)
+        self.books.complete(number, manifest, path, "", 0)
         for worker in self.workers:
             worker.heard.append(Complete(number))
         self.manifests[number], self.paths[number] = manifest, path

@@ -78,7 +78,7 @@ def test_whatever_runs_have_left_every_checkpoint_that_stays_can_be_read(seed: i
     counting = [run for run in runs if run.manifests or run.ended]
     spare = chance.sample([run.run_id for run in runs], chance.choice([0, 0, 1]))
     staying = [run for run in runs if run in counting[-keep:] or run is runs[-1] or run.run_id in spare]
-    before, asked = found(files), set(files.contents)
+    before, requested = found(files), set(files.contents)
 
     gone = store.prune(keep, spare)
 
@@ -89,7 +89,7 @@ def test_whatever_runs_have_left_every_checkpoint_that_stays_can_be_read(seed: i
     needed = {each for run in staying for name in run.manifests for each in needs(store, name)}
     for run in [run for run in runs if run not in staying]:
         left = {name for name in files.contents if name.startswith(f"{run.incarnation}/")}
-        inputs = {name for name in asked if name.startswith(f"{run.incarnation}/") and is_input(name)}
+        inputs = {name for name in requested if name.startswith(f"{run.incarnation}/") and is_input(name)}
         if run in counting and inputs:
             assert inputs <= left, "a run of another job may have gone on from its checkpoint, and read them"
             left -= inputs | {
@@ -171,5 +171,5 @@ def test_a_start_that_keeps_few_runs_counts_the_output_of_dead_ones_as_abandoned
         store.commit(incarnation, 0, 1, encode_manifest(made_))
     store = MemoryStore("job", files)
     store.claim("third", takeover=True)
-    assert store.abandoned() == []
-    assert store.dead(1) == ["first"] and store.abandoned(store.dead(1)) == ["first"]
+    assert store.abandoned_runs() == []
+    assert store.dead(1) == ["first"] and store.abandoned_runs(store.dead(1)) == ["first"]

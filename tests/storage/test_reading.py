@@ -53,9 +53,9 @@ def three(maker: Any) -> tuple[MemoryStore, Manifest]:
     return store, found[1]
 
 
-def blocks(store: Any, manifest: Manifest, wanted: dict[str, tuple[int, int]]) -> dict[tuple[str, int], list[bytes]]:
+def blocks(store: Any, manifest: Manifest, expected: dict[str, tuple[int, int]]) -> dict[tuple[str, int], list[bytes]]:
     found: dict[tuple[str, int], list[bytes]] = {}
-    for part in read_state(store, manifest, wanted):
+    for part in read_state(store, manifest, expected):
         if isinstance(part, BlockOf):
             found.setdefault((part.uid, part.group), []).append(bytes(part.data))
     return found
@@ -229,7 +229,7 @@ def logged(store: Any, manifest: Manifest, *uids: str) -> list[LogOf]:
     return [part for part in read_state(store, manifest, dict.fromkeys(uids, ALL)) if isinstance(part, LogOf)]
 
 
-def test_what_was_on_its_way_is_told_by_channel_whoever_wrote_the_plan(under_way: tuple[MemoryStore, Manifest]) -> None:
+def test_what_was_on_its_way_is_reported_by_channel_whoever_wrote_the_plan(under_way: tuple[MemoryStore, Manifest]) -> None:
     store, _ = under_way
     first = store.manifest("1/1.manifest")
     assert [(part.channel, bytes(part.data)) for part in logged(store, first, "b", "c")] == [
@@ -257,12 +257,12 @@ def test_who_takes_one_workers_place_gets_what_the_channels_of_that_one_had(make
     kinds = {to_me: LogKind.RECEIVED, from_me: LogKind.SENT}
     for log in index.logs:
         log.kind, log.shape = kinds[log.channel], [1]
-    for worker, wanted in ((1, {to_me, from_me}), (0, set())):
+    for worker, expected in ((1, {to_me, from_me}), (0, set())):
         with mock.patch("tailrace.storage.reading.load_index", lambda *_: index):
             parts = list(read_state(store, manifest, {}, worker=worker))
-        assert {part.channel for part in parts if isinstance(part, LogOf)} == wanted
+        assert {part.channel for part in parts if isinstance(part, LogOf)} == expected
         assert {(part.channel, *part.shape) for part in parts if isinstance(part, ShapeOf)} == {
-            (one, 1) for one in wanted
+            (one, 1) for one in expected
         }
 
 
@@ -335,7 +335,7 @@ LAST = "1/chk-3/w0-0.state"
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "message"),
     [
         (LAST, lambda d: d.__setitem__(0, 0), "not a state file"),
         (LAST, lambda d: d.__setitem__(4, 4), "version 4; this tailrace reads versions 1 to 3"),
@@ -349,11 +349,11 @@ LAST = "1/chk-3/w0-0.state"
     ],
 )
 def test_what_is_damaged_is_named(
-    three: tuple[MemoryStore, Manifest], name: str, change: Callable[[bytearray], object], said: str
+    three: tuple[MemoryStore, Manifest], name: str, change: Callable[[bytearray], object], message: str
 ) -> None:
     store, manifest = three
     damage(store.memory, name, change)
-    with pytest.raises(CheckpointCorrupt, match=said) as caught:
+    with pytest.raises(CheckpointCorrupt, match=message) as caught:
         list(read_state(store, manifest, {"a": ALL}))
     assert name in str(caught.value)
     with pytest.raises(CheckpointCorrupt):
@@ -413,14 +413,14 @@ def test_what_sinks_prepared_is_read_from_a_file_and_checked() -> None:
     writer.close()
     good = Placed("1/chk-1/w0-0.state", 7, 8, checksum(b"the rows"))
     assert read_placed(store, good) == b"the rows"
-    for wrong, said in (
+    for wrong, message in (
         (msgspec.structs.replace(good, offset=8), "damaged: the prepared output of a sink, 8 bytes at 8"),
         (msgspec.structs.replace(good, length=80), "damaged"),
         (msgspec.structs.replace(good, file="1/chk-1/gone.state"), "is missing"),
     ):
-        with pytest.raises(CheckpointCorrupt, match=said):
+        with pytest.raises(CheckpointCorrupt, match=message):
             read_placed(store, wrong)
-        with pytest.raises(CheckpointCorrupt, match=said):
+        with pytest.raises(CheckpointCorrupt, match=message):
             verify(store, Manifest("job", "run", incarnation, 1, 0, 8, 0, [], prepared=[Prepared("rows", wrong)]))
 
 

@@ -65,8 +65,8 @@ def test_a_savepoint_is_found_by_its_folder_after_it_was_moved_and_the_job_s_fol
     shutil.rmtree(tmp_path / "checkpoints")
     moved = tmp_path / "elsewhere"
     shutil.move(place, moved)
-    for wanted in (moved, moved / SAVEPOINT):
-        store, name = resolve(str(wanted))
+    for expected in (moved, moved / SAVEPOINT):
+        store, name = resolve(str(expected))
         assert (store.url, name, store.manifest(name)) == (str(moved), SAVEPOINT, WANTED)
     assert names(moved) == [*(file.name for file in FILES), SAVEPOINT]
     assert all((moved / file.name).stat().st_size == file.size for file in FILES)
@@ -120,7 +120,7 @@ def test_a_place_that_is_taken_is_refused_and_left_alone(tmp_path: Path) -> None
 @pytest.mark.parametrize("failing", ["a file is gone", "a file is short", "stopped", "somebody was faster"])
 def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     source, target = job_folder(tmp_path / "routes"), LocalFolder(str(tmp_path / "it"))
-    asked: list[int] = []
+    requested: list[int] = []
     if failing == "a file is gone":
         source.delete([FILES[1].name])
     elif failing == "a file is short":
@@ -133,7 +133,7 @@ def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(target, "create", taken)
     with pytest.raises((OSError, CheckpointError, ConfigError)):
         copy_savepoint(
-            source, target, WANTED, lambda: bool(asked.append(1)) or (failing == "stopped" and len(asked) > 2)
+            source, target, WANTED, lambda: bool(requested.append(1)) or (failing == "stopped" and len(requested) > 2)
         )
     assert not (tmp_path / "it").exists()
 

@@ -18,7 +18,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, 
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import kept_file, kept_prefix, published_mark
 from tailrace.storage.finding import newest_start, resolve
-from tailrace.storage.processes import ProcessId, started, this_process
+from tailrace.storage.processes import ProcessId, start_time, this_process
 from tailrace.storage.remote import open_uploads
 from tailrace.storage.store import Store, folder_name
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreTimeout
@@ -94,13 +94,13 @@ def test_a_manifest_that_could_not_be_deleted_goes_before_files_of_its_own(
         for _ in range(2):
             with pytest.raises(OSError, match="no answer"):
                 store.delete(["1/1.manifest"])
-    asked: list[str] = []
+    requested: list[str] = []
     delete = store.folder.delete
-    monkeypatch.setattr(store.folder, "delete", lambda names: (asked.extend(names), delete(names)))
+    monkeypatch.setattr(store.folder, "delete", lambda names: (requested.extend(names), delete(names)))
     store.delete(["1/chk-1/w0-0.state"])
-    assert asked == ["1/1.manifest", "1/chk-1/w0-0.state"]
+    assert requested == ["1/1.manifest", "1/chk-1/w0-0.state"]
     store.delete(["1/chk-2/w0-0.state"])
-    assert asked[2:] == ["1/chk-2/w0-0.state"], "and is not asked for again"
+    assert requested[2:] == ["1/chk-2/w0-0.state"], "and is not asked for again"
 
 
 def test_a_restart_of_a_run_claims_again(url: str) -> None:
@@ -149,7 +149,7 @@ def test_no_two_jobs_share_a_folder(tmp_path: Path) -> None:
 # Who is alive.
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_what_is_in_the_way(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_with_what_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "disk").symlink_to(tmp_path / "not-mounted")
     with pytest.raises(
         ConfigError, match=f"cannot be kept in {tmp_path}/disk/job: {tmp_path}/disk: is a link to .*not-mou"
@@ -168,7 +168,7 @@ def test_a_manifest_slot_that_is_not_listed_does_not_hold_up_a_start(tmp_path: P
     assert (tmp_path / "job" / "1" / "1.manifest").read_text() == "tailrace-seal by 2\n"
 
 
-def test_a_store_that_refuses_every_claim_is_told() -> None:
+def test_a_store_that_refuses_every_claim_is_reported() -> None:
     files = MemoryFiles()
     files.create = lambda name, data: (_ for _ in ()).throw(FileExistsError(name))  # type: ignore[method-assign]
     files.read = lambda name: b"of somebody else"  # type: ignore[method-assign]
@@ -230,8 +230,8 @@ input()
 def test_only_a_process_of_this_host_that_began_then_counts() -> None:
     me = this_process()
     assert (me.host, me.pid) == (socket.gethostname(), os.getpid())
-    assert started(me.pid) == me.started != ""
-    assert started(2**22 + 1) is None
+    assert start_time(me.pid) == me.started != ""
+    assert start_time(2**22 + 1) is None
     files = MemoryFiles()
 
     def store(process: ProcessId) -> Store:
@@ -447,7 +447,7 @@ def test_a_start_looks_back_to_who_has_swept_before_and_not_further() -> None:
         store.claim(f"run {i}")
         put(store, f"{i}/chk-1/w0.state")
         assert store.sweep(i) == ([f"{i - 1}/chk-1/w0.state"] if i > 1 else [])
-        assert store.abandoned() == ([f"run {i - 1}"] if i > 1 else [])
+        assert store.abandoned_runs() == ([f"run {i - 1}"] if i > 1 else [])
         store.mark_swept()
         counts.append(len(listed))
     assert counts[2] == counts[-1]
@@ -463,7 +463,7 @@ def test_who_dies_before_everything_is_removed_leaves_it_to_the_next_one() -> No
     third.mark_swept()  # it has not swept, and reports nothing
     last = MemoryStore("job", files)
     last.claim("last")
-    assert last.abandoned() == ["first", "second", "third"]
+    assert last.abandoned_runs() == ["first", "second", "third"]
     assert sorted(last.sweep(4)) == ["1/chk-1/w0.state", "2/chk-1/w0.state"]
 
 
@@ -488,7 +488,7 @@ def test_output_is_abandoned_where_nobody_will_publish_it(tmp_path: Path, manife
     damaged.commit(damaged.claim("damaged", takeover=True), 0, 1, b"no manifest")
     store = Store(url, "job")
     store.claim("run", takeover=True)
-    assert store.abandoned() == ["kept", "lost", "published"]
+    assert store.abandoned_runs() == ["kept", "lost", "published"]
 
 
 def test_a_copy_of_a_folder_says_nothing_of_the_runs_of_the_original(tmp_path: Path) -> None:
@@ -497,10 +497,10 @@ def test_a_copy_of_a_folder_says_nothing_of_the_runs_of_the_original(tmp_path: P
     Store(str(tmp_path / "original"), "job").claim("alive", takeover=True)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     (tmp_path / "link").symlink_to(tmp_path / "original")
-    for place, said in (("copy", []), ("link", ["alive"])):
+    for place, runs in (("copy", []), ("link", ["alive"])):
         store = Store(str(tmp_path / place), "job")
         store.claim(f"from the {place}", takeover=True)
-        assert store.abandoned() == said
+        assert store.abandoned_runs() == runs
 
 
 def test_many_aborted_checkpoints_leave_nothing(tmp_path: Path) -> None:
@@ -577,7 +577,7 @@ def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "runs"),
     [
         (
             "a/1/8.manifest",
@@ -595,9 +595,9 @@ def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
         ("plain/savepoint.manifest", "there is no .*plain/savepoint.manifest"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(jobs: str, path: str, said: str) -> None:
+def test_what_is_not_there_is_reported_with_what_is(jobs: str, path: str, runs: str) -> None:
     Path(jobs, "plain").write_text("a script, say")
-    with pytest.raises(CheckpointNotFound, match=said):
+    with pytest.raises(CheckpointNotFound, match=runs):
         resolve(f"{jobs}/{path}")
 
 
@@ -607,7 +607,7 @@ def test_latest_of_an_unknown_job_names_the_jobs(jobs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "runs"),
     [
         (lambda data: data[:-1], "checksum does not match"),
         (lambda data: data.replace(b'"checkpoint": 21', b'"checkpoint": 22'), "checksum does not match"),
@@ -619,7 +619,7 @@ def test_latest_of_an_unknown_job_names_the_jobs(jobs: str) -> None:
         (lambda data: b"\x00\xff" * 50, "not a checkpoint manifest"),
     ],
 )
-def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, change: Any, said: str) -> None:
+def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, change: Any, runs: str) -> None:
     store = Store(str(tmp_path), "a")
     store.claim("run")
     store.commit(1, 0, 1, encode_manifest(manifest(20)))
@@ -632,7 +632,7 @@ def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, c
         lambda: resolve(str(tmp_path)),
         lambda: newest_start(Store(str(tmp_path), "a")),
     ):
-        with pytest.raises(CheckpointCorrupt, match=said):
+        with pytest.raises(CheckpointCorrupt, match=runs):
             call()
     assert file.exists()
 
@@ -654,7 +654,7 @@ def test_a_manifest_that_was_copied_or_renamed_is_no_checkpoint(
     Store(str(tmp_path), "a").claim("next")
     file = tmp_path / "a" / place
     shutil.copy(tmp_path / "a" / moved, file)
-    said = (
+    runs = (
         f"{place} holds checkpoint 2 of incarnation 1: somebody has renamed or copied it. Move it back to 1/2.manifest"
     )
     calls = [lambda: resolve(str(file))]
@@ -665,7 +665,7 @@ def test_a_manifest_that_was_copied_or_renamed_is_no_checkpoint(
             lambda: newest_start(Store(str(tmp_path), "a")),
         ]
     for call in calls:
-        with pytest.raises(CheckpointCorrupt, match=said):
+        with pytest.raises(CheckpointCorrupt, match=runs):
             call()
     file.unlink()
     latest = store.latest()
@@ -675,5 +675,5 @@ def test_a_manifest_that_was_copied_or_renamed_is_no_checkpoint(
 def test_the_claim_says_who(tmp_path: Path) -> None:
     store = Store(str(tmp_path), "My job")
     store.claim("run")
-    said = json.loads(store.read("1/claim"))
-    assert (said["job"], said["run_id"], said["pid"]) == ("My job", "run", os.getpid())
+    runs = json.loads(store.read("1/claim"))
+    assert (runs["job"], runs["run_id"], runs["pid"]) == ("My job", "run", os.getpid())

@@ -128,8 +128,8 @@ class Twins:
             task.given.clear()
             found.append(out)
         assert answers[0] == answers[1]
-        told = [[self.told(one) for one in out] for out in found]
-        assert told[0] == told[1]
+        texts = [[self.told(one) for one in out] for out in found]
+        assert texts[0] == texts[1]
         assert counted(self.tasks[0]) == counted(self.tasks[1])
         return found[0]
 

@@ -211,5 +211,5 @@ def other() -> Iterator[OtherProcess]:
 def test_golden_programs_emit_the_same_again_with_all_their_faults(program: str, other: OtherProcess) -> None:
     recordings = Audited()
     run_scenario(scenario(sorted(PROGRAMS).index(program), program), recordings=recordings)
-    assert other.ask(recordings.workers) == []
+    assert other.request(recordings.workers) == []
     assert sum(one.count for worker in recordings.workers for event in worker.said for one in event) > 0

@@ -125,7 +125,7 @@ def test_a_function_without_a_key() -> None:
     assert h.timers == {"event": 0, "processing": 0}
 
 
-def test_what_the_function_raises_is_told_as_in_a_job() -> None:
+def test_what_the_function_raises_is_reported_as_in_a_job() -> None:
     def fail(value: Any, ctx: tr.Context) -> None:
         raise ValueError("no")
 
@@ -134,7 +134,7 @@ def test_what_the_function_raises_is_told_as_in_a_job() -> None:
     assert (caught.value.record, caught.value.subtask) == ("5", 0)
 
 
-def test_what_cannot_be_driven_is_told() -> None:
+def test_what_cannot_be_driven_is_reported() -> None:
     with pytest.raises(tr.ConfigError, match="a KeyedProcessFunction needs a key: harness"):
         tr.testing.harness(Totals())
     with pytest.raises(tr.ConfigError, match=r"the function declares no state 'sum'; it has \['total'\]"):

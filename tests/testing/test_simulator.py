@@ -88,7 +88,7 @@ def test_the_trace_tells_what_happened_a_line_each() -> None:
     assert any("frame kind 1" in line for line in trace)
 
 
-def test_a_simulation_that_never_ends_is_told_with_its_last_lines() -> None:
+def test_a_simulation_that_never_ends_is_reported_with_its_last_lines() -> None:
     short = tr.testing.Conditions(max_turns=2_000)
     env = tr.Environment(parallelism=1)
     env.from_source(tr.sources.Sequence(0, 1_000_000_000)).sink_to(tr.sinks.Callback(lambda record: None))

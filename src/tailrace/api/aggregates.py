@@ -86,7 +86,7 @@ def plus(a: Any, b: Any) -> Any:
     return EXACT.add(a, b) if isinstance(a, Decimal) or isinstance(b, Decimal) else a + b
 
 
-def held(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """A value to compare later ones with. An instant in an hour that the clock repeats gets a fixed offset."""
     return steady(value) if isinstance(value, datetime) else value
 
@@ -115,7 +115,7 @@ class _Extreme(BuiltinAggregate):
     """Base of `Min` and `Max`."""
 
     def from_arrow(self, *results: Any) -> Any:
-        return held(results[0])
+        return comparable(results[0])
 
     def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
         return super().partials(answers, types, nulls) if pa.types.is_timestamp(types[0]) else answers[0]
@@ -134,7 +134,7 @@ class Min(_Extreme):
 
     def add(self, value: Any, accumulator: Any) -> Any:
         a, x = accumulator, value
-        return held(x) if a is None or (x is not None and (x < a or a != a)) else a
+        return comparable(x) if a is None or (x is not None and (x < a or a != a)) else a
 
 
 class Max(_Extreme):
@@ -146,7 +146,7 @@ class Max(_Extreme):
 
     def add(self, value: Any, accumulator: Any) -> Any:
         a, x = accumulator, value
-        return held(x) if a is None or (x is not None and (x > a or a != a)) else a
+        return comparable(x) if a is None or (x is not None and (x > a or a != a)) else a
 
 
 class Mean(BuiltinAggregate):

@@ -24,9 +24,9 @@ from tailrace.api.functions import (
 from tailrace.elements.callables import misfit_function
 from tailrace.elements.convert import alike_names
 from tailrace.elements.durations import span_micros
-from tailrace.errors import ConfigError, GraphError, shortened
+from tailrace.errors import ConfigError, GraphError, short_repr
 from tailrace.graph.operators import AtEnd, BatchFormat, Selector
-from tailrace.state.handles import declared
+from tailrace.state.handles import states_of
 
 MAX_NAME = 200
 """Maximum number of characters in the name of a job."""
@@ -35,7 +35,7 @@ MAX_NAME = 200
 def check_job_name(name: Any) -> None:
     """Raises `ConfigError` unless `name` can be the name of a job: it is part of paths, messages and texts."""
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"the name of a job must be a non-empty string, not {shortened(name)}")
+        raise ConfigError(f"the name of a job must be a non-empty string, not {short_repr(name)}")
     if len(name) > MAX_NAME:
         what = f"has {len(name)} characters, more than {MAX_NAME}"
     elif name.strip() in ("", ".", ".."):
@@ -48,7 +48,7 @@ def check_job_name(name: Any) -> None:
         what = "contains a path separator, and the job's folder of checkpoints is named after it"
     else:
         return
-    raise ConfigError(f"the name of the job, {shortened(name, 80)}, {what}; choose another: execute(name)")
+    raise ConfigError(f"the name of the job, {short_repr(name, 80)}, {what}; choose another: execute(name)")
 
 
 SEVERAL = (FlatMapFunction, MapBatchesFunction)
@@ -178,7 +178,7 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
     if isinstance(fn, CoProcessFunction):
         raise GraphError(f"{verb}: a {type(fn).__name__} takes two inputs; use a.connect(b).process(...)")
     if isinstance(fn, ProcessFunction):
-        if not keyed and (isinstance(fn, KeyedProcessFunction) or declared(fn)):
+        if not keyed and (isinstance(fn, KeyedProcessFunction) or states_of(fn)):
             raise GraphError(
                 f"{verb}: {type(fn).__name__} uses keyed state or timers, and the stream has no key; call key_by first"
             )
@@ -229,7 +229,7 @@ def named_aggregates(
 ) -> tuple[tuple[str, AggregateFunction], ...]:
     """The aggregates by name, from one positional argument or several named ones. Raises `GraphError` for both, none, or
     what is no aggregate."""
-    verb = called("aggregate", options)
+    verb = title_of("aggregate", options)
     if (one is None) == (not named):
         raise GraphError(
             f"{verb}: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')"
@@ -240,7 +240,7 @@ def named_aggregates(
     return pairs
 
 
-def called(verb: str, options: dict[str, Any]) -> str:
+def title_of(verb: str, options: dict[str, Any]) -> str:
     """The name of an operator in errors: the verb, with the operator's name if the user gave one."""
     name = options.get("name")
     return f"{verb} {name!r}" if isinstance(name, str) and name else verb

@@ -32,23 +32,23 @@ def selection(
     if not pairs:
         raise GraphError(f"{verb}: give at least one column")
     check_names(tuple(name for name, _ in pairs), verb, f"{verb.split()[0]}(other=...)")
-    for column, said in pairs:
-        _check(stream, said, verb if isinstance(said, str) and said == column else f"{verb}: column {column!r}")
+    for column, given in pairs:
+        _check(stream, given, verb if isinstance(given, str) and given == column else f"{verb}: column {column!r}")
     return Select(tuple(pairs), keeps)
 
 
-def condition(stream: Stream, said: Any, verb: str) -> FilterColumns:
+def condition(stream: Stream, given: Any, verb: str) -> FilterColumns:
     """The operator of a `filter` on a stream in columns. Raises `GraphError` or `TypeMismatch`."""
     _check_form(stream, verb, "a function")
-    kind = _check(stream, said, verb)
+    kind = _check(stream, given, verb)
     if kind is not None and not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise GraphError(f"{verb}: {no_condition(said, kind)}")
-    return FilterColumns(said)
+        raise GraphError(f"{verb}: {no_condition(given, kind)}")
+    return FilterColumns(given)
 
 
-def no_condition(said: Any, kind: pa.DataType) -> str:
+def no_condition(given: Any, kind: pa.DataType) -> str:
     """The reason, for an error, why values of this type cannot be the condition of a filter."""
-    what = f"column {said!r}" if isinstance(said, str) else "the expression"
+    what = f"column {given!r}" if isinstance(given, str) else "the expression"
     return f"{what} is {kind}, and no truth value; compare it with something: pc.field('x') > 3"
 
 
@@ -83,27 +83,27 @@ def check_alike(stream: Stream, other: Stream, verb: str) -> None:
             )
 
 
-def _pairs(said: Any, verb: str, keeps: bool) -> list[tuple[str, Any]]:
-    if isinstance(said, Mapping):
-        if not all(isinstance(name, str) and name for name in said):
-            raise GraphError(f"{verb}: the names of columns must be non-empty strings, not {list(said)!r}")
-        return list(said.items())
-    if isinstance(said, pc.Expression) or keeps:
+def _pairs(given: Any, verb: str, keeps: bool) -> list[tuple[str, Any]]:
+    if isinstance(given, Mapping):
+        if not all(isinstance(name, str) and name for name in given):
+            raise GraphError(f"{verb}: the names of columns must be non-empty strings, not {list(given)!r}")
+        return list(given.items())
+    if isinstance(given, pc.Expression) or keeps:
         raise GraphError(f"{verb}: give each new column a name: {verb.split()[0]}(total=pc.field('x') + pc.field('y'))")
-    if not isinstance(said, str):
-        hint = "; give them one by one: select(*names)" if isinstance(said, list | tuple) else ""
-        raise GraphError(f"{verb}: expected names of columns, got {type(said).__name__} {said!r}{hint}")
-    return [(said, said)]
+    if not isinstance(given, str):
+        hint = "; give them one by one: select(*names)" if isinstance(given, list | tuple) else ""
+        raise GraphError(f"{verb}: expected names of columns, got {type(given).__name__} {given!r}{hint}")
+    return [(given, given)]
 
 
-def _check(stream: Stream, said: Any, verb: str) -> pa.DataType | None:
+def _check(stream: Stream, given: Any, verb: str) -> pa.DataType | None:
     """The type of a column or an expression; None if it is not known. Raises `GraphError` for what gives no column of this
     stream."""
-    if not isinstance(said, str | pc.Expression):
-        hint = "a function goes into map_batches or map" if callable(said) else f"a constant is pc.scalar({said!r})"
-        raise GraphError(f"{verb}: expected a column or an expression of pyarrow.compute, not {said!r}; {hint}")
+    if not isinstance(given, str | pc.Expression):
+        hint = "a function goes into map_batches or map" if callable(given) else f"a constant is pc.scalar({given!r})"
+        raise GraphError(f"{verb}: expected a column or an expression of pyarrow.compute, not {given!r}; {hint}")
     try:
-        formula = Formula(said)
+        formula = Formula(given)
     except ValueError as error:
         raise GraphError(f"{verb}: {error}") from None
     for field in formula.fields:
@@ -114,4 +114,4 @@ def _check(stream: Stream, said: Any, verb: str) -> pa.DataType | None:
     try:
         return formula.type_in(schema)
     except Exception as error:
-        raise GraphError(f"{verb}: Arrow cannot compute {said} from these columns: {error}") from None
+        raise GraphError(f"{verb}: Arrow cannot compute {given} from these columns: {error}") from None

@@ -29,7 +29,7 @@ from tailrace.graph.operators import (
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
-from tailrace.state.handles import State, declared
+from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
 
@@ -60,12 +60,12 @@ def _states(function: Any) -> list[TableInfo]:
             type_name(state.type),
             aggregate=state.aggregated_by,
         )
-        for state in _declared(function).values()
+        for state in _declarations(function).values()
     ]
 
 
-def _declared(function: Any) -> dict[str, State]:
-    return declared(function) if isinstance(function, ProcessFunction | CoProcessFunction) else {}
+def _declarations(function: Any) -> dict[str, State]:
+    return states_of(function) if isinstance(function, ProcessFunction | CoProcessFunction) else {}
 
 
 def stateful(node: Node) -> bool:
@@ -105,24 +105,24 @@ def check(
 
 def check_manifest(manifest: Manifest, graph: Graph, allow_dropped_state: bool | Collection[str] = False) -> None:
     """Raises one `IncompatibleState` if the dataflow must not be started from the checkpoint. See `check`."""
-    check(manifest.operators, graph.nodes, allow_dropped_state, **_said_by(manifest, graph.max_parallelism))
+    check(manifest.operators, graph.nodes, allow_dropped_state, **_saved_by(manifest, graph.max_parallelism))
 
 
 def misfits_of(
     manifest: Manifest, nodes: Sequence[Node], max_parallelism: int, allow_dropped_state: bool | Collection[str] = False
 ) -> list[str]:
     """All reasons why the dataflow must not be started from the checkpoint, each a sentence; for a dry run."""
-    return misfits(manifest.operators, nodes, allow_dropped_state, **_said_by(manifest, max_parallelism))
+    return misfits(manifest.operators, nodes, allow_dropped_state, **_saved_by(manifest, max_parallelism))
 
 
-class _Said(TypedDict):
+class _SavedShape(TypedDict):
     max_parallelism: tuple[int, int]
     prepared: Sequence[Prepared]
     in_flight: Mapping[str, int]
     channels: Sequence[InFlight]
 
 
-def _said_by(manifest: Manifest, max_parallelism: int) -> _Said:
+def _saved_by(manifest: Manifest, max_parallelism: int) -> _SavedShape:
     return {
         "max_parallelism": (manifest.max_parallelism, max_parallelism),
         "prepared": manifest.prepared,
@@ -214,7 +214,7 @@ def _misfits(
     if node is None:
         if drop or not record.stateful:
             return []
-        held = _held(record)
+        held = _tables_of(record)
         what = f"; it held {held}" if held else ""
         return [
             f"{who} had state and is not in the dataflow any more{what}; give the operator that continues it "
@@ -239,14 +239,14 @@ def _misfits(
     return [f"{who}: {one}" for one in wrong]
 
 
-def _held(record: OperatorRecord) -> str:
+def _tables_of(record: OperatorRecord) -> str:
     tables = [f"{table.name} ({table.kind})" for table in record.tables if table.kind not in _OURS]
     own = [f"{table.name} (operator state)" for table in record.own if table.kind == OPERATOR]
     return ", ".join([*tables, *own])
 
 
 def _another_kind(record: OperatorRecord, node: Node) -> str:
-    held = _held(record)
+    held = _tables_of(record)
     what = f"; it held {held}" if held else ""
     return (
         f"was {CALLED.get(record.kind, record.kind)} and is {node.name!r} now, {CALLED[kind_of(node.operator)]}, which "
@@ -303,7 +303,7 @@ def _of_keys(record: OperatorRecord, node: Node) -> Iterator[str]:
 def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
     """Misfits of an operator's keyed state."""
     found = {table.name: table for table in declared_tables(node)}
-    states = _declared(getattr(node.operator, "fn", None))
+    states = _declarations(getattr(node.operator, "fn", None))
     for table in record.tables:
         mine = found.get(table.name)
         if table.kind in _OURS or table.empty:

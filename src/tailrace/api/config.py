@@ -139,7 +139,7 @@ class CheckpointConfig:
         if self.writes_ahead and not self.overtakes:
             raise ConfigError(
                 "CheckpointConfig: persist_inflight='continuous' writes records that barriers go past, and with "
-                "mode='aligned' they never do; say mode='unaligned', or an alignment_timeout"
+                "mode='aligned' they never do; set mode='unaligned', or an alignment_timeout"
             )
 
 
@@ -263,7 +263,7 @@ class StandbyConfig:
         if self.inflight == "checkpoint" and self.spill.dir is not None:
             raise ConfigError(
                 f"StandbyConfig: spill has the folder {self.spill.dir!r}, and with inflight='checkpoint' files are in the "
-                f"storage of checkpoints; leave dir out, or say inflight='local'"
+                f"storage of checkpoints; leave dir out, or set inflight='local'"
             )
 
     def processes(self, workers: int) -> int:
@@ -328,8 +328,8 @@ def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[Check
     Raises `ConfigError` for wrong ones."""
     if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
         # Not the value: it may be secret.
-        said = repr(checkpoint) if isinstance(checkpoint, str) else f"a {type(checkpoint).__name__}"
-        raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {said}')
+        shown = repr(checkpoint) if isinstance(checkpoint, str) else f"a {type(checkpoint).__name__}"
+        raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {shown}')
     if standby is not None and not isinstance(standby, StandbyConfig):
         raise ConfigError(f"standby must be a tr.StandbyConfig, not {standby!r}")
     if restart is not None and not isinstance(restart, RESTARTS):

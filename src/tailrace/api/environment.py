@@ -18,7 +18,7 @@ from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
 from tailrace.elements.durations import Duration, span_seconds
-from tailrace.errors import ConfigError, GraphError, shortened
+from tailrace.errors import ConfigError, GraphError, short_repr
 from tailrace.graph import operators as ops
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder
@@ -94,7 +94,7 @@ class Environment:
             )
         if spark is not None and not hasattr(spark, "createDataFrame"):
             raise ConfigError(
-                f"Environment(spark): expected a SparkSession, got {type(spark).__name__} {shortened(spark, 80)}; for "
+                f"Environment(spark): expected a SparkSession, got {type(spark).__name__} {short_repr(spark, 80)}; for "
                 f'another master give SparkSession.builder.master("…").getOrCreate(), or use tailrace run --master'
             )
         self._spark = spark
@@ -108,7 +108,7 @@ class Environment:
         self.task_cpus = None if task_cpus is None else float(task_cpus)
         self.progress = progress
         self._graph = GraphBuilder(max_parallelism)
-        self._graph.ended = self._ended
+        self._graph.ended = self._finished_nodes
         self._executed: set[int] = set()
         self._runs: list[tuple[Any, frozenset[int]]] = []
         """The handles of the jobs of this environment, with the nodes that each runs."""
@@ -211,7 +211,7 @@ class Environment:
         plan = self._plan(sinks)
         start = (from_checkpoint, allow_dropped_state, if_program_fails, if_finished)
         job = launcher().submit(self, plan, name, *start)
-        self._started(job, sinks, plan)
+        self._note_start(job, sinks, plan)
         return job
 
     def check_restore(
@@ -237,7 +237,7 @@ class Environment:
             raise ConfigError(f"explain: format must be 'text' or 'mermaid', not {format!r}")
         written = {node.id for node in self._graph.valid()}
         last = set(self._runs[-1][1]) if self._runs else written
-        plan = self._plan(written - self._ended() or last)
+        plan = self._plan(written - self._finished_nodes() or last)
         return as_text(plan) if format == "text" else as_mermaid(plan)
 
     # Inside.
@@ -251,12 +251,12 @@ class Environment:
         self._graph.check_closed(pending)
         return pending
 
-    def _started(self, job: Any, sinks: set[int], plan: Plan) -> None:
+    def _note_start(self, job: Any, sinks: set[int], plan: Plan) -> None:
         """Records that `job` runs these sinks, so that no later execution does."""
         self._executed |= sinks
         self._runs.append((job, frozenset(node.id for node in plan.graph.nodes)))
 
-    def _ended(self) -> set[int]:
+    def _finished_nodes(self) -> set[int]:
         """The nodes of ended jobs that neither a running job nor a sink that has not run yet needs."""
         ended: set[int] = set()
         running: set[int] = set()
@@ -278,8 +278,8 @@ class Environment:
                     f"the streams, or begin anew with tr.Environment()"
                 )
 
-    def _plan(self, wanted: set[int]) -> Plan:
-        return make_plan(self._graph.subgraph(wanted))
+    def _plan(self, required: set[int]) -> Plan:
+        return make_plan(self._graph.subgraph(required))
 
     def _run_at_once(self, end: Callable[[], object], name: str) -> None:
         """Runs everything that is pending, with the sink that `end` adds, as one job, and waits for its end."""

@@ -12,14 +12,16 @@ from typing import Any, TypeVar
 from tailrace.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OPTION = "takes it as an argument of the verb, say map(f, {}=...)"
+_OPTION = "takes it as an argument of the verb, such as map(f, {}=...)"
 _VERB = "has {} for this"
 _NO_SESSIONS = "windows are tr.Tumbling and tr.Sliding, and there are no sessions; use timers: key_by(...).process(f)"
 _NOT_ASYNC = (
     "has no asynchronous verb; call the service for many records at once, in map_batches(f) with a pool of threads"
 )
 _SPARK_READS = "let Spark read it: env.from_dataframe(spark.read...); for an endless input write a tr.Source"
-_EVERY = 'key_by(...).aggregate(...) for this, say aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean'
+_EVERY = (
+    'key_by(...).aggregate(...) for this, such as aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean'
+)
 _COLLECTS = "aggregate(function) for this, a tr.AggregateFunction: its accumulator may be a list of all records"
 _JOINS = "connect(other) and a tr.CoProcessFunction for this"
 _NO_TRIGGERS = (
@@ -72,7 +74,7 @@ VERBS: dict[str, str] = {
     "fold": _VERB.format("key_by(...).reduce(f), or key_by(...).aggregate(tr.AggregateFunction),"),
     "returns": "needs no types in rows; to_columns(schema) gives it columns",
     "schema": "has columns, their names; to_columns(schema) declares their types",
-    "forward": "goes on in the same subtask unless you say otherwise",
+    "forward": "goes on in the same subtask unless you choose otherwise",
     "loop": _VERB.format("iterate(body)"),
     "unkey": "has no key behind the next verb",
     "getSideOutput": _VERB.format("side_output(tag)"),
@@ -129,7 +131,7 @@ WINDOWED: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("min", "max", "mean", "avg", "min_by", "max_by", "agg"),
-        'use aggregate(...), say aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean',
+        'use aggregate(...), such as aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean',
     ),
     "fold": "use reduce(f), or aggregate(function), a tr.AggregateFunction",
     **dict.fromkeys(
@@ -381,9 +383,9 @@ def instead_of(name: str, instead: Mapping[str, str], known: Iterable[str]) -> s
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` is a misspelling of; None if it is like none of them."""
     plain = {_plain(one): one for one in known if not one.startswith("_")}
-    wanted = _plain(name)
-    begins = [one for one in plain if len(one) >= 4 and wanted.startswith(one)]
-    close = get_close_matches(wanted, plain, 1, 0.75) or begins
+    plain_name = _plain(name)
+    begins = [one for one in plain if len(one) >= 4 and plain_name.startswith(one)]
+    close = get_close_matches(plain_name, plain, 1, 0.75) or begins
     return plain[close[0]] if close else None
 
 
@@ -410,7 +412,7 @@ def with_hints(cls: type, *, methods: bool = False) -> None:
             setattr(cls, name, _hinting(function, cls.__name__ if name == "__init__" else name))
 
 
-def hinted(function: F) -> F:
+def suggest_arguments(function: F) -> F:
     """A public function, wrapped: the error for a misspelt argument names the right one."""
     found: F = _hinting(function, function.__name__)  # type: ignore[arg-type]
     return found

@@ -63,7 +63,7 @@ def _callable(fn: Any, arguments: int, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class Said:
+class LoopCall:
     """The options of a loop as the user gives them, unchecked."""
 
     verb: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.api.checks import check_callable, check_methods, check_selector
 from tailrace.api.columnwise import declared_schema
-from tailrace.api.looping import Combine, Rounds, Said
+from tailrace.api.looping import Combine, LoopCall, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
 from tailrace.api.spill import Spill
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
@@ -29,7 +29,7 @@ class LoopStream(Stream):
         """The output of a node, or its side output `tag`, in rows or in the given columns."""
         raise NotImplementedError
 
-    def _partitioned(self, partitioning: Partitioning) -> LoopStream:
+    def _with_partitioning(self, partitioning: Partitioning) -> LoopStream:
         """The stream with another partitioning, and without a key."""
         raise NotImplementedError
 
@@ -46,64 +46,64 @@ class LoopStream(Stream):
         raise NotImplementedError
 
 
-def write_loop(stream: LoopStream, f: Any, said: Said, kinds: tuple[type, type], *, separate: bool) -> Any:
+def write_loop(stream: LoopStream, f: Any, call: LoopCall, kinds: tuple[type, type], *, separate: bool) -> Any:
     """Writes the loop with body `f` into the graph: head, body, tail, judge, and a way out for each output. Returns the
     outputs outside, in the shape that the body returned. `kinds` are the class of bodies that are objects, and the class of
     bodies for the other verb. `separate`: the feedback is a stream of its own."""
-    body = _body(f, said, *kinds)
-    _check(stream, said, separate)
+    body = _body(f, call, *kinds)
+    _check(stream, call, separate)
     graph = stream.env._graph
     with graph.all_or_nothing():
-        head = _head(stream, f, said, separate)
-        graph.begun(head)
+        head = _head(stream, f, call, separate)
+        graph.begin_body(head)
         first = stream._of(head)
         schema = _loop_of(head).feedback_schema
         back = stream._of(head, FEEDBACK, None if schema is None else tuple(schema.names)) if separate else first
         returned = body(first.connect(back) if separate else first)
-        return _Closing(said, first, back, head, _loop_of(head)).close(returned)
+        return _Closing(call, first, back, head, _loop_of(head)).close(returned)
 
 
-def _body(f: Any, said: Said, kind: type, other: type) -> Callable[[Any], Any]:
+def _body(f: Any, call: LoopCall, kind: type, other: type) -> Callable[[Any], Any]:
     """The callable that writes the body. Raises `GraphError` if `f` is none."""
     if inspect.isclass(f) and issubclass(f, kind | other):
-        raise GraphError(f"{said}: pass an object, not the class: {f.__name__}()")
+        raise GraphError(f"{call}: pass an object, not the class: {f.__name__}()")
     if isinstance(f, other):
-        verb = "iterate_with_feedback" if said.verb == "iterate" else "iterate"
-        raise GraphError(f"{said}: a {type(f).__name__} is not a tr.{kind.__name__}; use {verb}")
+        verb = "iterate_with_feedback" if call.verb == "iterate" else "iterate"
+        raise GraphError(f"{call}: a {type(f).__name__} is not a tr.{kind.__name__}; use {verb}")
     if not isinstance(f, kind):
-        check_callable(f, 1, str(said))
+        check_callable(f, 1, str(call))
         return f  # type: ignore[no-any-return]
-    check_methods(f, kind, {"loop": 1}, str(said))
+    check_methods(f, kind, {"loop": 1}, str(call))
     return f.loop  # type: ignore[attr-defined, no-any-return]
 
 
-def _check(stream: LoopStream, said: Said, separate: bool) -> None:
+def _check(stream: LoopStream, call: LoopCall, separate: bool) -> None:
     """Raises `ConfigError` for wrong options, and `TypeMismatch` or `GraphError` if they do not fit the stream or its
     place."""
-    if said.priority not in ("adaptive", "feedback-first"):
-        raise ConfigError(f"{said}: priority must be 'adaptive' or 'feedback-first', not {said.priority!r}")
+    if call.priority not in ("adaptive", "feedback-first"):
+        raise ConfigError(f"{call}: priority must be 'adaptive' or 'feedback-first', not {call.priority!r}")
     for option, kind in (("rounds", Rounds), ("combine", Combine), ("spill", Spill)):
-        value = getattr(said, option)
+        value = getattr(call, option)
         if value is not None and not isinstance(value, kind):
-            raise ConfigError(f"{said}: {option} must be a tr.{kind.__name__}(...), not {value!r}")
-    if said.combine is not None:
+            raise ConfigError(f"{call}: {option} must be a tr.{kind.__name__}(...), not {value!r}")
+    if call.combine is not None:
         if stream.form == "columns" and not separate:
-            raise TypeMismatch(f"{said}: combine merges rows, and the loop is in columns; call to_rows() before it")
-        if said.feedback_schema is not None:
+            raise TypeMismatch(f"{call}: combine merges rows, and the loop is in columns; call to_rows() before it")
+        if call.feedback_schema is not None:
             raise TypeMismatch(
-                f"{said}: combine merges rows, and the feedback is in columns; leave feedback_schema= out"
+                f"{call}: combine merges rows, and the feedback is in columns; leave feedback_schema= out"
             )
-        check_selector(said.combine.key, None if separate else stream.columns, f"{said}: combine")
-    _check_rounds(stream, said)
+        check_selector(call.combine.key, None if separate else stream.columns, f"{call}: combine")
+    _check_rounds(stream, call)
 
 
-def _check_rounds(stream: LoopStream, said: Said) -> None:
+def _check_rounds(stream: LoopStream, call: LoopCall) -> None:
     graph = stream.env._graph
     around = graph.heads.get(stream.scope)
-    if around is not None and (said.rounds is not None or rounds_of(around) is not None):
-        raise GraphError(rounds_inside(said.name or said.verb, around.name))
-    if said.rounds is not None:
-        _check_bounded(stream, said.name or said.verb)
+    if around is not None and (call.rounds is not None or rounds_of(around) is not None):
+        raise GraphError(rounds_inside(call.name or call.verb, around.name))
+    if call.rounds is not None:
+        _check_bounded(stream, call.name or call.verb)
 
 
 def _check_bounded(stream: LoopStream, loop: str) -> None:
@@ -112,24 +112,24 @@ def _check_bounded(stream: LoopStream, loop: str) -> None:
         raise GraphError(rounds_unbounded(loop, source.name))
 
 
-def _head(stream: LoopStream, f: Any, said: Said, separate: bool) -> Node:
-    spill = said.spill if said.spill is not None else Spill()
-    key, merge = (said.combine.key, said.combine.merge) if said.combine is not None else (None, None)
+def _head(stream: LoopStream, f: Any, call: LoopCall, separate: bool) -> Node:
+    spill = call.spill if call.spill is not None else Spill()
+    key, merge = (call.combine.key, call.combine.merge) if call.combine is not None else (None, None)
     loop = Loop(
         stream.scope.nest(),
-        said.name if said.name is not None else default_name(said.verb, ops.Map(f)),
+        call.name if call.name is not None else default_name(call.verb, ops.Map(f)),
         separate,
-        said.priority,
+        call.priority,
         tuple(key) if isinstance(key, list) else key,
         merge,
         spill.memory_bytes,
         spill.dir,
-        None if said.rounds is None else ops.Rounds(said.rounds.max, said.rounds.until),
-        None if said.feedback_schema is None else stream.env._arrow_schema(said.feedback_schema, str(said)),
+        None if call.rounds is None else ops.Rounds(call.rounds.max, call.rounds.until),
+        None if call.feedback_schema is None else stream.env._arrow_schema(call.feedback_schema, str(call)),
     )
-    options = {"uid": said.uid, "name": loop.name, "parallelism": said.parallelism}
+    options = {"uid": call.uid, "name": loop.name, "parallelism": call.parallelism}
     edges = stream._edges(stream._partitioning)
-    return add_node(stream, ops.Head(loop), edges, said.verb, options, stream.form, stream.columns, loop.scope)
+    return add_node(stream, ops.Head(loop), edges, call.verb, options, stream.form, stream.columns, loop.scope)
 
 
 def _loop_of(head: Node) -> Loop:
@@ -141,7 +141,7 @@ def _loop_of(head: Node) -> Loop:
 class _Closing:
     """A loop whose body is being closed: the body was called, and tail, judge and ways out are to be added."""
 
-    said: Said
+    call: LoopCall
     first: LoopStream
     back: LoopStream
     """The stream in which the body gets the feedback."""
@@ -151,7 +151,7 @@ class _Closing:
     def close(self, returned: Any) -> Any:
         """Adds the tail, the judge and the ways out. Returns the outputs outside, in the shape that the body returned."""
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise GraphError(f"{self.said}: the body must return (feedback, output), not {_kind(returned)}")
+            raise GraphError(f"{self.call}: the body must return (feedback, output), not {_kind(returned)}")
         feedback = [self._fed_back(stream) for stream in self._feedback(returned[0])]
         named = self._outputs(returned[1])
         outputs = [stream for _, stream in named]
@@ -183,51 +183,51 @@ class _Closing:
             self._check_stream(stream, "the output", "a stream, or a tuple or dict of streams")
         return named
 
-    def _check_stream(self, stream: Any, what: str, wanted: str) -> None:
-        said = self.said
+    def _check_stream(self, stream: Any, what: str, place: str) -> None:
+        call = self.call
         if isinstance(stream, Stream) and getattr(stream, "key", None) is not None:
             raise TypeMismatch(
-                f"{said}: {what} is a keyed stream; call process on it, or return the stream before key_by"
+                f"{call}: {what} is a keyed stream; call process on it, or return the stream before key_by"
             )
         if not isinstance(stream, Stream):
-            raise GraphError(f"{said}: {what} must be {wanted}, not {_kind(stream)}")
+            raise GraphError(f"{call}: {what} must be {place}, not {_kind(stream)}")
         if stream.env is not self.first.env:
             raise GraphError(
-                f"{said}: {what} belongs to another environment; make it from the stream the body is given"
+                f"{call}: {what} belongs to another environment; make it from the stream the body is given"
             )
         if stream.scope == self.loop.scope:
             return
         where = described_scope(stream)
         if self.loop.scope.is_inner_of(stream.scope):
             raise ScopeError(
-                f"{said}: {what} is {where}, not in loop {self.loop.name!r}; bring it in with enter(stream.scope)"
+                f"{call}: {what} is {where}, not in loop {self.loop.name!r}; bring it in with enter(stream.scope)"
             )
         raise ScopeError(
-            f"{said}: {what} is {where}, not in loop {self.loop.name!r}; return it as an output of the loop it is in"
+            f"{call}: {what} is {where}, not in loop {self.loop.name!r}; return it as an output of the loop it is in"
         )
 
     def _fed_back(self, stream: LoopStream) -> LoopStream:
         """A feedback stream in the form that the head takes."""
         back = self.back
-        plain = stream._partitioned(Forward())  # the partitioning belongs after the conversion, and only there
+        plain = stream._with_partitioning(Forward())  # the partitioning belongs after the conversion, and only there
         if self.loop.separate and back.form == "rows":
             rows = plain._as_rows()
-            return stream if rows is plain else rows._partitioned(stream._partitioning)
+            return stream if rows is plain else rows._with_partitioning(stream._partitioning)
         if stream.form != back.form:
             way = "to_rows()" if back.form == "rows" else "to_columns(schema)"
             raise TypeMismatch(
-                f"{self.said}: the feedback is in {stream.form}, and the loop takes {back.form}; call {way} on the feedback"
+                f"{self.call}: the feedback is in {stream.form}, and the loop takes {back.form}; call {way} on the feedback"
             )
         known = back.columns is not None and stream.columns is not None
         if known and back.form == "columns" and stream.columns != back.columns:
             raise TypeMismatch(
-                f"{self.said}: the feedback has the columns {_names(stream)}, and the loop takes {_names(back)}; "
+                f"{self.call}: the feedback has the columns {_names(stream)}, and the loop takes {_names(back)}; "
                 f"they must be the same in the same order"
             )
         schema = declared_schema(back)
         if schema is None or schema == declared_schema(stream):
             return stream
-        return plain.to_columns(schema)._partitioned(stream._partitioning)
+        return plain.to_columns(schema)._with_partitioning(stream._partitioning)
 
     # What closes the loop.
 
@@ -297,7 +297,7 @@ def _names(stream: LoopStream) -> str:
 # Entering a loop from around it.
 
 
-def entered(stream: LoopStream, scope: Any) -> Any:
+def stream_inside(stream: LoopStream, scope: Any) -> Any:
     """The stream inside of the loop of `scope`; `stream` itself if it is there already. It enters the loops one by one, so
     that each loop knows all event time that comes into it. Raises `ScopeError` if the stream is not around that loop."""
     if not isinstance(scope, StreamScope):
@@ -318,9 +318,9 @@ def entered(stream: LoopStream, scope: Any) -> Any:
 
 def _no_way_in(stream: LoopStream, scope: StreamScope) -> str:
     head = stream.env._graph.heads.get(scope)
-    wanted = "the outside of loops" if head is None else f"loop {head.name!r}"
+    place = "the outside of loops" if head is None else f"loop {head.name!r}"
     return (
-        f"enter: the stream is {described_scope(stream)}, and {wanted} is not inside it; return the stream as an output "
+        f"enter: the stream is {described_scope(stream)}, and {place} is not inside it; return the stream as an output "
         f"of its loop"
     )
 

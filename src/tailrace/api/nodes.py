@@ -123,10 +123,10 @@ def add_node(
     unknown = set(options) - {"uid", "name", "parallelism"}
     if unknown:
         options_of_verb = [*own_options(type(stream), verb), *own_options(type(stream.env), verb)]
-        told = ", ".join([*options_of_verb, "uid", "name"])
+        taken = ", ".join([*options_of_verb, "uid", "name"])
         hint = did_you_mean(unknown, [*options_of_verb, "uid", "name", "parallelism"])
         raise GraphError(
-            f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are {told} and parallelism{hint}"
+            f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are {taken} and parallelism{hint}"
         )
     name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
     if form == "rows" and columns is not None:
@@ -155,5 +155,5 @@ def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
 def default_name(verb: str, operator: Operator) -> str:
     """The name of an operator if the user gives none: the verb, with the function's name unless it is a lambda."""
     fn = getattr(operator, "fn", None)
-    said = describe_selector(fn) if fn is not None else ""
-    return f"{verb}: {said}" if said and said != "λ" else verb
+    described = describe_selector(fn) if fn is not None else ""
+    return f"{verb}: {described}" if described and described != "λ" else verb

@@ -30,12 +30,12 @@ class RestoreCheck:
         return not self.misfits
 
     def __str__(self) -> str:
-        said = [f"{self.path} {'fits' if self.fits else 'does not fit'} the dataflow"]
+        text = [f"{self.path} {'fits' if self.fits else 'does not fit'} the dataflow"]
         for title, lines in (
             ("does not fit", self.misfits),
             ("goes on", self.restored),
             ("begins anew", self.fresh),
             ("is left behind", self.dropped),
         ):
-            said += [f"{title}:", *(f"  - {line}" for line in lines)] if lines else []
-        return hide_passwords("\n".join(said))
+            text += [f"{title}:", *(f"  - {line}" for line in lines)] if lines else []
+        return hide_passwords("\n".join(text))

@@ -14,7 +14,7 @@ from tailrace.graph.graph import MAX_SUBTASKS
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
-from tailrace.state.handles import State, declared
+from tailrace.state.handles import State, states_of
 
 Change = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
@@ -95,7 +95,7 @@ class SavepointWriter:
         if not hasattr(df, "mapInArrow") or sorted(df.columns) != ["key", "value"]:
             found = f"the columns {', '.join(df.columns)}" if hasattr(df, "columns") else f"is a {type(df).__name__}"
             raise ConfigError(f"{who}: expected a DataFrame with the columns key and value; this has {found}")
-        info, type_ = _declared(function, state, who)
+        info, type_ = _declaration(function, state, who)
         self.new[uid, state] = NewState(uid, info, type_, df, key, value)
         known = self.base is not None and any(one.uid == uid for one in self.base.manifest.operators)
         if not known:
@@ -120,7 +120,7 @@ class SavepointWriter:
                 f"the records that come into them"
             )
         if function is not None:
-            info, type_ = _declared(function, state, who)
+            info, type_ = _declaration(function, state, who)
         elif old.encoding != "pickle":
             raise ConfigError(
                 f"{who}: its values are encoded by {old.encoding}; give function=, which declares their type"
@@ -174,14 +174,14 @@ class SavepointWriter:
             raise ConfigError(f"{who}: this state was changed before, and can be changed once")
 
 
-def _declared(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
+def _declaration(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
     """The table and the type of a state that a process function declares. Raises `ConfigError` if there is none."""
     kind = function if isinstance(function, type) else type(function)
     if not issubclass(kind, ProcessFunction | CoProcessFunction):
         raise ConfigError(
             f"{who}: expected the process function that declares the state, or its class, not {function!r}"
         )
-    found: dict[str, State] = {one.name: one for one in declared(object.__new__(kind)).values()}
+    found: dict[str, State] = {one.name: one for one in states_of(object.__new__(kind)).values()}
     if state not in found:
         there = ", ".join(map(repr, found)) or "no state"
         raise ConfigError(f"{who}: {kind.__name__} declares {there}")

@@ -51,16 +51,16 @@ def side_of(stream: Stream, tag: Any) -> Node:
 def warn_of_tag(fn: Any, tag: str, operator: str) -> None:
     """Warns, at the user's line, if every `emit` that is seen in a function has another tag than `tag`. It is no error: the
     function may emit to the tag through a helper function."""
-    tags = emitted(fn)
+    tags = tags_of(fn)
     if tags and tag not in tags:
-        said = " and ".join(map(repr, sorted(tags)))
+        names = " and ".join(map(repr, sorted(tags)))
         warnings.warn(
-            f"side_output({tag!r}): nothing in the function of operator {operator!r} emits to {tag!r}; it emits to {said}",
+            f"side_output({tag!r}): nothing in the function of operator {operator!r} emits to {tag!r}; it emits to {names}",
             stacklevel=level_of_user(),
         )
 
 
-def emitted(fn: Any) -> set[str]:
+def tags_of(fn: Any) -> set[str]:
     """The tags to which a function or the methods of a function object emit; empty if some are not constants."""
     found: set[str] = set()
     for code in _bodies(fn):

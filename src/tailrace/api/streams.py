@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
 from tailrace.api.checks import (
-    called,
     check_at_end,
     check_callable,
     check_co_process,
@@ -25,6 +24,7 @@ from tailrace.api.checks import (
     check_span,
     check_time_column,
     named_aggregates,
+    title_of,
 )
 from tailrace.api.columnwise import check_alike, condition, selection
 from tailrace.api.connectors import Sink
@@ -41,8 +41,8 @@ from tailrace.api.functions import (
 )
 from tailrace.api.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
 from tailrace.api.launch import launcher
-from tailrace.api.looping import Combine, Rounds, Said
-from tailrace.api.loops import LoopStream, entered, write_loop
+from tailrace.api.looping import Combine, LoopCall, Rounds
+from tailrace.api.loops import LoopStream, stream_inside, write_loop
 from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
 from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
@@ -54,7 +54,7 @@ from tailrace.graph import operators as ops
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, BatchFormat, Operator, Partitioning, Priority, Selector
 from tailrace.graph.scope import StreamScope
-from tailrace.state.handles import declared
+from tailrace.state.handles import states_of
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
@@ -85,7 +85,7 @@ class DataStream(LoopStream):
     def map(self, f: Callable[[Any], Any] | MapFunction, **options: Any) -> DataStream:
         """The stream of `f(record)` for each record. A stream in columns is converted to rows with names. `options` of
         every verb are `uid`, `name` and `parallelism`. Raises `GraphError` if `f` is no function of one argument."""
-        check_callable(f, 1, called("map", options), MapFunction)
+        check_callable(f, 1, title_of("map", options), MapFunction)
         return self._as_rows()._add(ops.Map(f), "map", options)
 
     def filter(self, f: Callable[[Any], Any] | FilterFunction | pc.Expression | str, **options: Any) -> DataStream:
@@ -93,16 +93,16 @@ class DataStream(LoopStream):
         name of a column; a record for which it is null is not kept. Raises `GraphError` for anything else, and
         `TypeMismatch` for an expression on a stream in rows."""
         if isinstance(f, pc.Expression) or (isinstance(f, str) and self.form == "columns"):
-            operator = condition(self, f, called("filter", options))
+            operator = condition(self, f, title_of("filter", options))
             return self._add(operator, "filter", options, form="columns", columns=self.columns)
-        check_callable(f, 1, called("filter", options), FilterFunction)
+        check_callable(f, 1, title_of("filter", options), FilterFunction)
         rows = self._as_rows()
         return rows._add(ops.Filter(f), "filter", options, columns=rows.columns)
 
     def flat_map(self, f: Callable[[Any], Any] | FlatMapFunction, **options: Any) -> DataStream:
         """The stream of the records that `f` makes of each record, any number: `f` yields, returns an iterable, or returns
         None. Raises `GraphError` if `f` is no function of one argument."""
-        check_callable(f, 1, called("flat_map", options), FlatMapFunction)
+        check_callable(f, 1, title_of("flat_map", options), FlatMapFunction)
         return self._as_rows()._add(ops.FlatMap(f), "flat_map", options)
 
     def select(
@@ -118,7 +118,7 @@ class DataStream(LoopStream):
         Raises `GraphError` for an unknown column or an expression that cannot be computed, and `TypeMismatch` for a stream
         in rows."""
         options = {"uid": uid, "name": name, "parallelism": parallelism}
-        operator = selection(self, columns, named, called("select", options), name, keeps=False)
+        operator = selection(self, columns, named, title_of("select", options), name, keeps=False)
         names = tuple(column for column, _ in operator.columns)
         return self._add(operator, "select", options, form="columns", columns=names)
 
@@ -137,7 +137,7 @@ class DataStream(LoopStream):
         an expression that cannot be computed, and `TypeMismatch` for a stream in rows."""
         options = {"uid": uid, "name": name, "parallelism": parallelism}
         given = () if columns is None else (columns,)
-        operator = selection(self, given, named, called("with_columns", options), name, keeps=True)
+        operator = selection(self, given, named, title_of("with_columns", options), name, keeps=True)
         new = [column for column, _ in operator.columns if column not in (self.columns or ())]
         names = None if self.columns is None else (*self.columns, *new)
         return self._add(operator, "with_columns", options, form="columns", columns=names)
@@ -159,7 +159,7 @@ class DataStream(LoopStream):
         it too. On a keyed stream the batches of a subtask hold all records of its own keys, and no others.
 
         Raises `TypeMismatch` for a stream in rows without `schema`, and `GraphError` for wrong arguments."""
-        verb = called("map_batches", options)
+        verb = title_of("map_batches", options)
         check_callable(f, 2 if takes_context(f) else 1, verb, MapBatchesFunction)
         operator = ops.MapBatches(f, check_time_column(timestamps, verb), check_format(format, verb))
         plain = self.form == "columns" and schema is None
@@ -174,13 +174,13 @@ class DataStream(LoopStream):
         """The stream in columns, as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`). Of a stream in
         columns it takes the columns that the schema names. A value that the schema would change fails the job. Raises
         `GraphError` for a schema that is missing or has two columns of one name."""
-        arrow = self.env._arrow_schema(schema, called("to_columns", options))
+        arrow = self.env._arrow_schema(schema, title_of("to_columns", options))
         return self._add(ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names))
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """The stream of the records that a `ProcessFunction`, or a plain `f(value, ctx)`, emits for each record. Raises
         `GraphError` for a function that does not fit, such as one with keyed state or timers."""
-        check_process(fn, called("process", options), keyed=False)
+        check_process(fn, title_of("process", options), keyed=False)
         return self._as_rows()._add(ops.Process(fn, check_at_end(at_end)), "process", options)
 
     # Time.
@@ -192,7 +192,7 @@ class DataStream(LoopStream):
         or None. The watermark stays `out_of_orderness` behind the largest timestamp. A split or input that is empty for
         `idle_after` does not hold the watermark back until its next record; time in which the subtask is busy does not
         count. Both are seconds, a `timedelta` or a text. Raises `GraphError` for wrong arguments."""
-        verb = called("assign_timestamps", options)
+        verb = title_of("assign_timestamps", options)
         selector = check_selector(f, self.columns, verb)
         lateness, idle = (
             check_span(out_of_orderness, verb),
@@ -218,19 +218,19 @@ class DataStream(LoopStream):
 
     def rebalance(self) -> DataStream:
         """The stream, dealt round robin to all subtasks of the next operator."""
-        return self._partitioned(ops.Rebalance())
+        return self._with_partitioning(ops.Rebalance())
 
     def shuffle(self) -> DataStream:
         """The stream, dealt uniformly at random to the subtasks of the next operator."""
-        return self._partitioned(ops.Shuffle())
+        return self._with_partitioning(ops.Shuffle())
 
     def rescale(self) -> DataStream:
         """The stream, dealt round robin: each subtask sends to a contiguous share of the subtasks of the next operator."""
-        return self._partitioned(ops.Rescale())
+        return self._with_partitioning(ops.Rescale())
 
     def broadcast(self) -> DataStream:
         """The stream, with every record sent to every subtask of the next operator."""
-        return self._partitioned(ops.Broadcast())
+        return self._with_partitioning(ops.Broadcast())
 
     def partition_by(self, f: Callable[[Any], int]) -> DataStream:
         """The stream, with each record sent to subtask `f(record)` modulo the number of subtasks of the next operator.
@@ -240,9 +240,9 @@ class DataStream(LoopStream):
         Raises `GraphError` if `f` is no function of one argument.
         """
         check_callable(f, 1, "partition_by")
-        return self._partitioned(ops.Custom(f))
+        return self._with_partitioning(ops.Custom(f))
 
-    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+    def _with_partitioning(self, partitioning: Partitioning) -> DataStream:
         return DataStream(self.env, self._upstreams, self.form, self.columns, partitioning)
 
     # More than one stream.
@@ -315,8 +315,8 @@ class DataStream(LoopStream):
         Raises `ConfigError` for wrong options, `GraphError` or `TypeMismatch` for a body that returns something else, and
         `ScopeError` if it returns a stream that is not in the loop.
         """
-        said = Said("iterate", rounds, priority, combine, spill, uid, name, parallelism)
-        return write_loop(self, f, said, (LoopFunction, CoLoopFunction), separate=False)
+        call = LoopCall("iterate", rounds, priority, combine, spill, uid, name, parallelism)
+        return write_loop(self, f, call, (LoopFunction, CoLoopFunction), separate=False)
 
     def iterate_with_feedback(
         self,
@@ -334,15 +334,17 @@ class DataStream(LoopStream):
         """A loop whose feedback is of another type than its input. It is like `iterate`, but the body gets connected
         streams: `first` is the input and `second` the feedback. The feedback is in rows, or in columns of `feedback_schema`
         (DDL text, `StructType` or `pyarrow.Schema`)."""
-        said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism, feedback_schema)
-        return write_loop(self, f, said, (CoLoopFunction, LoopFunction), separate=True)
+        call = LoopCall(
+            "iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism, feedback_schema
+        )
+        return write_loop(self, f, call, (CoLoopFunction, LoopFunction), separate=True)
 
     def enter(self, scope: StreamScope) -> DataStream:
         """This stream inside of the loop of `scope`, as one more of its inputs: `rules.enter(stream.scope)`. Raises
         `ScopeError` if this stream is not around that loop."""
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
-        inside: DataStream = entered(stream, scope)
-        return self if inside is stream else inside._partitioned(self._partitioning)
+        inside: DataStream = stream_inside(stream, scope)
+        return self if inside is stream else inside._with_partitioning(self._partitioning)
 
     # Ends.
 
@@ -350,7 +352,7 @@ class DataStream(LoopStream):
         """Ends the stream in a sink, and returns the sink. It runs with the environment's next execution. Raises
         `GraphError` for what is no sink, and if another sink that has not run yet writes to its place; `TypeMismatch` if
         the sink takes columns without a schema and the stream is in rows."""
-        verb = called("sink_to", options)
+        verb = title_of("sink_to", options)
         check_object(sink, Sink, verb)
         self.env._check_place(sink, verb)
         if sink.form == "columns" and self.form == "rows" and getattr(sink, "schema", None) is None:
@@ -443,14 +445,14 @@ class KeyedStream(DataStream):
         """The stream of the records that a `KeyedProcessFunction`, or a plain `f(value, ctx)`, emits for each record, with
         state and timers. At the end of the input the job waits for pending timers of processing time (`at_end="wait"`), or
         drops them (`"drop"`). Raises `GraphError` for a function that does not fit."""
-        check_process(fn, called("process", options), keyed=True)
+        check_process(fn, title_of("process", options), keyed=True)
         return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end)), "process", options)
 
     def enter(self, scope: StreamScope) -> KeyedStream:
         """This stream inside of the loop of `scope`, with its key. Raises `ScopeError` if this stream is not around that
         loop."""
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
-        inside: DataStream = entered(stream, scope)
+        inside: DataStream = stream_inside(stream, scope)
         if inside is stream:
             return self
         return KeyedStream(self.env, inside._upstreams, self.form, self.columns, self.key, self._written)
@@ -458,7 +460,7 @@ class KeyedStream(DataStream):
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
         """The stream of merged values: `f` merges each record into the value of its key, and the result is emitted. Raises
         `GraphError` if `f` is no function of two arguments."""
-        check_callable(f, 2, called("reduce", options), ReduceFunction)
+        check_callable(f, 2, title_of("reduce", options), ReduceFunction)
         return self._add(ops.Reduce(self.key, f), "reduce", options)
 
     def count(self, **options: Any) -> DataStream:
@@ -501,10 +503,10 @@ class KeyedStream(DataStream):
         for _, one in aggregates:
             of = getattr(one, "of", None)
             if of is not None:
-                check_selector(of, self.columns, called(verb, options))
-        stream, form = self._vectorised(aggregates)
+                check_selector(of, self.columns, title_of(verb, options))
+        stream, form = self._aggregate_input(aggregates)
         columns = (*ops.key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
-        check_names(columns or (), called(verb, options))
+        check_names(columns or (), title_of(verb, options))
         return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
 
     def _as_columns(self, schema: Any, verb: str, parallelism: int | None) -> DataStream:
@@ -515,7 +517,7 @@ class KeyedStream(DataStream):
         operator, wide = ops.ToColumns(arrow), {"parallelism": parallelism}
         return self._add(operator, "to_columns", wide, form="columns", columns=tuple(arrow.names))
 
-    def _vectorised(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
+    def _aggregate_input(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
         """The stream that an aggregate reads, and the form of its results: in columns if the stream is in columns and Arrow
         can compute all of it; else in rows."""
         if self.form == "rows":
@@ -566,7 +568,7 @@ class ConnectedStreams:
         the second. `at_end` says what becomes of pending timers of processing time at the end of both inputs: the job
         waits for them ("wait") or drops them ("drop"). Raises `GraphError` for a function that does not fit the streams, and
         `ScopeError` if the streams are not in one loop."""
-        verb = called("process", options)
+        verb = title_of("process", options)
         check_co_process(fn, verb)
         self._check_keys(fn, verb)
         check_together(self.first, self.second, verb)
@@ -587,7 +589,7 @@ class ConnectedStreams:
             )
         keyed = all(key is not None for key in self._keys)
         timed = type(fn).on_timer is not CoProcessFunction.on_timer
-        if not keyed and (declared(fn) or timed):
+        if not keyed and (states_of(fn) or timed):
             raise GraphError(
                 f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
                 f"both"
@@ -624,7 +626,7 @@ class WindowedStream:
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
         """The stream of (key, start, end, value): `f` merges the records of each window into one value. Raises `GraphError`
         if `f` is no function of two arguments."""
-        check_callable(f, 2, called("window.reduce", options), ReduceFunction)
+        check_callable(f, 2, title_of("window.reduce", options), ReduceFunction)
         return self._add((), f, "window.reduce", options)
 
     def count(self, **options: Any) -> DataStream:
@@ -658,15 +660,15 @@ class WindowedStream:
         for _, one in aggregates:
             of = getattr(one, "of", None)
             if of is not None:
-                check_selector(of, self._keyed.columns, called(verb, options))
-        stream, form = self._keyed._vectorised(aggregates)
+                check_selector(of, self._keyed.columns, title_of(verb, options))
+        stream, form = self._keyed._aggregate_input(aggregates)
         if reduce is not None:
             form = "rows"
         names = [name for name, _ in aggregates] or ["value"]
         columns = (*ops.key_columns(stream.key), "start", "end", *names)
         w = self._windows
         operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
-        check_names(columns, called(verb, options))
+        check_names(columns, title_of(verb, options))
         return stream._add(operator, verb, options, form=form, columns=columns)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.api.functions import Span
-from tailrace.api.hints import hinted
+from tailrace.api.hints import suggest_arguments
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
@@ -23,14 +23,14 @@ class WindowSpec:
     offset: int
 
 
-@hinted
+@suggest_arguments
 def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:
     """Windows of one size, one after the other, shifted by `offset`. Both are seconds, a `timedelta` or a text
     (`"5 minutes"`). Raises `GraphError` for a size that is not positive or too large."""
     return _spec("Tumbling", size, size, offset)
 
 
-@hinted
+@suggest_arguments
 def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:
     """Windows of one size that start every `slide`, shifted by `offset`. All are seconds, a `timedelta` or a text
     (`"5 minutes"`). Raises `GraphError` for a size or slide that is not positive, a size that is too large, and a slide

@@ -13,7 +13,7 @@ from tailrace.cli.showing import echo, job_parts, show, table
 from tailrace.elements.durations import span_seconds
 from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
-from tailrace.runtime.driver.control import ask, jobs
+from tailrace.runtime.driver.control import jobs, query
 from tailrace.storage.opening import absolute
 
 SHOWN_WITHIN = 5.0
@@ -31,21 +31,21 @@ class Refused(Exception):
         self.code = code
 
 
-def _seconds(said: str | float) -> float:
+def _seconds(text: str | float) -> float:
     """Seconds to wait, from a number or a text such as `5m`."""
     try:
-        return float(said)
+        return float(text)
     except ValueError:
         pass
     try:
-        return span_seconds(said)
+        return span_seconds(text)
     except (TypeError, OverflowError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
 def list_command(as_json: JsonOption = False) -> None:
     """List your running jobs on this machine."""
-    with _Told("list"):
+    with _Answer("list"):
         found = [who for _, who in _running()]
         if as_json:
             echo(json.dumps(found))
@@ -62,9 +62,9 @@ def show_command(
     as_json: JsonOption = False,
 ) -> None:
     """Show how a running job goes. Its progress, last checkpoint and operators, and where its slices run."""
-    with _Told("show"):
+    with _Answer("show"):
         request = {"verb": "show", "subtasks": True} if subtasks else {"verb": "show"}
-        shown = _asked(job, request, timeout, "has not answered")
+        shown = _answer(job, request, timeout, "has not answered")
         if as_json:
             echo(json.dumps(shown))
         else:
@@ -77,9 +77,9 @@ def checkpoint_command(
     as_json: JsonOption = False,
 ) -> None:
     """Take a checkpoint of a running job of yours on this machine."""
-    with _Told("checkpoint"):
-        made = _asked(job, {"verb": "checkpoint"}, timeout, "completed no checkpoint")
-        echo(json.dumps(made) if as_json else _made("checkpoint", made))
+    with _Answer("checkpoint"):
+        made = _answer(job, {"verb": "checkpoint"}, timeout, "completed no checkpoint")
+        echo(json.dumps(made) if as_json else _summary("checkpoint", made))
 
 
 def savepoint_command(
@@ -94,10 +94,10 @@ def savepoint_command(
     as_json: JsonOption = False,
 ) -> None:
     """Take a savepoint of a running job. It is a whole checkpoint in a folder of its own that no job deletes."""
-    with _Told("savepoint"):
+    with _Answer("savepoint"):
         request = {"verb": "savepoint", "path": absolute(path) if path else ""}
-        made = _asked(job, request, timeout, "completed no savepoint")
-        echo(json.dumps(made) if as_json else _made("savepoint", made))
+        made = _answer(job, request, timeout, "completed no savepoint")
+        echo(json.dumps(made) if as_json else _summary("savepoint", made))
 
 
 def stop_command(
@@ -115,17 +115,17 @@ def stop_command(
     as_json: JsonOption = False,
 ) -> None:
     """Stop a running job in order. Its last act is a checkpoint, and a start from it goes on where it stood."""
-    with _Told("stop"):
+    with _Answer("stop"):
         place = absolute(savepoint) if savepoint else savepoint
         request = {"verb": "stop", "drain": drain, "savepoint": place}
-        ended = _asked(job, request, timeout, "has not ended", "; it goes on stopping, and `cancel` ends it at once")
+        ended = _answer(job, request, timeout, "has not ended", "; it goes on stopping, and `cancel` ends it at once")
         if ended["status"] != "FINISHED":
             raise Refused(f"the job did not stop in order: it is {ended['status']}")
         if as_json:
             echo(json.dumps(ended))
             return
         what = "savepoint" if savepoint is not None else "checkpoint"
-        echo(_made(what, ended) if "path" in ended else "no checkpoint is left: the job retains none")
+        echo(_summary(what, ended) if "path" in ended else "no checkpoint is left: the job retains none")
         echo(f"job {job!r} has stopped")
 
 
@@ -135,8 +135,8 @@ def cancel_command(
     as_json: JsonOption = False,
 ) -> None:
     """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""
-    with _Told("cancel"):
-        ended = _asked(job, {"verb": "cancel"}, timeout, "was told to end, and has not ended")
+    with _Answer("cancel"):
+        ended = _answer(job, {"verb": "cancel"}, timeout, "was requested to end, and has not ended")
         echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
 
 
@@ -152,7 +152,7 @@ class WithBareSavepoint(TyperCommand):
         return super().parse_args(ctx, whole)
 
 
-class _Told:
+class _Answer:
     """A context that prints on stderr why a command failed."""
 
     def __init__(self, command: str) -> None:
@@ -171,17 +171,17 @@ def _running() -> list[tuple[str, dict[str, Any]]]:
     return sorted(jobs(), key=lambda found: (found[1]["name"], found[1]["id"]))
 
 
-def _asked(job: str, request: dict[str, Any], timeout: float, late: str, then: str = "") -> dict[str, Any]:
+def _answer(job: str, request: dict[str, Any], timeout: float, late: str, then: str = "") -> dict[str, Any]:
     """The answer of the job with this name or id. `late`: what the job has not done in time; `then`: what that means for
     the user."""
     deadline = time.monotonic() + timeout
     path = _door_of(job)
     try:
-        answer = ask(path, request, max(0.001, deadline - time.monotonic()))
+        answer = query(path, request, max(0.001, deadline - time.monotonic()))
     except TimeoutError:
         raise Refused(f"the job {late} within {timeout:g} s (--timeout){then}") from None
     except (OSError, ValueError) as error:
-        raise Refused(f"the job cannot be asked: {error}") from None
+        raise Refused(f"the job cannot be reached: {error}") from None
     if answer is None:
         raise Refused("the job has ended")
     if "error" in answer:
@@ -199,7 +199,7 @@ def _door_of(job: str) -> str:
     raise Refused(f"{what}; running on this machine: {names}", 2)
 
 
-def _made(what: str, made: dict[str, Any]) -> str:
+def _summary(what: str, made: dict[str, Any]) -> str:
     return f"{what} {made['id']}: {made['path']}\n{size_text(made['bytes'])} in {made['duration'] * 1000:.0f} ms"
 
 

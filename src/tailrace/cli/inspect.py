@@ -49,14 +49,14 @@ def inspect(path: str, as_json: bool = False, every_byte: bool = False) -> str:
     if means_state_file(path):
         folder, _, name = absolute(path).rpartition("/")
         index = load_index(open_folder(folder), name)
-        told = {"file": absolute(path), **_of_file(index)}
-        return json.dumps(told, indent=2) if as_json else "\n".join(_file_lines(told))
+        report = {"file": absolute(path), **_of_file(index)}
+        return json.dumps(report, indent=2) if as_json else "\n".join(_file_lines(report))
     store, name = resolve(path)
     manifest = store.manifest(name)
     if every_byte:
         verify(store, manifest)
-    told = _of_checkpoint(store, name, manifest)
-    return json.dumps(told, indent=2) if as_json else "\n".join(_checkpoint_lines(told))
+    report = _of_checkpoint(store, name, manifest)
+    return json.dumps(report, indent=2) if as_json else "\n".join(_checkpoint_lines(report))
 
 
 def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any
 def _operators(store: Store, name: str, manifest: Manifest) -> list[dict[str, Any]]:
     """The operators, each with its tables and the entries and bytes that all of its subtasks hold in them. Deltas and
     deletions count, too."""
-    held = StoredCheckpoint(store, name).held()
+    held = StoredCheckpoint(store, name).sizes()
     indexes = list(own_indexes(store, manifest).values())
-    around, overtaken = _logged(indexes, overtaken=False), _logged(indexes, overtaken=True)
+    around, overtaken = _records_in_flight(indexes, overtaken=False), _records_in_flight(indexes, overtaken=True)
     found = []
     for one in manifest.operators:
         tables = []
@@ -110,7 +110,7 @@ def _operators(store: Store, name: str, manifest: Manifest) -> list[dict[str, An
     return found
 
 
-def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str, int]]:
+def _records_in_flight(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str, int]]:
     """Counts of records in flight at the cut: the feedback, by the uid of the head of its loop; with `overtaken` the
     records that barriers had overtaken, by the uid of their reader."""
     found: dict[str, dict[str, int]] = {}
@@ -130,7 +130,11 @@ def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str,
 
 def _of_file(index: Index) -> dict[str, Any]:
     """The contents of one file of one worker, without the files to which it refers."""
-    operators, around, overtaken = [], _logged([index], overtaken=False), _logged([index], overtaken=True)
+    operators, around, overtaken = (
+        [],
+        _records_in_flight([index], overtaken=False),
+        _records_in_flight([index], overtaken=True),
+    )
     for part in index.operators:
         tables = []
         for i, table in enumerate(part.tables):
@@ -174,48 +178,48 @@ def _of_log(log: ChannelLog) -> dict[str, Any]:
     }
 
 
-def _checkpoint_lines(told: dict[str, Any]) -> Iterator[str]:
-    last = ", the last one of the job" if told["final"] else ""
-    yield f"{told['path']}"
-    yield f"  {told['kind']} {told['checkpoint']} of job {told['job']!r}{last}"
-    yield f"  taken {told['time']} by run {told['run']}, incarnation {told['incarnation']}"
-    yield f"  {size_text(told['size'])} written, {told['slots']} workers, {told['max_parallelism']} key groups"
+def _checkpoint_lines(report: dict[str, Any]) -> Iterator[str]:
+    last = ", the last one of the job" if report["final"] else ""
+    yield f"{report['path']}"
+    yield f"  {report['kind']} {report['checkpoint']} of job {report['job']!r}{last}"
+    yield f"  taken {report['time']} by run {report['run']}, incarnation {report['incarnation']}"
+    yield f"  {size_text(report['size'])} written, {report['slots']} workers, {report['max_parallelism']} key groups"
     yield "operators"
-    for operator in told["operators"]:
+    for operator in report["operators"]:
         finished = f", {operator['finished']} finished" if operator["finished"] else ""
         yield f"  {operator['uid']}  {operator['name']}, parallelism {operator['parallelism']}{finished}"
         yield from _table_lines(operator["tables"])
         yield from _in_flight_lines(operator)
     yield "files"
-    for file in told["files"]:
+    for file in report["files"]:
         yield f"  worker {file['slot']}  {file['name']}  {size_text(file['size'])}"
-    for older in told["older"]:
+    for older in report["older"]:
         yield f"  older     {older['name']}  {size_text(older['size'])}"
-    if told["prepared"]:
+    if report["prepared"]:
         yield "prepared by sinks"
-        for uid, count in told["prepared"].items():
+        for uid, count in report["prepared"].items():
             yield f"  {uid}  {count}"
 
 
-def _file_lines(told: dict[str, Any]) -> Iterator[str]:
-    yield told["file"]
-    yield f"  state of worker {told['slot']} in checkpoint {told['checkpoint']} of job {told['job']!r}"
-    yield f"  incarnation {told['incarnation']}, {told['max_parallelism']} key groups"
+def _file_lines(report: dict[str, Any]) -> Iterator[str]:
+    yield report["file"]
+    yield f"  state of worker {report['slot']} in checkpoint {report['checkpoint']} of job {report['job']!r}"
+    yield f"  incarnation {report['incarnation']}, {report['max_parallelism']} key groups"
     yield "operators"
-    for operator in told["operators"]:
+    for operator in report["operators"]:
         finished = ", finished" if operator["finished"] else ""
         where = f"subtask {operator['subtask']} of {operator['parallelism']}"
         yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {size_text(operator['meta_bytes'])} not keyed"
         yield from _table_lines(operator["tables"])
         yield from _in_flight_lines(operator)
-    if told["logs"]:
+    if report["logs"]:
         yield "channels"
-    for log in told["logs"]:
+    for log in report["logs"]:
         older = f", {log['in_other_files']} of them in older files" if log["in_other_files"] else ""
         yield f"  {log['channel']}: {log['records']} records, {size_text(log['bytes'])}, {log['pieces']} pieces{older}"
-    if told["refers_to"]:
+    if report["refers_to"]:
         yield "refers to"
-        yield from (f"  {name}" for name in told["refers_to"])
+        yield from (f"  {name}" for name in report["refers_to"])
 
 
 def _table_lines(tables: list[dict[str, Any]]) -> Iterator[str]:

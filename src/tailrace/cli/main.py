@@ -37,8 +37,8 @@ def _option(name: str, **more: Any) -> Any:
     return typer.Option(flags, metavar=metavar or None, help=one.help, callback=check, **more)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         typer.echo(__version__)
         raise typer.Exit
 

@@ -31,7 +31,7 @@ def prune_command(
         if not jobs:
             raise ConfigError(f"no job has begun in {path}")
         for store in jobs:
-            refused |= not _pruned(store, keep_runs, dry_run)
+            refused |= not _prune_job(store, keep_runs, dry_run)
         scratch = [] if dry_run else remove_abandoned()
         if scratch:
             echo(f"{len(scratch)} folders with spill files of processes of this machine that are gone")
@@ -42,7 +42,7 @@ def prune_command(
         raise typer.Exit(1)
 
 
-def _pruned(store: Store, keep: int, dry_run: bool) -> bool:
+def _prune_job(store: Store, keep: int, dry_run: bool) -> bool:
     """Prunes one job, and prints what it removed. False where nothing may be removed now."""
     try:
         check_settled(store.folder)

@@ -54,7 +54,7 @@ def run_file(
                 return outcome
         else:
             run_as_main(path)
-            _tell_of_no_job(path)
+            _report_no_job(path)
         return _await_all()
     except KeyboardInterrupt:
         return _cancel_all()
@@ -101,14 +101,14 @@ def _call(path: str, name: str, args: list[str]) -> ExitOutcome | None:
         print(f"tailrace run: {path!r} has no function {name!r}", file=sys.stderr)
         return ExitOutcome.USAGE
     env = Environment()
-    wanted = [env, *args] if _takes(function, len(args) + 1) else args
-    if not _takes(function, len(wanted)):
+    arguments = [env, *args] if _takes(function, len(args) + 1) else args
+    if not _takes(function, len(arguments)):
         print(
             f"tailrace run: {name}{inspect.signature(function)} takes neither env and the arguments {args} nor these alone",
             file=sys.stderr,
         )
         return ExitOutcome.USAGE
-    function(*wanted)
+    function(*arguments)
     if env._graph.sinks() - env._executed:
         env.execute(name)
     elif not JOBS:
@@ -116,7 +116,7 @@ def _call(path: str, name: str, args: list[str]) -> ExitOutcome | None:
     return None
 
 
-def _tell_of_no_job(path: str) -> None:
+def _report_no_job(path: str) -> None:
     """Warns of a script that started no job."""
     if JOBS:
         return

@@ -14,7 +14,7 @@ from rich.table import Table
 from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import isoformat
 from tailrace.passwords import hide_passwords
-from tailrace.runtime.driver.progressline import told_of
+from tailrace.runtime.driver.progressline import line_of
 
 _WIDE = 1 << 16
 """Width of a table in a pipe, in columns: no line is broken there."""
@@ -33,10 +33,10 @@ def job_parts(shown: dict[str, Any]) -> list[str | Table]:
         lines.append(f"{shown['status']}; no worker has reported yet")
     else:
         figures = progress["tailrace"]
-        lines += told_of(shown["status"], figures, progress["inputRowsPerSecond"], figures["busyShare"])
+        lines += line_of(shown["status"], figures, progress["inputRowsPerSecond"], figures["busyShare"])
         last = (figures["checkpoints"] or {}).get("last")
         lines += [] if last is None else [last["path"]]
-        lines += [_stalled(one) for one in figures.get("stalled", ())]
+        lines += [_stall_text(one) for one in figures.get("stalled", ())]
     refused = shown.get("refused_connections")
     if refused:
         lines.append(f"refused connections: {', '.join(f'{many:,} ({why})' for why, many in refused.items())}")
@@ -45,7 +45,7 @@ def job_parts(shown: dict[str, Any]) -> list[str | Table]:
         hide_passwords("\n".join(lines)),
         _operators(shown["operators"]),
         *_subtasks(subtasks),
-        *(_event_times(subtasks) if _timed(progress) else []),
+        *(_event_times(subtasks) if _has_watermark(progress) else []),
     ]
     return [*parts, *_slices(shown["slices"], replaced=shown["standby"] is not None)]
 
@@ -79,7 +79,7 @@ def _subtasks(subtasks: Sequence[dict[str, Any]]) -> list[Table]:
     return [table(rows)]
 
 
-def _timed(progress: dict[str, Any] | None) -> bool:
+def _has_watermark(progress: dict[str, Any] | None) -> bool:
     return progress is not None and progress["tailrace"]["watermark"] is not None
 
 
@@ -104,7 +104,7 @@ def _order(watermark: str) -> tuple[int, str]:
     return {"-inf": 0, "end": 2}.get(watermark, 1), watermark
 
 
-def _stalled(one: dict[str, Any]) -> str:
+def _stall_text(one: dict[str, Any]) -> str:
     where = f"{one['vertex']}, subtask {one['subtask']}"
     return f"{where}: a step has not come back for {one['seconds']:.0f} s (the log of the job's program has its stack)"
 
@@ -127,8 +127,8 @@ def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str | Table
         if replaced:
             sizes = [size_text(one["log_bytes"]), f"{one['log_entries']:,}", size_text(one["kept_bytes"])]
             rows[-1] += [*_standbys(one["standbys"]), *sizes, str(one["replaced"])]
-    told = [line for one in slices for line in _failovers(one)]
-    return [table(rows), *(["\n".join(told)] if told else [])]
+    lines = [line for one in slices for line in _failovers(one)]
+    return [table(rows), *(["\n".join(lines)] if lines else [])]
 
 
 def _standbys(standbys: list[dict[str, Any]]) -> tuple[str, str]:
@@ -149,17 +149,17 @@ def _place(one: dict[str, Any]) -> str:
 
 def _failovers(one: dict[str, Any]) -> list[str]:
     """Lines on the last loss of a slice's worker, and on how it was replaced."""
-    told, last = [], one["last_failover"]
+    lines, last = [], one["last_failover"]
     if last is not None:
         parts = f"process {last['process_ms']:,.0f}, survivors {last['survivors_ms']:,.0f}, "
         parts += f"restore {last['restore_ms']:,.0f}, replay {last['replay_ms']:,.0f}"
         when = isoformat(round(last["timestamp"] * 1e6))
-        told.append(f"slice {one['slot']}: lost at {when} and replaced in {last['total_ms']:,.0f} ms ({parts})")
+        lines.append(f"slice {one['slot']}: lost at {when} and replaced in {last['total_ms']:,.0f} ms ({parts})")
     if one["being_replaced"]:
-        told.append(f"slice {one['slot']}: its worker was lost, and is being replaced")
+        lines.append(f"slice {one['slot']}: its worker was lost, and is being replaced")
     if one["not_replaced"]:
-        told.append(f"slice {one['slot']}: all had to start again when it was lost: {one['not_replaced']}")
-    return told
+        lines.append(f"slice {one['slot']}: all had to start again when it was lost: {one['not_replaced']}")
+    return lines
 
 
 def table(rows: list[list[str]]) -> Table:

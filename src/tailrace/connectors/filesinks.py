@@ -88,11 +88,11 @@ class Agreement:
                 continue
             first, where = found.setdefault((origin.run_id, origin.whose), (columns, name))
             if first != columns:
-                raise ValueError(_told(first, where, columns, name))
+                raise ValueError(_disagreement(first, where, columns, name))
         self._found = found
 
 
-def _told(one: Columns, where: str, other: Columns, there: str) -> str:
+def _disagreement(one: Columns, where: str, other: Columns, there: str) -> str:
     return (
         f"its subtasks received different columns: {_difference(dict(one), dict(other))} ({where}, {there}); no schema is "
         f"declared, so each subtask took the columns of its first batch. None of these files becomes visible: give the "
@@ -158,9 +158,9 @@ class FileSink(Sink):
         """The folder of the sink's files."""
         return folders.folder_at(path)
 
-    def _sweep(self, wanted: Callable[[FileOrigin], bool], keep: Sequence[bytes] = ()) -> None:
+    def _sweep(self, goes: Callable[[FileOrigin], bool], keep: Sequence[bytes] = ()) -> None:
         if self.path is not None:
-            self._folder(self.path).sweep(wanted, {hidden.plain_name(one) for one in keep})
+            self._folder(self.path).sweep(goes, {hidden.plain_name(one) for one in keep})
 
 
 def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:

@@ -19,7 +19,7 @@ from tailrace.connectors.marks import (
     from_checkpoint,
     identity_of,
     known_again,
-    marked,
+    make_mark,
     plain,
 )
 from tailrace.log import log
@@ -134,11 +134,11 @@ class FollowedFile(Reader):
             lines = self.splitter.lines(limit)
             if lines:
                 return lines
-            if not self._grown(now):
+            if not self._read_chunk(now):
                 return self._quiet(now)
         return self._last() or (None if self.ended else NOTHING_YET)
 
-    def _grown(self, now: float) -> bool:
+    def _read_chunk(self, now: float) -> bool:
         """Reads the next chunk. True if there was one, or if the file was cut; False if nothing is new."""
         end = self.splitter.at + self.splitter.rest()
         status = os.fstat(self.file)
@@ -163,7 +163,7 @@ class FollowedFile(Reader):
     def _is_same(self, end: int) -> bool:
         """True if the file still has the bytes that were read from it."""
         if self.proof is not None:
-            found = marked("", (0, 0), self.proof.size, *ends_of(self.file, self.proof.size))
+            found = make_mark("", (0, 0), self.proof.size, *ends_of(self.file, self.proof.size))
             if (found.head, found.tail) != (self.proof.head, self.proof.tail):
                 return False
         return ends_of(self.file, end) == (self.head, self.splitter.tail())
@@ -171,7 +171,7 @@ class FollowedFile(Reader):
     def _cut(self) -> None:
         """Handles a file that was cut or written anew: its unread bytes are in a copy, or lost."""
         end = self.splitter.at + self.splitter.rest()
-        mark = self.proof or marked(self.path, self.identity, end, self.head, self.splitter.tail())
+        mark = self.proof or make_mark(self.path, self.identity, end, self.head, self.splitter.tail())
         copy = None if self.copied else copy_of(mark)
         if copy is not None:
             self.splitter.drop()
@@ -216,7 +216,7 @@ class FollowedFile(Reader):
     @property
     def position(self) -> Any:
         at = self.splitter.at
-        mark = marked(self.path, self.identity, at, self.head[:at], self.splitter.before)
+        mark = make_mark(self.path, self.identity, at, self.head[:at], self.splitter.before)
         if self.missing is not None and self.place is not None:
             mark = self.place
         return plain(_Place(mark, self.seen, self.copied, self.ended))

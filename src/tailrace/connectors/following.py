@@ -34,8 +34,8 @@ from tailrace.connectors.marks import (
     identity_of,
     known_again,
     mark_of,
+    may_be_rotated,
     plain,
-    related,
 )
 from tailrace.connectors.paths import files_at
 from tailrace.errors import ConfigError
@@ -114,7 +114,7 @@ class Following(Enumerator):
 
     def discover(self, now: float) -> list[dict[str, Any]]:
         there = self._there()
-        seen = self._seen(there, now)
+        seen = self._files_now(there, now)
         new = []
         for path, status in seen:
             identity = identity_of(status)
@@ -159,17 +159,17 @@ class Following(Enumerator):
         if self.fresh:
             refuse_compressed(there)
         packed = {path for path in there if compression_of(path) is not None}
-        told = sorted(packed - self._passed)
-        if told:
+        archives = sorted(packed - self._passed)
+        if archives:
             self._passed = packed
             log.warning(
                 "TextFiles: %s: compressed files cannot be followed and are skipped; a file that a rotation compressed was "
                 "read before that",
-                ", ".join(told),
+                ", ".join(archives),
             )
         return [path for path in there if path not in packed]
 
-    def _seen(self, there: list[str], now: float) -> list[tuple[str, os.stat_result]]:
+    def _files_now(self, there: list[str], now: float) -> list[tuple[str, os.stat_result]]:
         """The files that are there, with their status, after an update of the known ones."""
         seen = []
         for path in there:
@@ -236,7 +236,7 @@ class Following(Enumerator):
         identity = identity_of(status)
         likely = False
         for one in self.known.values():
-            if not one.read or not related(path, one.mark.path):
+            if not one.read or not may_be_rotated(path, one.mark.path):
                 continue
             before = one.copied
             if before is not None and before.size and abs(now - one.cut_at) < 10 * SETTLING and begins_as(path, before):

@@ -94,8 +94,8 @@ class SinkFolder:
         """A new file under cover that gets this name when it is published."""
         raise NotImplementedError
 
-    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
-        """Removes files under cover, and with `traces` also traces, of wanted origins, except files with a plain name in
+    def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
+        """Removes files under cover, and with `traces` also traces, of chosen origins, except files with a plain name in
         `keep` (see `plain_name`)."""
         raise NotImplementedError
 
@@ -150,11 +150,11 @@ def trace_of(final: str) -> str:
     return f"{folder}{slash}.{name}{TRACE}"
 
 
-def under_cover(names: list[str], wanted: Callable[[FileOrigin], bool], traces: bool) -> Iterator[tuple[str, str]]:
-    """The names of files under cover, and with `traces` also of traces, of wanted origins, each with its plain name."""
+def under_cover(names: list[str], goes: Callable[[FileOrigin], bool], traces: bool) -> Iterator[tuple[str, str]]:
+    """The names of files under cover, and with `traces` also of traces, of chosen origins, each with its plain name."""
     for name in names:
         plain = name[1:].removesuffix(COVER) if name.endswith(COVER) else name[1:].removesuffix(TRACE)
         if name.startswith(".") and name.endswith((COVER, TRACE) if traces else COVER):
             origin = origin_of(plain)
-            if origin is not None and wanted(origin):
+            if origin is not None and goes(origin):
                 yield name, plain

@@ -34,7 +34,7 @@ class Limit:
             return longest is None or longest <= self.length
         return all(limit._fits(_part(column, name)) for name, limit in self.inner.items())
 
-    def padded(self, column: Any) -> Any:
+    def pad(self, column: Any) -> Any:
         """The texts, each padded to the full length."""
         return pc.utf8_rpad(column, width=self.length, padding=" ")
 

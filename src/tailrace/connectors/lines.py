@@ -230,7 +230,7 @@ class PacedLines(Reader):
         self.reader = LineReader(paths[self.file], at)
 
     def read(self, limit: int, now: float) -> Any:
-        limit = self.pace.allowed(limit, now)
+        limit = self.pace.allowance(limit, now)
         if not limit:
             return NOTHING_YET
         while (lines := self.reader.read(limit, now)) is None:

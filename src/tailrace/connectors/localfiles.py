@@ -25,9 +25,9 @@ class LocalSinkFolder(SinkFolder):
         make_folder(self.path)
         return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
 
-    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for name, plain in under_cover(os.listdir(self.path), wanted, traces):
+            for name, plain in under_cover(os.listdir(self.path), goes, traces):
                 if os.path.join(self.path, plain) not in keep:
                     with contextlib.suppress(OSError):
                         os.unlink(os.path.join(self.path, name))
@@ -69,13 +69,13 @@ class FinishedLocal(Finished):
     def __init__(self, made: CoveredFile) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         return _is_there(self.hidden)
 
     def visible(self) -> bool:
         return _is_there(self.name)
 
-    def traced(self) -> bool:
+    def has_trace(self) -> bool:
         return _is_there(self.trace)
 
     def leave_trace(self) -> None:

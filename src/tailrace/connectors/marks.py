@@ -57,7 +57,7 @@ def identity_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def marked(path: str, identity: tuple[int, int], size: int, head: bytes, tail: bytes) -> Mark:
+def make_mark(path: str, identity: tuple[int, int], size: int, head: bytes, tail: bytes) -> Mark:
     """The mark of a file of which the first `HEAD` and the last `TAIL` of `size` bytes are given."""
     hashed = (xxhash.xxh3_64_intdigest(head), xxhash.xxh3_64_intdigest(tail)) if size else (0, 0)
     return Mark(path, *identity, size, *hashed)
@@ -72,12 +72,12 @@ def ends_of(file: int, size: int) -> tuple[bytes, bytes]:
 def mark_of(path: str, size: int | None = None) -> Mark | None:
     """The mark of the file that has this name now, over its first `size` bytes, or all of them. None if there is no such
     file, or it has fewer bytes."""
-    with contextlib.suppress(FileNotFoundError), _opened(path) as file:
+    with contextlib.suppress(FileNotFoundError), _open_file(path) as file:
         status = os.fstat(file)
         size = status.st_size if size is None else size
         head, tail = ends_of(file, size)
         if len(head) == min(size, HEAD) and len(tail) == min(size, TAIL):
-            return marked(path, identity_of(status), size, head, tail)
+            return make_mark(path, identity_of(status), size, head, tail)
     return None
 
 
@@ -88,7 +88,7 @@ def begins_as(path: str, mark: Mark) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _open_file(path: str) -> Iterator[int]:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield file
@@ -107,7 +107,7 @@ def beside(path: str) -> list[str]:
     return [one for one in paths if os.path.isfile(one)]
 
 
-def related(path: str, to: str) -> bool:
+def may_be_rotated(path: str, to: str) -> bool:
     """True if a rotation may have made the name `path` from the name `to`: their folders are equal, and up to the first dot
     `path` begins with `to`."""
     (folder, name), (folder_to, name_to) = os.path.split(path), os.path.split(to)
@@ -120,7 +120,7 @@ def copy_of(mark: Mark) -> Mark | None:
     if not mark.size:
         return None
     for path in beside(mark.path):
-        found = mark_of(path, mark.size) if related(path, mark.path) else None
+        found = mark_of(path, mark.size) if may_be_rotated(path, mark.path) else None
         if found is not None and found.identity != mark.identity and (found.head, found.tail) == (mark.head, mark.tail):
             return found
     return None

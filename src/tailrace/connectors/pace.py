@@ -14,7 +14,7 @@ class Pace:
         self.started: float | None = None
         self.done = 0
 
-    def allowed(self, limit: int, now: float) -> int:
+    def allowance(self, limit: int, now: float) -> int:
         if self.rate is None:
             return limit
         if self.started is None:

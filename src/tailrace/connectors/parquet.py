@@ -102,10 +102,10 @@ class ParquetRows:
     def _check_columns(self) -> None:
         """Raises `ConfigError` if the file has other columns than the first one of the source."""
         here = {field.name: str(field.type) for field in self._read_as}
-        wanted = {field.name: str(field.type) for field in self.schema}
-        if here != wanted:
+        expected = {field.name: str(field.type) for field in self.schema}
+        if here != expected:
             raise ConfigError(
-                f"{self.path} has the columns {_text(here)}, and the first file of this source {_text(wanted)}; read them "
+                f"{self.path} has the columns {_text(here)}, and the first file of this source {_text(expected)}; read them "
                 f"as two sources, or let Spark merge them: env.from_dataframe(spark.read...)"
             )
 

@@ -14,7 +14,7 @@ from tailrace.connectors.filesinks import FileWriter
 from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
-from tailrace.elements.columns.common import has_nulls, settled
+from tailrace.elements.columns.common import fill_nulls, has_nulls
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.required import filled_batch
 from tailrace.elements.columns.schemas import batch_as
@@ -40,10 +40,10 @@ class ParquetWriter(FileWriter):
 
     def write(self, batch: Any) -> None:
         if self.schema is None:
-            self._found = batch.schema if self._found is None else settled(self._found, batch.schema)
+            self._found = batch.schema if self._found is None else fill_nulls(self._found, batch.schema)
             self.waiting.append(batch)
         else:
-            self.waiting.append(self._fitted(batch))
+            self.waiting.append(self._fit(batch))
         self.rows += batch.num_rows
         if self.file is None and not (self.schema is None and has_nulls(self._found)):
             self._open()
@@ -54,13 +54,13 @@ class ParquetWriter(FileWriter):
         """Begins the file: its columns are known, or the writer cannot wait for them any longer."""
         if self.schema is None:
             self.schema = self._columns(self._found)
-            self.waiting = list(map(self._fitted, self.waiting))
+            self.waiting = list(map(self._fit, self.waiting))
         self._statistics = self._statistics or columns_with_statistics(self.schema)
         self.file = pq.ParquetWriter(
             self._begin(), self.schema, compression="zstd", write_statistics=self._statistics or False
         )
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         # Batches come in one schema. Only a column of nulls may have got a type since this file was begun.
         assert self.schema is not None
         try:
@@ -125,5 +125,5 @@ class TableWriter(ParquetWriter):
                 self.record = batch.slice(row, 1).to_pylist()[0]
                 raise ValueError(f"column {name!r} is {limit.text}, and a value is longer than that")
             if limit.pads:
-                batch = batch.set_column(at, batch.schema.field(at), limit.padded(batch.column(at)))
+                batch = batch.set_column(at, batch.schema.field(at), limit.pad(batch.column(at)))
         return batch

@@ -37,13 +37,13 @@ def local_path(path: str | os.PathLike[str], who: str) -> str:
 
 def files_at(path: str) -> list[str]:
     """The files at an absolute path, in the order of their names. Raises `ConfigError` if there are none."""
-    found = _once(_found(path))
+    found = _once(_find(path))
     if not found:
         raise ConfigError(f"there are no files at {path!r} (names that begin with . or _ are passed over)")
     return found
 
 
-def _found(path: str) -> Iterable[str]:
+def _find(path: str) -> Iterable[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):

@@ -32,7 +32,7 @@ class Finished:
     trace: str
     """Path or URL of the file's trace."""
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         """True if the file is under cover."""
         raise NotImplementedError
 
@@ -40,7 +40,7 @@ class Finished:
         """True if the file exists under its plain name."""
         raise NotImplementedError
 
-    def traced(self) -> bool:
+    def has_trace(self) -> bool:
         """True if the trace of the file exists."""
         raise NotImplementedError
 
@@ -75,14 +75,14 @@ def make_visible(
     lost: list[Finished] = []
 
     def look(one: Finished) -> None:
-        if one.covered():
+        if one.is_covered():
             waiting.append(one)
-        elif not one.visible() and not one.traced():
+        elif not one.visible() and not one.has_trace():
             lost.append(one)
 
     each(look, files)
     if lost:
-        raise FileNotFoundError(_told(sorted(lost, key=lambda one: one.name)))
+        raise FileNotFoundError(_loss_text(sorted(lost, key=lambda one: one.name)))
     each(lambda one: one.leave_trace(), waiting)
     _sync(waiting)
     each(lambda one: one.uncover(), waiting)
@@ -102,7 +102,7 @@ def _sync(files: Sequence[Finished]) -> None:
         one.sync()
 
 
-def _told(lost: list[Finished]) -> str:
+def _loss_text(lost: list[Finished]) -> str:
     names = ", ".join(one.name for one in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     return (
         f"{names}: prepared by a sink, now neither hidden nor visible, and without a trace that it was published. Somebody "

@@ -21,7 +21,7 @@ from tailrace.connectors.hidden import (
 )
 from tailrace.connectors.publishing import Finished
 from tailrace.errors import ConfigError
-from tailrace.storage.answers import bounded
+from tailrace.storage.answers import with_time_limit
 
 _RENAMING = {"hdfs", "webhdfs"}
 
@@ -39,7 +39,7 @@ def filesystem(url: str) -> Any:
         fs, _ = fsspec.core.url_to_fs(url, use_listings_cache=False)  # other processes write as well
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{url}: {error}") from None
-    return bounded(fs)
+    return with_time_limit(fs)
 
 
 class RemoteFolder(SinkFolder):
@@ -52,10 +52,10 @@ class RemoteFolder(SinkFolder):
     def create(self, name: str) -> Hidden:
         return RemoteHidden(self.fs, self.url, name)
 
-    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
             names = [path.rpartition("/")[2] for path in self.fs.ls(self.url, detail=False, refresh=True)]
-            for name, plain in under_cover(names, wanted, traces):
+            for name, plain in under_cover(names, goes, traces):
                 if f"{self.url}/{plain}" not in keep:
                     with contextlib.suppress(OSError):
                         self.fs.rm_file(f"{self.url}/{name}")
@@ -90,13 +90,13 @@ class FinishedRemote(Finished):
         self.fs = filesystem(made.final)
         self.fs.invalidate_cache()
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         return self._there(self.hidden)
 
     def visible(self) -> bool:
         return self._there(self.name)
 
-    def traced(self) -> bool:
+    def has_trace(self) -> bool:
         return self._there(self.trace)
 
     def _there(self, path: str) -> bool:
@@ -120,7 +120,7 @@ class FinishedRemote(Finished):
                 with contextlib.suppress(FileNotFoundError):
                     self.fs.rm_file(self.hidden)
         except Exception:
-            if self.covered():
+            if self.is_covered():
                 raise
 
     def remove_trace(self) -> None:

@@ -18,10 +18,10 @@ from tailrace.connectors.travelling import (
     ResultFolder,
     check_sign,
     folder_of,
-    gone,
     has_sign,
     is_local,
     leave_sign,
+    removal_error,
     split_of,
 )
 from tailrace.errors import ConfigError, GraphError
@@ -55,10 +55,10 @@ class Result(FileSink):
     def begin(self) -> None:
         """Makes the folder for the result of a job that starts; the launcher calls it. The sign in it distinguishes an empty
         folder from one that was removed."""
-        leave_sign(self._bound(), self._options)
+        leave_sign(self._bound_folder(), self._options)
         self._begun, self._known = True, None
 
-    def ended(self) -> None:
+    def note_end(self) -> None:
         """Notes the published files of a job that has ended. If the folder cannot be read now, it is read when the user
         requests the result."""
         with contextlib.suppress(Exception):  # a failure here must not hide how the job ended
@@ -69,7 +69,7 @@ class Result(FileSink):
         files = self.files()
         os.makedirs(directory, exist_ok=True)
         for file in files:
-            with self._opened(file) as source, open(os.path.join(directory, split_of(file)[1]), "xb") as copy:
+            with self._open_file(file) as source, open(os.path.join(directory, split_of(file)[1]), "xb") as copy:
                 shutil.copyfileobj(source, copy, WINDOW_BYTES)
         self.bind(directory)
         self.begin()
@@ -78,12 +78,12 @@ class Result(FileSink):
     def publish(self, prepared: Sequence[bytes]) -> None:
         """Publishes prepared files of this run. Files that an earlier run prepared are in the folder of that run, and no
         part of this result."""
-        folder = self._folder(self._bound())
+        folder = self._folder(self._bound_folder())
         here = f"{folder.url if isinstance(folder, ResultFolder) else self.path}/"
         super().publish([one for one in prepared if hidden.plain_name(one).startswith(here)])
 
     def _make_visible(self, prepared: Sequence[bytes]) -> None:
-        folder = self._folder(self._bound())
+        folder = self._folder(self._bound_folder())
         if isinstance(folder, ResultFolder):
             folder.publish(prepared)
         else:
@@ -91,7 +91,7 @@ class Result(FileSink):
 
     def settled(self, prepared: Sequence[bytes]) -> None:
         """Removes the traces in a local folder. Elsewhere there are marks instead of traces, which stay."""
-        if is_local(self._bound()):
+        if is_local(self._bound_folder()):
             super().settled(prepared)
 
     def _folder(self, path: str) -> SinkFolder:
@@ -99,7 +99,7 @@ class Result(FileSink):
 
     def _writes_into(self) -> SinkFolder:
         """The folder, for a writer. Raises `ConfigError` if it is not the driver's folder."""
-        path = self._bound()
+        path = self._bound_folder()
         if self._shared:
             check_sign(path)
         return self._folder(path)
@@ -109,7 +109,7 @@ class Result(FileSink):
         """The folder; None before the job started."""
         return self.path
 
-    def _bound(self) -> str:
+    def _bound_folder(self) -> str:
         if self.path is None:
             raise ConfigError(f"the {self.description} sink has no folder: it was not started by a job")
         return self.path
@@ -120,24 +120,24 @@ class Result(FileSink):
         if self.path is None:
             raise GraphError("there is no result yet: the job of this sink has not run")
         if self._known is None and self._begun and not has_sign(self.path, self._options):
-            raise gone(self.path, f"the result of this {self.description} sink")
-        there = self._published()
+            raise removal_error(self.path, f"the result of this {self.description} sink")
+        there = self._published_files()
         lost = (self._known or frozenset()).difference(there)
         if lost:
-            raise gone(min(lost), f"records of the result of this {self.description} sink")
+            raise removal_error(min(lost), f"records of the result of this {self.description} sink")
         return there
 
-    def _published(self) -> list[str]:
+    def _published_files(self) -> list[str]:
         assert self.path is not None
         folder = self._folder(self.path)
         if isinstance(folder, ResultFolder):
-            return [folder.folder.url_of(name) for name in folder.published()]
+            return [folder.folder.url_of(name) for name in folder.published_files()]
         if not os.path.isdir(self.path):
             return []
         names = sorted(name for name in os.listdir(self.path) if not name.startswith((".", "_")))
         return [os.path.join(self.path, name) for name in names]
 
-    def _opened(self, file: str) -> io.BufferedReader:
+    def _open_file(self, file: str) -> io.BufferedReader:
         """One of `files`, opened to be read."""
         if is_local(file):
             return open(file, "rb")

@@ -29,14 +29,14 @@ class S3Folder(SinkFolder):
     def create(self, name: str) -> Hidden:
         return Upload(self.fs, self.bucket, f"{self.prefix}{name}")
 
-    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
+    def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         for key, upload in list(self._uploads()):
             origin = origin_of(key.removeprefix(self.prefix))
-            if origin is not None and wanted(origin) and f"s3://{self.bucket}/{key}" not in keep:
+            if origin is not None and goes(origin) and f"s3://{self.bucket}/{key}" not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=key, UploadId=upload)
         keys = list(self._traces()) if traces else []
-        for name, plain in under_cover([key.removeprefix(self.prefix) for key in keys], wanted, traces):
+        for name, plain in under_cover([key.removeprefix(self.prefix) for key in keys], goes, traces):
             if f"s3://{self.bucket}/{self.prefix}{plain}" not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("delete_object", Bucket=self.bucket, Key=f"{self.prefix}{name}")
@@ -93,7 +93,7 @@ class FinishedUpload(Finished):
         self.fs = filesystem(made.url)
         self.bucket, _, self.key = made.url.partition("://")[2].partition("/")
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         try:
             self.fs.call_s3("list_parts", Bucket=self.bucket, Key=self.key, UploadId=self.made.upload, MaxParts=1)
         except FileNotFoundError:
@@ -103,7 +103,7 @@ class FinishedUpload(Finished):
     def visible(self) -> bool:
         return self._there(self.key)
 
-    def traced(self) -> bool:
+    def has_trace(self) -> bool:
         return self._there(self.trace.partition("://")[2].partition("/")[2])
 
     def _there(self, key: str) -> bool:

@@ -133,7 +133,7 @@ class Collect(Result):
         `ConfigError` if published records were removed."""
         records: list[Any] = []
         for path in self.files():
-            with self._opened(path) as file:
+            with self._open_file(path) as file:
                 while file.peek(1):
                     records.extend(pickle.load(file))
         return records

@@ -70,7 +70,7 @@ class _Numbers(Reader):
     def read(self, limit: int, now: float) -> Any:
         if self.end is not None and self.at >= self.end:
             return None
-        count = self.pace.allowed(limit, now)
+        count = self.pace.allowance(limit, now)
         if not count:
             return NOTHING_YET
         stop = self.at + count * self.step
@@ -219,14 +219,14 @@ class _Iterated(Reader):
         self.at = sum(1 for _ in itertools.islice(self.items, skip))
 
     def read(self, limit: int, now: float) -> Any:
-        wanted = self.pace.allowed(limit, now)
+        count = self.pace.allowance(limit, now)
         if self.count is not None:
-            wanted = min(wanted, self.count - self.at)
+            count = min(count, self.count - self.at)
             if self.at >= self.count:
                 return None
-        if not wanted:
+        if not count:
             return NOTHING_YET
-        taken = list(itertools.islice(self.items, wanted))
+        taken = list(itertools.islice(self.items, count))
         if not taken:
             return None
         self.at += len(taken)
@@ -383,7 +383,7 @@ class ArrowFiles(Source):
 
     def reader(self, split: str, position: int | None = None) -> Reader:
         try:
-            file = _mapped(split) if is_local(split) else _read(split, self.options)
+            file = _map_file(split) if is_local(split) else _read(split, self.options)
         except FileNotFoundError:
             raise ConfigError(
                 f"{split} is not there any more: the files of a DataFrame live as long as the job's checkpoint folder, or, "
@@ -393,7 +393,7 @@ class ArrowFiles(Source):
         return Batches(batches, position or 0, self.form, lambda: None)
 
 
-def _mapped(path: str) -> Any:
+def _map_file(path: str) -> Any:
     """An Arrow file of this machine. Its batches stay mapped, but the file does not stay open: there may be many files."""
     with pa.memory_map(path) as mapped:
         return pa.ipc.open_file(mapped.read_buffer())

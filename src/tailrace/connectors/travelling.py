@@ -72,7 +72,7 @@ def has_sign(place: str, options: Mapping[str, Any] | None = None) -> bool:
     return folder_of(place, options).exists(SEEN)
 
 
-def gone(what: str, who: str) -> ConfigError:
+def removal_error(what: str, who: str) -> ConfigError:
     """The error for a result that was removed since it was published."""
     return ConfigError(
         f"{what} is not there any more, and with it {who}: it was removed, by the end of its Spark session, by a cleaner of "
@@ -199,25 +199,25 @@ class ResultFolder(hidden.SinkFolder):
         with contextlib.suppress(FileExistsError):
             self.folder.create(name + MARK, b"")
 
-    def published(self) -> list[str]:
+    def published_files(self) -> list[str]:
         """The names of published files, sorted. Raises `ConfigError` if one of them was removed."""
         there = {entry.name for entry in self.folder.entries()}
         names = sorted(name.removesuffix(MARK) for name in there if name.endswith(MARK))
         for name in names:
             # A store lists in pages: a file may come after its page was listed, and its mark before the mark's page was.
             if name not in there and not self.folder.exists(name):
-                raise gone(self.folder.url_of(name), "records of a result")
+                raise removal_error(self.folder.url_of(name), "records of a result")
         return names
 
-    def sweep(self, wanted: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
-        """Removes files of wanted origins that were not published. There are no traces in this kind of folder."""
+    def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
+        """Removes files of chosen origins that were not published. There are no traces in this kind of folder."""
         there = {entry.name for entry in self.folder.entries()}
         gone = []
         for name in there:
             origin = origin_of(name)
             if (
                 origin is not None
-                and wanted(origin)
+                and goes(origin)
                 and name + MARK not in there
                 and self.folder.url_of(name) not in keep
             ):

@@ -57,13 +57,13 @@ class StatusChanged:
 
 @dataclass(frozen=True)
 class Claim:
-    """An action: claim a new incarnation, so that no process can commit under an older one. `claimed` or `claim_failed` is
-    the answer."""
+    """An action: claim a new incarnation, so that no process can commit under an older one. `claim_done` or
+    `claim_failed` is the answer."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """An action: create the manifest of a checkpoint. `committed` or `not_committed` is the answer."""
+    """An action: create the manifest of a checkpoint. `commit_done` or `not_committed` is the answer."""
 
     checkpoint: int
     incarnation: int
@@ -102,7 +102,7 @@ class MarkSwept:
 @dataclass(frozen=True)
 class MarkPublished:
     """An action: mark this manifest. All output that it has prepared was published, and need not be published again.
-    `marked` is the answer, when the mark is written."""
+    `mark_done` is the answer, when the mark is written."""
 
     path: str
 
@@ -154,8 +154,8 @@ class InReach:
 @dataclass(frozen=True)
 class CopySavepoint:
     """An action: copy the state files of a checkpoint into a folder of their own (`target`; empty: the usual one), with
-    this manifest. `copied` or `not_copied` is the answer, however long the copy takes. The driver carries out other actions
-    meanwhile."""
+    this manifest. `copy_done` or `not_copied` is the answer, however long the copy takes. The driver carries out other
+    actions meanwhile."""
 
     checkpoint: int
     savepoint: Manifest

@@ -29,7 +29,7 @@ from tailrace.coordinator.durability.savepoints import SavepointRequest
 from tailrace.coordinator.durability.stopping import Aim, Stage, Stopping
 from tailrace.coordinator.job.attempts import Attempts
 from tailrace.coordinator.job.failures import Cause, Reaction, reaction
-from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, moved
+from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, next_status
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.loops.loops import Nests
@@ -113,10 +113,16 @@ class Course:
         """Sends the plan when every slot has a worker that runs nothing, and no worker can commit under an older one of our
         incarnations."""
         attempts, claims = self._attempts, self._durability.claims
-        if not self.filling or attempts.deployed or attempts.paused(now) or claims.under_way or not self._roster.ready:
+        if (
+            not self.filling
+            or attempts.deployed
+            or attempts.is_paused(now)
+            or claims.under_way
+            or not self._roster.ready
+        ):
             return
         attempts.deployed = True
-        claims.deployed()
+        claims.note_deployment()
         self._takeovers.anew()
         restored, peers = self._durability.output.restored, self._roster.peers()
         attempts_of = sorted({slot.attempt for slot in self._roster.slots})
@@ -127,7 +133,7 @@ class Course:
         """Publishes the output that the restored checkpoint had prepared, before anything else happens. All workers have
         deployed."""
         self._attempts.publishing = True
-        self.do(self._durability.restored(now), now)
+        self.do(self._durability.restore_done(now), now)
         self.do(self._durability.output.begin(restarted=self._attempts.restarts > 0), now)
         self.do(self._durability.copies(), now)
         self._maybe_start(now)
@@ -147,7 +153,7 @@ class Course:
 
     # Workers that come, and standbys.
 
-    def joined(self, place: Slot | Standby, now: int) -> None:
+    def join(self, place: Slot | Standby, now: int) -> None:
         """Goes on with a worker that holds a place now. A standby takes a slot at once where one waits for a worker."""
         roster = self._roster
         if isinstance(place, Standby):
@@ -186,13 +192,13 @@ class Course:
 
     def standby_lost(self, place: Standby, what: str, now: int) -> None:
         """Goes on without a standby that is gone. While the job runs another one is started."""
-        self.do(self._roster.standbys.lost(place, what, again=self.flowing), now)
+        self.do(self._roster.standbys.lose(place, what, again=self.flowing), now)
 
     # Published output.
 
-    def was_published(self, said: Published, now: int) -> None:
+    def was_published(self, report: Published, now: int) -> None:
         """Takes a worker's report that output of sinks is published."""
-        decided = self._durability.published(said, now)
+        decided = self._durability.publication_done(report, now)
         if decided is not None:
             self.do([*decided, WasPublished()], now)
             self._maybe_start(now)
@@ -226,7 +232,7 @@ class Course:
     def _replaces(self, cause: Cause, now: int, there: bool = False) -> bool:
         """Begins a replacement, if the failure is only the loss of a worker, and the loss is covered. Returns False if
         not."""
-        refused = self._replacements.refused(cause, self.status)
+        refused = self._replacements.refusal(cause, self.status)
         if refused is not None:
             if refused:
                 self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
@@ -244,9 +250,9 @@ class Course:
         """Sends replacements of lost workers what they have to do, when they are there, and all is known."""
         self.do(self._replacements.resume(self.plan), now)
 
-    def replayed(self, slot: int, heard: int, now: int) -> None:
+    def replay_done(self, slot: int, received: int, now: int) -> None:
         """Goes on with a replacement that has done all that the lost worker did."""
-        self.do(self._replacements.replayed(slot, heard, now), now)
+        self.do(self._replacements.replay_done(slot, received, now), now)
         if not self._replacements.active and self.flowing:
             if self._roster.finished:
                 self.all_finished(now)
@@ -279,9 +285,9 @@ class Course:
         history = self._durability.checkpoints.history
         if self.status in (JobStatus.FINISHING, JobStatus.FINISHED) and not self._stopping.active:
             self._stopping.seal(history[-1] if history else None)  # it ends by itself, which is as good
-        self.do(self._stopping.ask(who, aim), now)
+        self.do(self._stopping.request(who, aim), now)
         if self.status is JobStatus.FINISHED:
-            self._tell_of_stop(well=True)
+            self._report_stop(well=True)
         elif self.running:
             self._begin_stop(now)
 
@@ -315,7 +321,7 @@ class Course:
             self._give_up_stop(f"a failure came before its checkpoint was complete: {cause.message}", now)
 
     def _give_up_stop(self, reason: str, now: int) -> None:
-        self.do(self._stopping.failed(f"{reason}; the job goes on"), now)
+        self.do(self._stopping.fail(f"{reason}; the job goes on"), now)
 
     def _stop_failed(self, reason: str, now: int) -> None:
         """Goes on after a stop whose checkpoint was aborted: the tasks run."""
@@ -325,9 +331,9 @@ class Course:
             if self._roster.finished:
                 self.all_finished(now)
 
-    def claimed(self, now: int) -> None:
+    def claim_done(self, now: int) -> None:
         """Goes on after a claim, which shows what has become of a stop."""
-        self._attempts.claimed(now)
+        self._attempts.claim_done(now)
         found = self._durability.found_stop(now)
         if found is not None:
             self._stopping.seal(found)
@@ -336,7 +342,7 @@ class Course:
             self.do(self._durability.no_stop_found(reason), now)
             self._give_up_stop(reason, now)
 
-    def _tell_of_stop(self, well: bool) -> None:
+    def _report_stop(self, well: bool) -> None:
         self.actions += self._stopping.over(str(self.status), well, self._durability.keeps)
 
     # The end.
@@ -356,7 +362,7 @@ class Course:
             self.do(self._durability.last(now), now)
         else:
             self.move(JobStatus.FINISHING)
-            self.do(self._durability.output.finished(self._roster.prepared), now)
+            self.do(self._durability.output.finish(self._roster.prepared), now)
             self.maybe_finish(now)
 
     def maybe_finish(self, now: int) -> None:
@@ -369,7 +375,7 @@ class Course:
         """Ends the job before its records do: it was cancelled, or has failed."""
         self.do(self._durability.attempt_over(reason, now), now)
         self.move(status)
-        self._tell_of_stop(well=False)
+        self._report_stop(well=False)
         self._leave(reason, now)
 
     def _leave(self, reason: str, now: int) -> None:
@@ -397,7 +403,7 @@ class Course:
     def _over(self) -> None:
         if not self.status.final:
             self.move(ENDS.get(self.status, JobStatus.FINISHED))
-            self._tell_of_stop(well=self.status is JobStatus.FINISHED)
+            self._report_stop(well=self.status is JobStatus.FINISHED)
 
     def gives_up(self, crashed: bool) -> bool:
         """True if the checkpoints of the job, which is over, are not to outlive it. `crashed`: its driver broke."""
@@ -421,7 +427,7 @@ class Course:
     def move(self, status: JobStatus) -> None:
         """Gives the job another status. Raises `InternalError`, with the last events, where the step is illegal."""
         try:
-            self.status = moved(self.status, status)
+            self.status = next_status(self.status, status)
         except InternalError as error:
             raise InternalError(str(error.args[0]), self.story) from error
         self.story.append(f"-> {status}")
@@ -433,7 +439,7 @@ class Course:
             if isinstance(one, Cause):
                 self.fail(now, one)
             elif isinstance(one, Tell):
-                self._tell(one, now)
+                self._send_to(one, now)
             elif isinstance(one, StopFailed):
                 self._stop_failed(one.reason, now)
             elif isinstance(one, SavepointEnded) and one.who is self._stopping:
@@ -441,13 +447,13 @@ class Course:
             else:
                 self.actions.append(one)
 
-    def _tell(self, told: Tell, now: int) -> None:
-        to = "all" if told.slot is None else told.slot
-        self.story.append(f"{now} {type(told.message).__name__} to {to}")
-        whom: Iterable[WorkerPlace] = self._roster.places if isinstance(told.message, Leave) else self._roster.slots
-        for slot in whom if told.slot is None else [self._roster.slots[told.slot]]:
-            if not self._takeovers.holds_back(slot.index, told.message):
-                self._send(slot, told.message)
+    def _send_to(self, tell: Tell, now: int) -> None:
+        to = "all" if tell.slot is None else tell.slot
+        self.story.append(f"{now} {type(tell.message).__name__} to {to}")
+        whom: Iterable[WorkerPlace] = self._roster.places if isinstance(tell.message, Leave) else self._roster.slots
+        for slot in whom if tell.slot is None else [self._roster.slots[tell.slot]]:
+            if not self._takeovers.holds_back(slot.index, tell.message):
+                self._send(slot, tell.message)
 
     def _send(self, slot: WorkerPlace, message: ToWorker) -> None:
         if slot.connected:

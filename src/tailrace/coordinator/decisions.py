@@ -30,6 +30,6 @@ Decision = Action | Tell | Cause | StopFailed
 Decisions = list[Decision]
 
 
-def each(said: Sequence[tuple[int, ToWorker]]) -> Decisions:
+def each(messages: Sequence[tuple[int, ToWorker]]) -> Decisions:
     """The decisions that send these messages to workers, by their slots."""
-    return [Tell(message, slot) for slot, message in said]
+    return [Tell(message, slot) for slot, message in messages]

@@ -154,7 +154,7 @@ class Coordinator:
         more then."""
         self.course.move(JobStatus.STARTING)
         self.attempts.begin(now)
-        self.durability.claims.deployed()
+        self.durability.claims.note_deployment()
         self.course.do(self.roster.launch(), now)
         self.course.restart(now, Cause(why, FailureKind.WORKER), 0)
 
@@ -163,13 +163,13 @@ class Coordinator:
         closed)."""
         self.course.story.append(f"{now} hello {hello.slot} pid {hello.pid}")
         closed = self.status is JobStatus.CREATED or self.course.ending
-        if closed or not self.roster.wants(hello, self.job, self.incarnation):
+        if closed or not self.roster.requires(hello, self.job, self.incarnation):
             return None
         epoch, replaced = self.roster.admit(hello, now)
         if replaced is not None:
             self.actions.append(CloseLink(hello.slot, replaced))
         self.actions.append(Send(hello.slot, epoch, Welcome(epoch)))
-        self.course.joined(self.roster.at(hello.slot), now)
+        self.course.join(self.roster.at(hello.slot), now)
         return epoch
 
     def message(self, index: int, epoch: int, message: FromWorker, now: int) -> None:
@@ -177,20 +177,20 @@ class Coordinator:
         if not self.roster.holds(index, epoch):
             return
         slot = self.roster.at(index)
-        slot.heard_at = now
+        slot.received_at = now
         if isinstance(slot, Standby):
             self.course.of_a_standby(slot, message, now)
         elif slot.clean:
-            self._heard(slot, message, now)
+            self._receive(slot, message, now)
         elif isinstance(message, WasReset) and message.attempt == slot.attempt:
             # The worker has dropped the attempt that is over: its messages from here on are of the next one.
             slot.clean = True
             self.course.maybe_deploy(now)
 
-    def _heard(self, slot: Slot, message: FromWorker, now: int) -> None:
+    def _receive(self, slot: Slot, message: FromWorker, now: int) -> None:
         index = slot.index
         if isinstance(message, Progress):
-            slot.reported(message, now)
+            slot.report(message, now)
             return
         self.course.story.append(f"{now} {type(message).__name__} from {index}")
         match message:
@@ -224,7 +224,7 @@ class Coordinator:
             case Ack():
                 self.course.do(self.durability.ack(index, message, now, self.course.flowing), now)
             case Declined():
-                self.course.do(self.durability.declined(message, f"worker {index}: ", now, self.course.flowing), now)
+                self.course.do(self.durability.decline(message, f"worker {index}: ", now, self.course.flowing), now)
             case WasReset():
                 pass  # of an earlier restart; another one began since
             case _ if isinstance(message, NestReport):
@@ -237,11 +237,11 @@ class Coordinator:
 
     def heartbeat(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> None:
         """Takes a sign of life of a worker's process, with the work of its thread where that takes long."""
-        self.course.do(self.roster.heard(index, pid, now, under_way), now)
+        self.course.do(self.roster.note_sign_of_life(index, pid, now, under_way), now)
 
     def link_lost(self, index: int, epoch: int, reason: str, now: int) -> None:
         """Takes the loss of a worker's link: the worker is lost, unless it was to leave."""
-        slot = self.roster.at(index) if self.roster.holds(index, epoch) else self.roster.taken(index, epoch)
+        slot = self.roster.at(index) if self.roster.holds(index, epoch) else self.roster.slot_of_standby(index, epoch)
         if slot is None:
             return
         self.course.story.append(f"{now} link of {index} lost: {reason}")
@@ -250,7 +250,7 @@ class Coordinator:
         elif isinstance(slot, Standby):
             self.course.standby_lost(slot, f"it was lost: {reason}", now)
         else:
-            self.course.do(self.roster.lost(slot.index, f"worker {slot.index} was lost: {reason}"), now)
+            self.course.do(self.roster.note_loss(slot.index, f"worker {slot.index} was lost: {reason}"), now)
 
     def slot_ended(
         self,
@@ -267,27 +267,27 @@ class Coordinator:
         start = (index, self.roster.at(index).launches if launch is None else launch)
         place = self.roster.holder(start)
         self.course.story.append(f"{now} spark job {start[1]} of {index} ended: {error}")
-        told = place.job_ended(start)
-        if cancelled and not told:
+        requested = place.job_ended(start)
+        if cancelled and not requested:
             self.cancel(now)
-        elif error is not None and not told and self.cause is not None and self.cause.slot == place.index:
-            self.course.cause = self.cause.described(f"Spark says: {error}")
+        elif error is not None and not requested and self.cause is not None and self.cause.slot == place.index:
+            self.course.cause = self.cause.with_text(f"Spark says: {error}")
         elif not self.course.ending:
-            wanted = not told and start == place.start
+            expected = not requested and start == place.start
             if not isinstance(place, Standby):
-                ended = self.roster.job_ended(place.index, error, wanted=wanted, over=over, unfit=unfit)
+                ended = self.roster.job_ended(place.index, error, expected=expected, over=over, unfit=unfit)
                 self.course.do(ended, now)
-            elif wanted:
+            elif expected:
                 self.course.standby_lost(place, f"its Spark task ended: {error or 'without an error'}", now)
         self.course.maybe_over()
 
     # Events: the storage of checkpoints.
 
-    def claimed(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
+    def claim_done(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
         """Takes a new incarnation of the job: no process can commit under an older one any more. `manifest` is the newest
         that was committed under this job's name."""
-        self.course.do(self.durability.claimed(incarnation, manifest, path), now)
-        self.course.claimed(now)
+        self.course.do(self.durability.claim_done(incarnation, manifest, path), now)
+        self.course.claim_done(now)
         self.course.maybe_deploy(now)
 
     def origin_published(self) -> None:
@@ -297,16 +297,16 @@ class Coordinator:
     def claim_failed(self, reason: str, now: int, kind: FailureKind = FailureKind.STORE) -> None:
         """Takes the failure of a claim. `kind` decides whether another request follows (STORE). It is not, where another
         start has taken the job over (FENCED), or where the storage's content cannot be read (STATE)."""
-        self.durability.claims.answered()
+        self.durability.claims.note_answer()
         if not self.course.ending:
             self.course.do(self.durability.claim_failed(reason, kind, now), now)
 
-    def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
+    def commit_done(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """Takes the commit of a checkpoint's manifest; `path` is its name relative to the checkpoint folder of the job."""
-        decided, last = self.durability.committed(checkpoint, path, url, now, self.course.flowing)
-        self.takeovers.completed(checkpoint)
+        decided, last = self.durability.commit_done(checkpoint, path, url, now, self.course.flowing)
+        self.takeovers.complete(checkpoint)
         self.course.do(decided, now)
-        self.course.do(self.replacements.committed(), now)
+        self.course.do(self.replacements.commit_done(), now)
         self.course.maybe_resume(now)
         self.course.hold(now)
         if last is not None and self.course.flowing:
@@ -319,19 +319,19 @@ class Coordinator:
         if not self.course.ending:
             self.course.do(decided, now)
 
-    def marked(self, path: str, now: int) -> None:
+    def mark_done(self, path: str, now: int) -> None:
         """Notes that a manifest is marked: all its output is published."""
-        self.course.do(self.durability.marked(path, now, self.course.flowing), now)
+        self.course.do(self.durability.mark_done(path, now, self.course.flowing), now)
 
     def not_marked(self, path: str, now: int) -> None:
         """Notes that a mark could not be written: it is requested again with the next publication, or the next
         checkpoint."""
         self.course.do(self.durability.not_marked(path, now, self.course.flowing), now)
 
-    def copied(self, checkpoint: int, url: str, size: int, now: int) -> bool:
+    def copy_done(self, checkpoint: int, url: str, size: int, now: int) -> bool:
         """Takes the copy of a savepoint, of `size` bytes. Returns False where it is not awaited any more: the copy has to
         go."""
-        decided = self.durability.copied(checkpoint, url, size, now)
+        decided = self.durability.copy_done(checkpoint, url, size, now)
         self.course.do(decided or [], now)
         self.course.maybe_finish(now)
         return decided is not None
@@ -460,7 +460,7 @@ class Coordinator:
     def _checkpoints_late(self, now: int) -> Iterator[Decision]:
         for number, what, pending in self.durability.late(now):
             away = all(one.index in pending.acks or one.phase_of(number) == "writing" for one in self.roster.slots)
-            yield from self.durability.declined(Declined(number, what, away), "", now, self.course.flowing)
+            yield from self.durability.decline(Declined(number, what, away), "", now, self.course.flowing)
 
     def _trigger_due(self, now: int) -> Decisions:
         return self.durability.trigger_due(now, final=self.roster.finished)
@@ -472,21 +472,21 @@ class Coordinator:
     ) -> None:
         match message:
             case Gained():
-                self.takeovers.gained(index, message)
+                self.takeovers.add_history(index, message)
             case KnownHistory():
                 self.takeovers.know(index, message)
-                self.takeovers.failovers.known(message.slice, now)
+                self.takeovers.failovers.note_report(message.slice, now)
                 self.course.maybe_resume(now)
             case Severed():
-                self.takeovers.severed(index, message.peer, message.epoch, now)
+                self.takeovers.link_lost(index, message.peer, message.epoch, now)
             case Restored():
-                self.takeovers.failovers.restored(index, now)
+                self.takeovers.failovers.note_restore(index, now)
             case ReplayDone():
-                self.course.replayed(index, message.heard, now)
+                self.course.replay_done(index, message.heard, now)
 
     def _links_broken(self, now: int) -> Decisions:
         """Decides on links between live workers that have been closed for a while."""
-        broken = self.takeovers.broken(now, self.limits.severed)
+        broken = self.takeovers.take_broken(now, self.limits.severed)
         return self.replacements.cut_off((slot, peer) for slot, peer, epoch in broken if self.roster.holds(peer, epoch))
 
     def _never_replaced(self, now: int) -> Decisions:

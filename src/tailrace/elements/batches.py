@@ -61,7 +61,7 @@ class Rows:
         values = np.fromiter(self.values, object, len(self))
         return [
             (target, Rows(values[index].tolist(), _pick(self.times, index), _pick(self.groups, index)))
-            for target, index in _chosen(targets, count)
+            for target, index in _positions_by_target(targets, count)
         ]
 
     def to_rows(self) -> Rows:
@@ -99,7 +99,7 @@ class Columns:
             return [(int(targets[0]), Columns(self.data, self.times, self.groups))]
         return [
             (target, Columns(self.data.take(pa.array(index)), _pick(self.times, index), _pick(self.groups, index)))
-            for target, index in _chosen(targets, count)
+            for target, index in _positions_by_target(targets, count)
         ]
 
     def to_rows(self) -> Rows:
@@ -119,7 +119,7 @@ def _pick(array: Any, where: np.ndarray[Any, Any] | slice) -> Any:
     return None if array is None else array[where]
 
 
-def _chosen(targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
+def _positions_by_target(targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
     """Each target that occurs, with the positions of its records in order."""
     if count > _FEW_TARGETS:
         return _runs(targets)
@@ -162,7 +162,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
     return Columns(data, times, groups)
 
 
-def joined(batches: Sequence[Batch]) -> list[Batch]:
+def join(batches: Sequence[Batch]) -> list[Batch]:
     """The batches in their order, with neighbours joined where they are `joinable`."""
     runs: list[list[Batch]] = []
     for batch in batches:

@@ -44,7 +44,7 @@ def run_to_its_end(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn
 
     @functools.wraps(fn)
-    def watched(*args: Any, **named: Any) -> Iterator[Any]:
+    def run_watched(*args: Any, **named: Any) -> Iterator[Any]:
         returned = yield from fn(*args, **named)
         if returned is not None:
             raise TypeError(
@@ -52,7 +52,7 @@ def run_to_its_end(fn: Callable[..., Any]) -> Callable[..., Any]:
                 f"well (yield from, for a list), and return nothing"
             )
 
-    return watched
+    return run_watched
 
 
 def followed_by(fn: Callable[..., Any], then: Callable[[], object]) -> Callable[..., Any]:
@@ -134,13 +134,13 @@ def set_checked(owner: object, name: str, fn: Callable[..., Any], giver: str) ->
     """Sets an attribute of `owner` to a function whose first value is checked (`check_kept`). After that check the attribute
     is the function itself, so that later calls cost nothing more."""
 
-    def checked(*args: Any) -> Any:
+    def call_checked(*args: Any) -> Any:
         given = fn(*args)
         check_kept(given, giver)
         setattr(owner, name, fn)
         return given
 
-    setattr(owner, name, checked)
+    setattr(owner, name, call_checked)
 
 
 def one_for_several(value: Any) -> str | None:

@@ -200,7 +200,7 @@ def _plain_values(column: pa.Array) -> list[Any]:
             return result
         if pa.types.is_timestamp(kind) and kind.unit == "us" and _in_range(column.cast(pa.int64()), _INSTANTS):
             result = column.to_numpy(zero_copy_only=False).tolist()
-            return result if kind.tz is None else _zoned(result, pa.lib.string_to_tzinfo(kind.tz))
+            return result if kind.tz is None else _in_zone(result, pa.lib.string_to_tzinfo(kind.tz))
     return python_list(column, "strict" if has_map(kind) else None)
 
 
@@ -215,7 +215,7 @@ def _in_range(column: pa.Array, bounds: tuple[int, int]) -> bool:
     return bool(bounds[0] <= values.min() and values.max() <= bounds[1])
 
 
-def _zoned(times: list[datetime], zone: tzinfo) -> list[datetime]:
+def _in_zone(times: list[datetime], zone: tzinfo) -> list[datetime]:
     """Naive datetimes in UTC as aware ones of a zone."""
     if str(zone) in ("UTC", "Etc/UTC"):
         return [one.replace(tzinfo=zone) for one in times]

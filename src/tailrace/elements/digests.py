@@ -45,10 +45,10 @@ def content(frame: Frame, most: int | None = None) -> bytes:
     try:
         return marshal.dumps(values, _PLAIN_MARSHAL)[_LIST_HEAD:]
     except ValueError:
-        return b"".join(map(_said, values))
+        return b"".join(map(_bytes_of, values))
 
 
-def _said(value: Any) -> bytes:
+def _bytes_of(value: Any) -> bytes:
     """A value as bytes, as far as it is plain; the name of its class for anything else."""
     if isinstance(value, tuple):
         value = tuple(value)  # a row has the names of its columns or not, depending on the other records of its frame
@@ -57,9 +57,9 @@ def _said(value: Any) -> bytes:
     except ValueError:
         pass
     if type(value) is tuple or type(value) is list:
-        return b"(" + b"".join(map(_said, value)) + b")"
+        return b"(" + b"".join(map(_bytes_of, value)) + b")"
     if type(value) is dict:
-        return b"{" + b"".join(map(_said, value.items())) + b"}"
+        return b"{" + b"".join(map(_bytes_of, value.items())) + b"}"
     return type(value).__qualname__.encode()
 
 

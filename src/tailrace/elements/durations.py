@@ -25,7 +25,7 @@ def span_micros(value: Any) -> int:
     """A duration as int microseconds: a number of seconds, a `timedelta`, or a text of numbers with units, from `us` to
     `weeks`. Raises `TypeError` for anything else and `OverflowError` outside the range of int64."""
     if isinstance(value, str):
-        return micros(_parsed(value))
+        return micros(_parse(value))
     if isinstance(value, bool | datetime | date):
         raise TypeError(f"a duration must be {WANTED}, not a {type(value).__name__}")
     try:
@@ -39,7 +39,7 @@ def span_seconds(value: Any) -> float:
     return span_micros(value) / 1e6
 
 
-def _parsed(text: str) -> timedelta:
+def _parse(text: str) -> timedelta:
     at, total = 0, Fraction(0)
     while (found := _PART.match(text, at)) is not None:
         unit = found[2].lower().replace("µ", "u")

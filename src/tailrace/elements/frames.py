@@ -23,7 +23,7 @@ from tailrace.elements.convert import Row, made_rows
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
 from tailrace.elements.valueclasses import Shapes
-from tailrace.elements.valuepickling import loader, pickled
+from tailrace.elements.valuepickling import loader, pickle_values
 from tailrace.errors import ProtocolViolation
 
 VERSION = 1
@@ -174,18 +174,18 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
         return np.frombuffer(data, dtype)
 
     def _values(self) -> list[Any]:
-        values = self._unpickled(_VALUES)
+        values = self._unpickle(_VALUES)
         if type(values) is not list:
-            raise self._damaged(f"{type(values).__name__} where a list of records is due")
+            raise self._damage(f"{type(values).__name__} where a list of records is due")
         if _ROW_NAMES not in self.sections:
             return values
-        names = self._unpickled(_ROW_NAMES)
+        names = self._unpickle(_ROW_NAMES)
         try:
             return made_rows(tuple(names), values)
         except (TypeError, ValueError, AttributeError) as error:
-            raise self._damaged(error) from error
+            raise self._damage(error) from error
 
-    def _unpickled(self, ident: int) -> Any:
+    def _unpickle(self, ident: int) -> Any:
         loads = loader(self.classes) if self.older else pickle.loads
         try:
             return loads(self._section(ident))
@@ -193,7 +193,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             of_a_class = error.__traceback__ is not None and error.__traceback__.tb_next is not None
             if of_a_class:  # code in Python raised it: the unpickler itself has none
                 raise
-            raise self._damaged(error) from error
+            raise self._damage(error) from error
 
     def _record_batch(self) -> pa.RecordBatch:
         data = self._section(_VALUES)
@@ -201,9 +201,9 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
                 return reader.read_next_batch()
         except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
-            raise self._damaged(error) from error
+            raise self._damage(error) from error
 
-    def _damaged(self, why: object) -> ProtocolViolation:
+    def _damage(self, why: object) -> ProtocolViolation:
         what = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else why
         return ProtocolViolation(f"channel {self.channel}: records that cannot be read: {what}")
 
@@ -255,14 +255,14 @@ def _cut_section(cut: CutRequest) -> list[tuple[int, bytes | memoryview]]:
     return [(_CUT, _WHOLE_CUT.pack(cut.kind, cut.hold, cut.overtakes_after, cut.most_inflight))]
 
 
-def addressed(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, seq: int) -> bytes:
+def readdress(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, seq: int) -> bytes:
     """A frame with the records of `frame`, addressed to `channel`, with sequence numbers from `seq` on."""
     magic, version, kind, sections, *_, count, number = _HEADER.unpack_from(frame.data)
     header = _HEADER.pack(magic, version, kind, sections, incarnation, *channel, attempt, seq, count, number)
     return header + frame.data[_HEADER.size :]
 
 
-def parted(data: bytes, at: int) -> tuple[bytes, bytes]:
+def split_frame(data: bytes, at: int) -> tuple[bytes, bytes]:
     """A frame of records split into two: its first `at` records, and the other ones."""
     frame = decode(data)
     batch, place = frame.batch(), (frame.channel, frame.incarnation, frame.attempt)
@@ -325,12 +325,12 @@ def _row_sections(values: list[Any]) -> list[_Section]:
     kind = type(values[0]) if values else None
     if kind is not None and issubclass(kind, Row) and set(map(type, values)) == {kind}:
         # Rows of one class are sent as plain tuples, with the names once: five times faster than one by one.
-        return [*_pickled(list(map(tuple, values))), (_ROW_NAMES, pickle.dumps(kind.__fields__, 5))]
-    return _pickled(values)
+        return [*_pickle_sections(list(map(tuple, values))), (_ROW_NAMES, pickle.dumps(kind.__fields__, 5))]
+    return _pickle_sections(values)
 
 
-def _pickled(values: list[Any]) -> list[_Section]:
-    data, shapes = pickled(values)
+def _pickle_sections(values: list[Any]) -> list[_Section]:
+    data, shapes = pickle_values(values)
     sections: list[_Section] = [(_VALUES, data)]
     if shapes:
         sections.append((_CLASSES, msgspec.msgpack.encode(shapes)))

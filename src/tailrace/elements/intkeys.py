@@ -46,17 +46,17 @@ def _hashes(words: Words, size: int) -> Words:
     h = np.full(len(words), np.uint64(size + 1) + _P5)
     at = 0
     if size + 1 >= 8:
-        h ^= _turned(text * _P2, 31) * _P1
-        h = _turned(h, 27) * _P1 + _P4
+        h ^= _rotate(text * _P2, 31) * _P1
+        h = _rotate(h, 27) * _P1 + _P4
         at = 8
     elif size + 1 >= 4:
         h ^= (text & np.uint64(0xFFFFFFFF)) * _P1
-        h = _turned(h, 23) * _P2 + _P3
+        h = _rotate(h, 23) * _P2 + _P3
         at = 4
     for place in range(at, size + 1):
         byte = ordered >> np.uint64(56) if place == 8 else text >> np.uint64(8 * place) & np.uint64(0xFF)
         h ^= byte * _P5
-        h = _turned(h, 11) * _P1
+        h = _rotate(h, 11) * _P1
     h ^= h >> np.uint64(33)
     h *= _P2
     h ^= h >> np.uint64(29)
@@ -64,5 +64,5 @@ def _hashes(words: Words, size: int) -> Words:
     return h ^ h >> np.uint64(32)
 
 
-def _turned(words: Words, by: int) -> Words:
+def _rotate(words: Words, by: int) -> Words:
     return words << np.uint64(by) | words >> np.uint64(64 - by)

@@ -38,7 +38,7 @@ class RecordClass:
     prefix: bytes
     """First canonical bytes of an object, after the tag: the name of the class."""
 
-    def made(self, parts: Parts, more: dict[str, Any] | None) -> Any:
+    def make(self, parts: Parts, more: dict[str, Any] | None) -> Any:
         """An object with these fields; `more` are attributes that are no fields. It is made without a call of the class: its
         `__init__` and `__post_init__` may require and do anything."""
         new: Any = object.__new__(self.kind)
@@ -64,7 +64,7 @@ class MemberClass:
     name: str
     prefix: bytes
 
-    def known(self, key: Any) -> bool:
+    def has_name(self, key: Any) -> bool:
         """True if `key` is a member with a name. A combination of flags has none."""
         return self.kind.__members__.get(key._name_) is key
 
@@ -193,10 +193,10 @@ def _record(kind: type) -> RecordClass | KeyRefusal:
                 f"its class defines its own {what}", f"leave out {method}, or use a tuple of what makes it equal"
             )
     names = tuple(field.name for field in fields)
-    return _odd_layout(kind, names) or _not_found(kind) or _described(kind, names)
+    return _odd_layout(kind, names) or _not_found(kind) or _description(kind, names)
 
 
-def _described(kind: type, names: tuple[str, ...]) -> RecordClass:
+def _description(kind: type, names: tuple[str, ...]) -> RecordClass:
     get: Any = attrgetter(*names) if names else None
     parts: Callable[[Any], Parts]
     if len(names) > 1:

@@ -157,11 +157,11 @@ class KeyGroups(dict[object, int]):
         if low >= 0 and len(self._dense) <= high < _DENSE:
             known = len(self._dense)
             fresh = np.arange(known, min(known + max(_GROWTH // 8, known), known + _GROWTH), dtype=np.int64)
-            self._dense = np.concatenate([self._dense, self._hashed(fresh)])
-        groups: Groups = self._dense[numbers] if low >= 0 and high < len(self._dense) else self._hashed(numbers)
+            self._dense = np.concatenate([self._dense, self._groups_of(fresh)])
+        groups: Groups = self._dense[numbers] if low >= 0 and high < len(self._dense) else self._groups_of(numbers)
         return groups
 
-    def _hashed(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Groups:
+    def _groups_of(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Groups:
         return (hashes(numbers) % np.uint64(self.max_parallelism)).astype(np.uint16)
 
 

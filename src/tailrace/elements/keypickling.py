@@ -27,7 +27,7 @@ from tailrace.elements.keyclasses import (
     key_class,
 )
 from tailrace.elements.keys import UnsupportedKey, canonical_bytes
-from tailrace.elements.valueclasses import ChangedClass, class_named, dotted
+from tailrace.elements.valueclasses import ChangedClass, class_named, dotted_name
 
 
 class ChangedKeyClass(ChangedClass):
@@ -61,7 +61,7 @@ class _Pickler(pickle.Pickler):
             self._written[kind] = written
         if written is None or not _is_key(written.known, obj):
             return NotImplemented
-        return found_key, (written, *_said_of(written.known, obj))
+        return found_key, (written, *_fields_of(written.known, obj))
 
 
 class _Written:
@@ -88,14 +88,14 @@ _CALLED = {
 def _is_key(known: KeyClass, obj: Any) -> bool:
     """True if an object of this class can be a key; else it is an attribute of a key."""
     if isinstance(known, MemberClass):
-        return known.known(obj)
+        return known.has_name(obj)
     try:
         return not isinstance(known, ValueClass) or bool(canonical_bytes(obj))
     except UnsupportedKey:
         return False
 
 
-def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
+def _fields_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
     """The part of a key that is written beside its class."""
     if isinstance(known, RecordClass):
         return known.parts(key), known.more(key)
@@ -111,25 +111,25 @@ def found_class(called: str, name: str, fields: tuple[str, ...]) -> KeyClass:
     """The class of written keys. Raises `ChangedKeyClass` if it is gone or has changed."""
     known = key_class(class_named(name, ChangedKeyClass))
     if known is None or isinstance(known, KeyRefusal) or _LETTERS[type(known)] != called or known.name != name:
-        raise ChangedKeyClass(f"class {dotted(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
+        raise ChangedKeyClass(f"class {dotted_name(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
     now = getattr(known, "fields", ())
     if now != fields:
         raise ChangedKeyClass(
-            f"class {dotted(name)} had the fields {_listed(fields)} there, and has {_listed(now)} now"
+            f"class {dotted_name(name)} had the fields {_list_of(fields)} there, and has {_list_of(now)} now"
         )
     return known
 
 
-def found_key(known: KeyClass, said: Any, more: Any) -> Any:
+def found_key(known: KeyClass, found: Any, more: Any) -> Any:
     """A key of this class, from its written parts. Raises `ChangedKeyClass` for a member that is gone."""
     if isinstance(known, RecordClass):
-        return known.made(said, more)
+        return known.make(found, more)
     if isinstance(known, TupleClass):
-        key: Any = tuple.__new__(known.kind, said)
+        key: Any = tuple.__new__(known.kind, found)
         if more:
             key.__dict__.update(more)
         return key
-    return _member(known, said, more)
+    return _member(known, found, more)
 
 
 def _member(known: MemberClass | ValueClass, name: str, canonical: bytes | None) -> Any:
@@ -139,11 +139,11 @@ def _member(known: MemberClass | ValueClass, name: str, canonical: bytes | None)
         if member is not None and member._name_ == name:
             return member
         now = f"; {name} is another name of {member._name_} now" if member is not None else ""
-        raise ChangedKeyClass(f"class {dotted(known.name)} had a member {name} there, and has none now{now}")
+        raise ChangedKeyClass(f"class {dotted_name(known.name)} had a member {name} there, and has none now{now}")
     for one in (member, *known.kind):
         if one is not None and canonical_bytes(one) == canonical:
             return one
-    raise ChangedKeyClass(f"class {dotted(known.name)} had a member {name} there, and no member has its value now")
+    raise ChangedKeyClass(f"class {dotted_name(known.name)} had a member {name} there, and no member has its value now")
 
 
 def _now(known: KeyClass | KeyRefusal | None, name: str) -> str:
@@ -151,8 +151,8 @@ def _now(known: KeyClass | KeyRefusal | None, name: str) -> str:
         return f"now not a key: {known.why}; {known.advice}"
     if known is None:
         return "now neither a dataclass nor an Enum nor a named tuple"
-    return f"now {_CALLED[_LETTERS[type(known)]]}" if known.name == name else f"now the class {dotted(known.name)}"
+    return f"now {_CALLED[_LETTERS[type(known)]]}" if known.name == name else f"now the class {dotted_name(known.name)}"
 
 
-def _listed(fields: tuple[str, ...]) -> str:
+def _list_of(fields: tuple[str, ...]) -> str:
     return f"({', '.join(fields)})"

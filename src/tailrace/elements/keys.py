@@ -20,7 +20,7 @@ import numpy as np
 from xxhash import xxh64_intdigest
 
 from tailrace.elements.keyclasses import KeyRefusal, MemberClass, RecordClass, key_class
-from tailrace.errors import TailraceError, message_of, shortened
+from tailrace.errors import TailraceError, message_of, short_repr
 
 
 class UnsupportedKey(TailraceError, TypeError):
@@ -109,7 +109,7 @@ class DescribedKeys:
             return self._parts(data, start + 1)
         if tag == _RECORD:
             end = start + 9 + int.from_bytes(data[start + 1 : start + 9], "big")
-            return self._classes[data[start + 1 : end]].made(self._parts(data, end), None)
+            return self._classes[data[start + 1 : end]].make(self._parts(data, end), None)
         return None
 
     def _parts(self, data: bytes, at: int) -> tuple[Any, ...]:
@@ -173,7 +173,7 @@ def _encode_decimal(key: Decimal) -> bytes:
     if Decimal.is_zero(key):
         return _encode_int(0)  # before the bound below: a zero may have any exponent
     if abs(Decimal.adjusted(key)) > _MAX_EXPONENT:
-        raise _unsupported(key, f"its exponent is beyond {_MAX_EXPONENT:,}", "round it, or use str(key)")
+        raise _refusal(key, f"its exponent is beyond {_MAX_EXPONENT:,}", "round it, or use str(key)")
     return _encode_ratio(*Decimal.as_integer_ratio(key))
 
 
@@ -212,9 +212,7 @@ def _encode_record(key: Any) -> bytes:
     try:
         items = known.parts(key)
     except AttributeError as error:
-        raise _unsupported(
-            key, f"a field has no value ({message_of(error)})", "set every field when it is made"
-        ) from error
+        raise _refusal(key, f"a field has no value ({message_of(error)})", "set every field when it is made") from error
     parts = [b"r", known.prefix]
     for field, item in zip(known.fields, items, strict=True):
         encoded = canonical_bytes(item)
@@ -226,14 +224,14 @@ def _encode_record(key: Any) -> bytes:
 
 def _nan_in(key: object, field: str) -> UnsupportedKey:
     # Within a tuple NaNs are found by identity. A dataclass compares its fields one by one, in newer versions of Python.
-    return _unsupported(key, f"its field {field!r} is a NaN, which equals nothing", "put None there, or use a tuple")
+    return _refusal(key, f"its field {field!r} is a NaN, which equals nothing", "put None there, or use a tuple")
 
 
 def _encode_member(key: Enum) -> bytes:
     known = key_class(type(key))
     assert isinstance(known, MemberClass)
-    if not known.known(key):
-        raise _unsupported(key, "it is not a member with a name of its own", "use key.value")
+    if not known.has_name(key):
+        raise _refusal(key, "it is not a member with a name of its own", "use key.value")
     return b"o" + known.prefix + str.encode(key._name_, "utf-8", "surrogatepass")
 
 
@@ -301,10 +299,10 @@ def _inherited_encoder(key: object) -> Callable[[Any], bytes]:
             if kind.__eq__ is base.__eq__ or _is_plain_pandas_time(key):
                 return encode
             name = base.__name__
-            raise _unsupported(key, f"it redefines the == of {name}", f"convert it to a plain {name}, or use a tuple")
+            raise _refusal(key, f"it redefines the == of {name}", f"convert it to a plain {name}, or use a tuple")
     if isinstance(known, KeyRefusal):
-        raise _unsupported(key, known.why, known.advice)
-    raise _unsupported(key, "it has no canonical form", _advice(key))
+        raise _refusal(key, known.why, known.advice)
+    raise _refusal(key, "it has no canonical form", _advice(key))
 
 
 def _scalar_encoder(key: np.generic) -> Callable[[Any], bytes]:
@@ -317,7 +315,7 @@ def _scalar_encoder(key: np.generic) -> Callable[[Any], bytes]:
     whole = isinstance(key, np.integer) and not isinstance(key, np.timedelta64)
     if whole or isinstance(key, np.bool_) or (isinstance(key, np.floating) and not isinstance(key, np.longdouble)):
         return _encode_scalar
-    raise _unsupported(key, "it has no canonical form", _advice(key))
+    raise _refusal(key, "it has no canonical form", _advice(key))
 
 
 def _is_plain_pandas_time(key: object) -> bool:
@@ -357,7 +355,7 @@ def _advice(key: object) -> str:
     return _ANYTHING
 
 
-def _unsupported(key: object, why: str, advice: str) -> UnsupportedKey:
+def _refusal(key: object, why: str, advice: str) -> UnsupportedKey:
     kind = type(key)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return UnsupportedKey(f"{shortened(key, 80)} of type {name} cannot be a key: {why}; {advice}")
+    return UnsupportedKey(f"{short_repr(key, 80)} of type {name} cannot be a key: {why}; {advice}")

@@ -173,11 +173,11 @@ class KeySlots:
         slots = self._dense.take(words)
         missing = slots < 0
         if missing.any():
-            asked = [words[missing]]
+            requested = [words[missing]]
             if self.nulls:
-                asked.append(np.zeros(len(asked[0]), np.int64))
-            found = self._table.slots(asked)
-            slots[missing] = self._dense[asked[0]] = found
+                requested.append(np.zeros(len(requested[0]), np.int64))
+            found = self._table.slots(requested)
+            slots[missing] = self._dense[requested[0]] = found
         return slots
 
     def columns(self, slots: Slots) -> list[pa.Array]:

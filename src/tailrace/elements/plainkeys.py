@@ -60,7 +60,7 @@ def with_parts(known: RecordClass, key: Any, form: Callable[[Any], Any]) -> Any:
     items = tuple(map(form, parts))
     if all(map(is_, items, parts)):
         return key
-    return NEVER if any(item is NEVER for item in items) else known.made(items, known.more(key))
+    return NEVER if any(item is NEVER for item in items) else known.make(items, known.more(key))
 
 
 def parts_of(key: Any) -> tuple[Any, ...]:

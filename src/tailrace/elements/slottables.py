@@ -24,7 +24,7 @@ _MASKS = np.array([(1 << (8 * size)) - 1 for size in range(9)], np.uint64)
 """Number of bytes that are left of a text, at most eight -> mask of them in the eight bytes from their place on."""
 
 
-def mixed(h: _Hashes, words: Words) -> _Hashes:
+def mix(h: _Hashes, words: Words) -> _Hashes:
     """The hashes with another word of each key mixed in."""
     found: _Hashes = (h ^ words.view(np.uint64)) * _A
     found ^= found >> np.uint64(32)
@@ -42,26 +42,26 @@ class SlotTable:
         self._hashes = np.zeros(_FIRST, np.uint64)
         """Hashes of the keys, by slot."""
 
-    def _equal(self, asked: Any, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _equal(self, requested: Any, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each place in `which`: true if the requested key there is equal to the key in the slot of `slots`."""
         raise NotImplementedError
 
-    def _add(self, asked: Any, which: Slots) -> None:
+    def _add(self, requested: Any, which: Slots) -> None:
         """Keeps new keys, which get the next slots."""
         raise NotImplementedError
 
-    def _found(self, asked: Any, hashes: _Hashes) -> Slots:
+    def _find(self, requested: Any, hashes: _Hashes) -> Slots:
         """The slots of the requested keys. New keys get slots; a key may be requested twice."""
         self._make_room(len(hashes))
         everything = np.arange(len(hashes))
         slots = np.empty(len(hashes), np.int64)
-        self._look(asked, hashes, everything, slots, False)
-        wrong = ~self._equal(asked, everything, slots)
+        self._look(requested, hashes, everything, slots, False)
+        wrong = ~self._equal(requested, everything, slots)
         if wrong.any():  # another key has this hash
-            self._look(asked, hashes, everything[wrong], slots, True)
+            self._look(requested, hashes, everything[wrong], slots, True)
         return slots
 
-    def _look(self, asked: Any, hashes: _Hashes, left: Slots, slots: Slots, strictly: bool) -> None:
+    def _look(self, requested: Any, hashes: _Hashes, left: Slots, slots: Slots, strictly: bool) -> None:
         """Finds the slots of the keys at the places `left`: each gets the first slot on its way whose key has an equal hash;
         with `strictly`, whose key is equal."""
         buckets, end = self._buckets, len(self._buckets) - 1
@@ -70,16 +70,16 @@ class SlotTable:
             held: Any = buckets.take(at)
             empty = held < 0
             if empty.any():
-                self._claim(asked, hashes, left[empty], at[empty])
+                self._claim(requested, hashes, left[empty], at[empty])
                 held = buckets.take(at)
             same = self._hashes.take(held) == h
             if strictly:
-                same &= self._equal(asked, left, held)
+                same &= self._equal(requested, left, held)
             slots[left[same]] = held[same]
             other = np.flatnonzero(~same)
             left, h, at = left.take(other), h.take(other), at.take(other) + 1 & end
 
-    def _claim(self, asked: Any, hashes: _Hashes, which: Slots, at: Slots) -> None:
+    def _claim(self, requested: Any, hashes: _Hashes, which: Slots, at: Slots) -> None:
         """Gives new keys slots in empty buckets. If several keys compete for a bucket, the last one gets it, and the others
         look on."""
         self._buckets[at] = np.arange(len(which))
@@ -87,18 +87,18 @@ class SlotTable:
         winners = which[first]
         stop = self.count + len(winners)
         self._buckets[at[first]] = np.arange(self.count, stop)
-        self._hashes = grown(self._hashes, stop)
+        self._hashes = grow(self._hashes, stop)
         self._hashes[self.count : stop] = hashes[winners]
-        self._add(asked, winners)
+        self._add(requested, winners)
         self.count = stop
 
     def _make_room(self, more: int) -> None:
         """Makes enough buckets for `more` further keys. It at least doubles their number at a time."""
-        wanted = _ROOM * (self.count + more)
-        if wanted <= len(self._buckets):
+        needed = _ROOM * (self.count + more)
+        if needed <= len(self._buckets):
             return
         size = len(self._buckets)
-        while size < wanted:
+        while size < needed:
             size *= 2
         self._buckets = buckets = np.full(size, _EMPTY, np.int32)
         at = (self._hashes[: self.count] & np.uint64(size - 1)).astype(np.int64)
@@ -118,27 +118,27 @@ class WordTable(SlotTable):
         self.words: list[Words] = [np.empty(_FIRST, np.int64) for _ in range(width)]
         """Words of all keys: an array by slot for each of the `width` words. The key of a slot never changes."""
 
-    def slots(self, asked: list[Words]) -> Slots:
+    def slots(self, requested: list[Words]) -> Slots:
         """The slots of keys, given word by word. New keys get the next slots."""
-        return self._found(asked, self.hashes(asked))
+        return self._find(requested, self.hashes(requested))
 
-    def hashes(self, asked: list[Words]) -> _Hashes:
+    def hashes(self, requested: list[Words]) -> _Hashes:
         """The hash of each key."""
-        found = np.zeros(len(asked[0]), np.uint64)
-        for words in asked:
-            found = mixed(found, words)
+        found = np.zeros(len(requested[0]), np.uint64)
+        for words in requested:
+            found = mix(found, words)
         return found
 
-    def _equal(self, asked: list[Words], which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        same: np.ndarray[Any, np.dtype[np.bool_]] = asked[0][which] == self.words[0][slots]
-        for mine, words in zip(self.words[1:], asked[1:], strict=True):
+    def _equal(self, requested: list[Words], which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        same: np.ndarray[Any, np.dtype[np.bool_]] = requested[0][which] == self.words[0][slots]
+        for mine, words in zip(self.words[1:], requested[1:], strict=True):
             same &= words[which] == mine[slots]
         return same
 
-    def _add(self, asked: list[Words], which: Slots) -> None:
+    def _add(self, requested: list[Words], which: Slots) -> None:
         stop = self.count + len(which)
-        for i, words in enumerate(asked):
-            self.words[i] = grown(self.words[i], stop)
+        for i, words in enumerate(requested):
+            self.words[i] = grow(self.words[i], stop)
             self.words[i][self.count : stop] = words[which]
 
 
@@ -171,48 +171,48 @@ class TextTable(SlotTable):
         self._end = 0
         self.lengths = np.zeros(_FIRST, np.int64)
 
-    def slots(self, asked: Texts) -> Slots:
+    def slots(self, requested: Texts) -> Slots:
         """The slots of texts. New texts get the next slots."""
-        return self._found(asked, self.hashes(asked))
+        return self._find(requested, self.hashes(requested))
 
-    def hashes(self, asked: Texts) -> _Hashes:
+    def hashes(self, requested: Texts) -> _Hashes:
         """The hash of each text."""
-        found = mixed(np.zeros(len(asked.lengths), np.uint64), asked.lengths)
-        which, n = np.flatnonzero(asked.lengths > 0), 0
+        found = mix(np.zeros(len(requested.lengths), np.uint64), requested.lengths)
+        which, n = np.flatnonzero(requested.lengths > 0), 0
         while len(which):
-            found[which] = mixed(found[which], asked.word(n, which))
+            found[which] = mix(found[which], requested.word(n, which))
             n += 1
-            which = which[asked.lengths[which] > 8 * n]
+            which = which[requested.lengths[which] > 8 * n]
         return found
 
     def texts(self) -> Texts:
         """The texts of all slots."""
         return Texts(self.data, self.starts[: self.count], self.lengths[: self.count])
 
-    def _equal(self, asked: Texts, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _equal(self, requested: Texts, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
         mine = self.texts()
-        same: np.ndarray[Any, np.dtype[np.bool_]] = asked.lengths[which] == mine.lengths[slots]
-        at, n = np.flatnonzero(same & (asked.lengths[which] > 0)), 0
+        same: np.ndarray[Any, np.dtype[np.bool_]] = requested.lengths[which] == mine.lengths[slots]
+        at, n = np.flatnonzero(same & (requested.lengths[which] > 0)), 0
         while len(at):
-            good = asked.word(n, which[at]) == mine.word(n, slots[at])
+            good = requested.word(n, which[at]) == mine.word(n, slots[at])
             same[at[~good]] = False
             n += 1
             at = at[good]
-            at = at[asked.lengths[which[at]] > 8 * n]
+            at = at[requested.lengths[which[at]] > 8 * n]
         return same
 
-    def _add(self, asked: Texts, which: Slots) -> None:
+    def _add(self, requested: Texts, which: Slots) -> None:
         stop = self.count + len(which)
-        lengths = asked.lengths[which]
+        lengths = requested.lengths[which]
         ends = self._end + np.cumsum(np.maximum(lengths, 0))
         starts, n = ends - np.maximum(lengths, 0), 0
-        self.lengths, self.starts = grown(self.lengths, stop), grown(self.starts, stop)
+        self.lengths, self.starts = grow(self.lengths, stop), grow(self.starts, stop)
         self.lengths[self.count : stop], self.starts[self.count : stop] = lengths, starts
         self._end = int(ends[-1]) if len(ends) else self._end
-        self.data = grown(self.data, self._end + 8)
+        self.data = grow(self.data, self._end + 8)
         at = np.flatnonzero(lengths > 0)
         while len(at):
-            self._write(asked.word(n, which[at]), starts[at] + 8 * n, ends[at])
+            self._write(requested.word(n, which[at]), starts[at] + 8 * n, ends[at])
             n += 1
             at = at[lengths[at] > 8 * n]
 
@@ -224,7 +224,7 @@ class TextTable(SlotTable):
         self.data[places[inside]] = octets[inside]
 
 
-def grown(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+def grow(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
     """The array, or a longer array of at least `size` that begins with it; the rest are zeros."""
     if size <= len(array):
         return array

@@ -63,7 +63,7 @@ _CALLED: Mapping[str, str] = {
     "keywords": "a msgspec.Struct",
     "enum": "an Enum",
     "flag": "a Flag",
-    "own": "a class that says itself how it is pickled",
+    "own": "a class with pickling of its own",
     "map": "encoded by the names of its fields",
     "array": "encoded by the order of its fields",
     "choice": "an Enum",
@@ -101,21 +101,21 @@ def class_named(name: str, error: type[TailraceError] = ChangedClass) -> type:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as missing:
-        what = f"class {dotted(name)} is gone, or nothing in the dataflow refers to it ({missing})"
+        what = f"class {dotted_name(name)} is gone, or nothing in the dataflow refers to it ({missing})"
         if module == "__main__":  # state outlives scripts, and each script is of that name
             what += "; it is a class of the script that ran then: start that one, or import the class into this one"
         raise error(what) from missing
     if not isinstance(found, type):
-        raise error(f"class {dotted(name)} is gone: that name is a {type(found).__name__} now")
+        raise error(f"class {dotted_name(name)} is gone: that name is a {type(found).__name__} now")
     return found
 
 
-def dotted(name: str) -> str:
+def dotted_name(name: str) -> str:
     """The name of a class for users, with a dot for the colon."""
     return name.replace(":", ".")
 
 
-def merged(some: Iterable[ClassShape], others: Iterable[ClassShape]) -> Shapes:
+def merge(some: Iterable[ClassShape], others: Iterable[ClassShape]) -> Shapes:
     """The shapes of both, each class once."""
     return tuple({(one.name, one.form): one for one in (*some, *others)}.values())
 
@@ -291,7 +291,7 @@ class Renewal:
         self.leaves_out = self.complete or not kind.__dictoffset__
         """True if fields that are gone are left out. An object of a plain class may keep them as attributes."""
 
-    def renewed(self, held: dict[str, Any]) -> dict[str, Any]:
+    def renew(self, held: dict[str, Any]) -> dict[str, Any]:
         """The fields of an object of today's class by name, from the written ones; with attributes that are no fields."""
         gone = frozenset(self.old.fields) - self.now if self.leaves_out else ()
         kept = {name: value for name, value in held.items() if name not in gone}
@@ -315,12 +315,12 @@ def renewal(old: ClassShape) -> Renewal | None:
     if now.form == old.form and now.form != "listed" and now.form in _NAMED and set(now.fields) == set(old.fields):
         return None  # fields are written by their names, so their order does not matter
     unknown = old.form == "object" and now.form != "object"
-    added = _added(old, now, unknown)
+    added = _new_fields(old, now, unknown)
     defaults = defaults_of(kind)
     if not unknown:
         _check_defaults(old, added, defaults)
     if not old.fields and now.form in _NAMED and not unknown and added:
-        raise _other(old, f"had no fields there, and has {_listed(now.fields)} now")
+        raise _other(old, f"had no fields there, and has {_list_of(now.fields)} now")
     return Renewal(old, kind, {name: defaults[name] for name in added if name in defaults})
 
 
@@ -334,8 +334,8 @@ def _check_order(old: ClassShape, kind: type) -> None:
     if fields[: len(old.fields)] != old.fields:
         raise _other(
             old,
-            f"had the fields {_listed(old.fields)} there, written in this order, and says itself how it is pickled now, "
-            f"with the fields {_listed(fields)}",
+            f"had the fields {_list_of(old.fields)} there, written in this order, and has pickling of its own now, "
+            f"with the fields {_list_of(fields)}",
         )
 
 
@@ -398,7 +398,7 @@ def check_encoded(shapes: Iterable[ClassShape], declared: Any) -> None:
             left.remove(kind)
             _check_encoded(shape, kind)
         elif there:
-            raise _other(shape, f"is not in the declared type any more, which has {_listed(there)}")
+            raise _other(shape, f"is not in the declared type any more, which has {_list_of(there)}")
 
 
 def _members(old: ClassShape, now: ClassShape, kind: type) -> Renewal | None:
@@ -411,7 +411,7 @@ def _members(old: ClassShape, now: ClassShape, kind: type) -> Renewal | None:
     if not moved:
         return None
     if now.form == "flag" or "" in old.values:
-        raise _other(old, f"has another value for {moved[0]} now, and what was written cannot be told by names")
+        raise _other(old, f"has another value for {moved[0]} now, and what was written cannot be found by names")
     return Renewal(old, kind, {})
 
 
@@ -441,16 +441,16 @@ def _check_encoded(old: ClassShape, kind: type) -> None:
         if now.fields[: len(old.fields)] != old.fields:
             raise _other(
                 old,
-                f"had the fields {_listed(old.fields)} there, in this order, and has {_listed(now.fields)} now; what is "
+                f"had the fields {_list_of(old.fields)} there, in this order, and has {_list_of(now.fields)} now; what is "
                 f"encoded as an array takes new fields at its end only",
             )
         _check_defaults(old, list(now.fields[len(old.fields) :]), defaults_of(kind, encoded=True))
     else:
-        _check_defaults(old, _added(old, now, False), defaults_of(kind, encoded=True))
+        _check_defaults(old, _new_fields(old, now, False), defaults_of(kind, encoded=True))
         strict = issubclass(kind, msgspec.Struct) and kind.__struct_config__.forbid_unknown_fields
         if strict and not set(old.fields) <= set(now.fields):
             raise _other(
-                old, f"had the fields {_listed(old.fields)} there, and forbids others than {_listed(now.fields)}"
+                old, f"had the fields {_list_of(old.fields)} there, and forbids others than {_list_of(now.fields)}"
             )
 
 
@@ -469,7 +469,7 @@ def _check_written(old: ClassShape, now: ClassShape, kind: type) -> None:
             )
 
 
-def _added(old: ClassShape, now: ClassShape, unknown: bool) -> list[str]:
+def _new_fields(old: ClassShape, now: ClassShape, unknown: bool) -> list[str]:
     """The new fields. Raises `ChangedClass` if fields are gone too: a new field may be one of these under another name.
     With `unknown`, for an old plain class, it does not: the attributes of its objects are not known."""
     added = [name for name in now.fields if name not in old.fields]
@@ -477,7 +477,7 @@ def _added(old: ClassShape, now: ClassShape, unknown: bool) -> list[str]:
     if added and gone and not unknown:
         raise _other(
             old,
-            f"had the fields {_listed(old.fields)} there, and has {_listed(now.fields)} now: {gone[0]!r} is gone and "
+            f"had the fields {_list_of(old.fields)} there, and has {_list_of(now.fields)} now: {gone[0]!r} is gone and "
             f"{added[0]!r} is new, which may be one field under another name. Keep the old one, or leave it out in one "
             f"start and add the new one in the next",
         )
@@ -491,8 +491,8 @@ def _check_defaults(old: ClassShape, added: list[str], defaults: Mapping[str, Ca
 
 
 def _other(old: ClassShape, what: str) -> ChangedClass:
-    return ChangedClass(f"class {dotted(old.name)} {what}")
+    return ChangedClass(f"class {dotted_name(old.name)} {what}")
 
 
-def _listed(fields: tuple[str, ...]) -> str:
+def _list_of(fields: tuple[str, ...]) -> str:
     return f"({', '.join(fields)})"

@@ -67,7 +67,7 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
             if _GLOBAL not in data:
                 return data
         if self._again is None:
-            self._again = self._made()
+            self._again = self._new_pickler()
         buffer, pickler = self._again
         buffer.seek(0)
         buffer.truncate()
@@ -79,11 +79,13 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
 
     def dump(self, value: Any) -> bytes:
         """The pickle of a value, whose classes are noted. For a large or single value."""
-        buffer, pickler = self._made()  # no attribute refers to them: else each frame would be a cycle of garbage
+        buffer, pickler = (
+            self._new_pickler()
+        )  # no attribute refers to them: else each frame would be a cycle of garbage
         pickler.dump(value)
         return buffer.getvalue()
 
-    def _made(self) -> tuple[BytesIO, pickle.Pickler]:
+    def _new_pickler(self) -> tuple[BytesIO, pickle.Pickler]:
         buffer = BytesIO()
         pickler = pickle.Pickler(buffer, 5)
         pickler.dispatch_table = self
@@ -102,7 +104,7 @@ _SMALL = 64
 """Records of a small batch. A pickler keeps a table as large as its largest pickle, and clears all of it after each."""
 
 
-def pickled(values: list[Any]) -> tuple[bytes, Shapes]:
+def pickle_values(values: list[Any]) -> tuple[bytes, Shapes]:
     """The pickle of the records of a batch, and the shapes of the classes of their objects."""
     if len(values) > _SMALL:
         notes = ClassNotes()
@@ -110,7 +112,7 @@ def pickled(values: list[Any]) -> tuple[bytes, Shapes]:
     writing = _spare.pop() if _spare else None
     if writing is None:
         notes = ClassNotes()
-        writing = notes, *notes._made()
+        writing = notes, *notes._new_pickler()
     notes, buffer, pickler = writing
     pickler.dump(values)
     data = buffer.getvalue()
@@ -245,17 +247,17 @@ class _MemberByName:
 
 
 def _struct_by_names(one: Renewal) -> Callable[..., Any]:
-    def made(*values: Any, **more: Any) -> Any:
-        return one.kind(**one.renewed(dict(zip(one.old.fields, values, strict=False)) | more))
+    def make(*values: Any, **more: Any) -> Any:
+        return one.kind(**one.renew(dict(zip(one.old.fields, values, strict=False)) | more))
 
-    return made
+    return make
 
 
 def _tuple_by_names(one: Renewal) -> type:
     kind: Any = one.kind
 
     def new(cls: type, *values: Any) -> Any:
-        found = one.renewed(dict(zip(one.old.fields, values, strict=True)))
+        found = one.renew(dict(zip(one.old.fields, values, strict=True)))
         return tuple.__new__(kind, [found[name] for name in kind._fields])
 
     return type(kind.__name__, (), {"__new__": new})
@@ -265,7 +267,7 @@ def _object_by_names(one: Renewal) -> type:
     kind = one.kind
 
     def setstate(self: Any, state: Any) -> None:
-        found = one.renewed(_by_name(one.old, state))
+        found = one.renew(_by_name(one.old, state))
         object.__setattr__(self, "__class__", kind)
         missing = sorted(name for name in one.now if name not in found)
         if missing and one.complete:
@@ -322,14 +324,14 @@ def dump_described(value: Any) -> bytes:
 
 def load_described(data: bytes) -> Any:
     """A value from the bytes of `dump_described`, or from a pickle. Raises `ChangedClass`."""
-    shapes = described(data)
+    shapes = shapes_in(data)
     if data[:1] != bytes((_MARK,)):
         return pickle.loads(data)
     length = _DESCRIBED.unpack_from(data)[1]
     return loader(shapes)(data[_DESCRIBED.size + length :])
 
 
-def described(data: bytes) -> Shapes:
+def shapes_in(data: bytes) -> Shapes:
     """The shapes of the classes in the bytes of `dump_described`, found without unpickling."""
     if data[:1] != bytes((_MARK,)):
         return ()

@@ -75,7 +75,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
         schema = schema or others(node, None)
     elif isinstance(node.operator, Select):
         given = declared_before(node_of, node.inputs, others)
-        schema = None if given is None else selected(node.operator, given)
+        schema = None if given is None else selected_schema(node.operator, given)
         if schema is not None and has_nulls(schema) and not has_nulls(given):
             return None  # a constant None has no type yet
     elif isinstance(node.operator, PASSING):
@@ -88,14 +88,14 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     return plain_schema(schema) if isinstance(schema, pa.Schema) else None
 
 
-def selected(operator: Select, schema: pa.Schema) -> pa.Schema:
+def selected_schema(operator: Select, schema: pa.Schema) -> pa.Schema:
     """The schema of the output of a `select` over batches of `schema`. Raises what its expressions raise."""
     fields = {field.name: field for field in schema} if operator.keeps else {}
-    for name, said in operator.columns:
-        if isinstance(said, str) and said in schema.names:
-            fields[name] = schema.field(said).with_name(name)
+    for name, expression in operator.columns:
+        if isinstance(expression, str) and expression in schema.names:
+            fields[name] = schema.field(expression).with_name(name)
         else:
-            fields[name] = pa.field(name, Formula(said).type_in(schema))
+            fields[name] = pa.field(name, Formula(expression).type_in(schema))
     return pa.schema(list(fields.values()))
 
 

@@ -12,7 +12,7 @@ from tailrace.passwords import hide_passwords
 
 def as_text(plan: Plan) -> str:
     """The plan as indented text: slots, loops, vertices with their chains, edges with their channels."""
-    channels = sum(plan.channel_count(edge) for edge in _told(plan.edges))
+    channels = sum(plan.channel_count(edge) for edge in _record_edges(plan.edges))
     lines = [
         f"{plan.slots} slot(s), {len(plan.vertices)} vertices, {plan.subtasks} subtasks, {channels} channels, "
         f"{plan.graph.max_parallelism} key groups"
@@ -36,14 +36,14 @@ def _vertex_text(plan: Plan, vertex: Vertex) -> Iterator[str]:
         node = plan.graph.node(ident)
         uid = f"  uid={node.uid}" if node.uid_given else ""
         yield f"      {node.name}  ({node.form}){uid}"
-    yield from (f"    <- {_edge_text(plan, edge)}" for edge in _told(plan.edges_into(vertex.id)))
+    yield from (f"    <- {_edge_text(plan, edge)}" for edge in _record_edges(plan.edges_into(vertex.id)))
     yield from (f"    feedback -> [{head}]" for tail, head in _feedback(plan) if tail == vertex.id)
 
 
 def as_mermaid(plan: Plan) -> str:
     """The plan as a Mermaid flowchart: a box per vertex and around each loop, an arrow per edge, dotted for feedback."""
     lines = ["flowchart LR", *(f"  {line}" for line in _mermaid_of(plan, NO_LOOP))]
-    for edge in _told(plan.edges):
+    for edge in _record_edges(plan.edges):
         lines.append(f'  v{edge.source} -->|"{_escape(_edge_label(edge))}"| v{edge.target}')
     lines.extend(f"  v{tail} -.->|feedback| v{head}" for tail, head in _feedback(plan))
     return hide_passwords("\n".join(lines) + "\n")
@@ -90,7 +90,7 @@ def _feedback(plan: Plan) -> list[tuple[int, int]]:
     return [(vertex.id, heads[vertex.scope]) for vertex, operator in roots if isinstance(operator, Tail)]
 
 
-def _told(edges: list[PlanEdge] | tuple[PlanEdge, ...]) -> list[PlanEdge]:
+def _record_edges(edges: list[PlanEdge] | tuple[PlanEdge, ...]) -> list[PlanEdge]:
     """The edges that records travel."""
     return [edge for edge in edges if edge.tag != MARKERS]
 

@@ -133,7 +133,7 @@ class GraphBuilder:
             self._unclosed = {scope: head for scope, head in self._unclosed.items() if head.id < start}
             raise
 
-    def begun(self, head: Node) -> None:
+    def begin_body(self, head: Node) -> None:
         """Notes that the body of this loop is being written, until the `with` block that it is in ends."""
         self._unclosed[head.scope] = head
 
@@ -149,18 +149,18 @@ class GraphBuilder:
 
     def subgraph(self, sinks: set[int]) -> Graph:
         """The part of the graph that these sinks need. Raises `GraphError` if it has no source."""
-        wanted, open_ = set(sinks), list(sinks)
+        needed, open_ = set(sinks), list(sinks)
         while open_:
             for ident in self._needs(self.nodes[open_.pop()]):
-                if ident not in wanted:
-                    wanted.add(ident)
+                if ident not in needed:
+                    needed.add(ident)
                     open_.append(ident)
-        nodes = tuple(node for node in self.nodes if node.id in wanted)
+        nodes = tuple(node for node in self.nodes if node.id in needed)
         if not any(isinstance(node.operator, Source) for node in nodes):
             raise GraphError(
                 "the dataflow has nothing to run: add a source and a sink (sink_to, collect, to_dataframe)"
             )
-        return Graph(_told_apart(nodes), self.max_parallelism)
+        return Graph(_distinguish(nodes), self.max_parallelism)
 
     def _needs(self, node: Node) -> Iterator[int]:
         """The nodes that a node cannot run without: its inputs, and the head, tail and judge of the loop that it is in. A
@@ -189,11 +189,11 @@ class GraphBuilder:
     def _check_uid(self, uid: str, name: str) -> None:
         if not isinstance(uid, str) or not uid or len(uid) > 200:
             raise UidError(f"operator {name!r}: a uid must be a string of 1 to 200 characters, not {uid!r}")
-        for node in self._taken():
+        for node in self._nodes_with_uids():
             if node.uid == uid:
                 raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")
 
-    def _taken(self) -> list[Node]:
+    def _nodes_with_uids(self) -> list[Node]:
         """The nodes whose uids no other node may have."""
         ended = self.ended()
         return [node for node in self.valid() if node.id not in ended]
@@ -203,11 +203,11 @@ class GraphBuilder:
         both. Names are for users, who may change them without losing state."""
         shape = [verb.partition(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
         digest = hashlib.sha256("|".join(shape).encode()).hexdigest()[:12]
-        taken = Counter(node.uid.partition("#")[0] for node in self._taken())[digest]
+        taken = Counter(node.uid.partition("#")[0] for node in self._nodes_with_uids())[digest]
         return digest if not taken else f"{digest}#{taken}"
 
 
-def _told_apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+def _distinguish(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The nodes of one execution, with different uids. Two nodes can have an equal uid only if one was written after a job
     with the other had ended, and this execution needs both. Raises `UidError` if the user gave that uid."""
     taken: dict[str, Node] = {}

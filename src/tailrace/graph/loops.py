@@ -22,7 +22,7 @@ from tailrace.graph.operators import (
 from tailrace.graph.scope import StreamScope
 
 
-def hoisted(graph: Graph) -> Graph:
+def hoist_shuffles(graph: Graph) -> Graph:
     """The graph with one shuffle less for each lap of a loop if the only consumer of its head reads by a key.
 
     The head then gets its records by that key, from outside and from its tail, and forwards them i to i to its consumer.
@@ -39,7 +39,7 @@ def hoisted(graph: Graph) -> Graph:
 def _hoist(graph: Graph, head: Node, operator: Head, inputs: dict[int, tuple[Edge, ...]]) -> None:
     by_key = _only_key(graph, head, None)
     fed_by_key = _only_key(graph, head, FEEDBACK) if operator.loop.separate else by_key
-    if by_key is None or fed_by_key is None or _multiplied(graph, head):
+    if by_key is None or fed_by_key is None or _is_broadcast(graph, head):
         return
     inputs[head.id] = tuple(replace(edge, partitioning=by_key) for edge in inputs[head.id])
     for node in graph.nodes:
@@ -50,7 +50,7 @@ def _hoist(graph: Graph, head: Node, operator: Head, inputs: dict[int, tuple[Edg
         inputs[target.id] = tuple(replace(e, partitioning=Forward()) if e == edge else e for e in inputs[target.id])
 
 
-def _multiplied(graph: Graph, head: Node) -> bool:
+def _is_broadcast(graph: Graph, head: Node) -> bool:
     """True if records are broadcast to the head or its tail: each subtask gets a copy. By a key only one subtask would."""
     into = [n for n in graph.nodes if n is head or (isinstance(n.operator, Tail) and n.scope == head.scope)]
     return any(isinstance(edge.partitioning, Broadcast) for node in into for edge in node.inputs)

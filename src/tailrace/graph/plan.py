@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tailrace.elements.frames import ChannelId, ChannelName
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.loops import check_rounds, hoisted, lead_out, tails_of, time_begins
+from tailrace.graph.loops import check_rounds, hoist_shuffles, lead_out, tails_of, time_begins
 from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -182,7 +182,7 @@ def make_plan(graph: Graph) -> Plan:
     """The plan of a graph: chains its operators, and numbers vertices and edges. A pure function: equal graphs give equal
     plans. Raises `GraphError` for loops in rounds that cannot run."""
     check_rounds(graph)
-    graph = hoisted(graph)
+    graph = hoist_shuffles(graph)
     root_of = _chain(graph)
     vertices = _vertices(graph, root_of)
     vertex_of = {node: vertex.id for vertex in vertices for node in vertex.nodes}

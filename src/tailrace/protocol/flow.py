@@ -42,7 +42,7 @@ class Producer:
         """Accounts for a frame that goes."""
         self.sent += size
 
-    def granted(self, total: int) -> None:
+    def grant(self, total: int) -> None:
         """Takes the consumer's grant; an older one is ignored."""
         if total > self.allowed:
             self.allowed = total

@@ -91,7 +91,7 @@ class _Half:
         self._expected = 0  # size of the one message the peer may send next
 
     @property
-    def wants(self) -> int:
+    def expected_bytes(self) -> int:
         """The number of bytes that the peer may still send in this turn. A reader that reads no more than this keeps
         `leftover` empty."""
         if self.done or self._outgoing or self._refusal is not None:
@@ -185,8 +185,8 @@ class Acceptor(_Half):
     def _glance(self) -> None:
         if self._theirs is not None:
             return
-        said = bytes(self._buffer[: len(MAGIC)])
-        if not MAGIC.startswith(said):
+        start = bytes(self._buffer[: len(MAGIC)])
+        if not MAGIC.startswith(start):
             self._refuse(Refusal.BAD_MAGIC)
         version = bytes(self._buffer[len(MAGIC) : len(MAGIC) + len(_VERSION_BYTES)])
         if not _VERSION_BYTES.startswith(version):

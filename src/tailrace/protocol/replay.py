@@ -13,11 +13,11 @@ first. When the checkpoint is complete, the history begins with the cut:
     ...         history.add(Did(vertex=5, line=16, now=0, budget=100))
     >>> steps(4)
     >>> history.add(Cut(vertex=5, request=CutRequest(1), now=0, volatile=b"", heard=1))
-    >>> before_ack = history.gained(-1)
+    >>> before_ack = history.new_entries(-1)
     >>> before_ack.first, len(before_ack.entries), before_ack.cuts
     (0, 5, [(1, 4)])
-    >>> takeovers.gained(1, before_ack)
-    >>> takeovers.completed(1)
+    >>> takeovers.add_history(1, before_ack)
+    >>> takeovers.complete(1)
     >>> history.complete(1)
     >>> history.first, history.end
     (4, 5)
@@ -27,9 +27,9 @@ the history up to there in front of the frame. The last step (entry 8) has sent 
 
     >>> copies = {0: Copy(), 2: Copy()}
     >>> steps(2)
-    >>> copies[0].gain(history.gained(0))
+    >>> copies[0].gain(history.new_entries(0))
     >>> steps(1)
-    >>> copies[2].gain(history.gained(2))
+    >>> copies[2].gain(history.new_entries(2))
     >>> steps(1)
     >>> copies[0].end, copies[2].end, history.end
     (7, 8, 9)
@@ -48,10 +48,10 @@ slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 
     >>> takeovers.begin(1, now=0)
     []
     >>> takeovers.checkpoint = 1
-    >>> takeovers.ask()
+    >>> takeovers.query()
     [WorkerLost(slice=1, checkpoint=1, turn=1)]
-    >>> takeovers.know(0, KnownHistory(1, copies[0].told(), [(2, 1, 0, at_0.count, at_0.value)], turn=1))
-    >>> takeovers.know(2, KnownHistory(1, copies[2].told(), [(2, 1, 2, at_2.count, at_2.value)], turn=1))
+    >>> takeovers.know(0, KnownHistory(1, copies[0].report(), [(2, 1, 0, at_0.count, at_0.value)], turn=1))
+    >>> takeovers.know(2, KnownHistory(1, copies[2].report(), [(2, 1, 2, at_2.count, at_2.value)], turn=1))
 
 The replacement gets the longest copy, which ends with entry 7. It does entries 5, 6 and 7 again. No survivor knows
 entry 8, and none depends on it:
@@ -69,7 +69,7 @@ told, so only the other 3, from number 5 on, are sent:
     >>> from tailrace.task.channels.spilling import MemorySpill
     >>> made = SentLog(Keeping(MemorySpill, budget=1 << 20))
     >>> for seq, text in ((0, "abcd"), (4, "efgh")):
-    ...     _ = made.went(seq, 4, frame(0, seq, text))
+    ...     _ = made.add(seq, 4, frame(0, seq, text))
     >>> made.digest(5).value == at_0.value
     True
     >>> [(seq, item.count) for seq, item, _ in made.go_again(came=5)]
@@ -214,7 +214,7 @@ class Copy:
         self.cuts: dict[int, int] = {}
         self.direct = 0
         """The number behind the last entry that the owner of the history has sent itself."""
-        self._told: dict[int, int] = {}
+        self._sent: dict[int, int] = {}
         """The number behind the last entry that was sent on, by party."""
         self._complete = 0
         """The newest checkpoint that is complete."""
@@ -235,7 +235,7 @@ class Copy:
         if gained.cut_short and first > self.first:
             self.first = self._gone = first
             self.entries, self.cuts = [], {}
-            self._told = {party: min(known, first - 1) for party, known in self._told.items()}
+            self._sent = {party: min(known, first - 1) for party, known in self._sent.items()}
         if first < self.first:  # the sender had not received `Complete` yet
             first, entries = self.first, entries[self.first - first :]
         self.cuts.update((number, at) for number, at in gained.cuts if at >= first)
@@ -257,28 +257,28 @@ class Copy:
         self.first, self._gone = cut, 0
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
-    def told(self) -> Gained:
+    def report(self) -> Gained:
         """The whole copy, as a report."""
         cuts = sorted(self.cuts.items())
         return Gained(self.first, self.entries, cuts, cut_short=self._gone > 0, opened=self.opened)
 
-    def told_on(self, origin: int, party: int, depth: int) -> Gained | None:
+    def reported_to(self, origin: int, party: int, depth: int) -> Gained | None:
         """The part of this history to send to a party now; None if there is none. It counts as sent. `origin` is the slice
         whose history it is, `depth` the number of losses at once that are covered."""
         end = self.direct if depth == 2 else self.end
-        opened = b"" if party in self._told else self.opened
-        told = self._told.get(party, 0)
-        known = max(told, self.first)
+        opened = b"" if party in self._sent else self.opened
+        sent = self._sent.get(party, 0)
+        known = max(sent, self.first)
         if known >= end and not opened:
             return None
-        self._told[party] = end = max(known, end)
+        self._sent[party] = end = max(known, end)
         cuts = [(number, at) for number, at in self.cuts.items() if known <= at < end]
         entries = self.entries[known - self.first : end - self.first]
-        return Gained(known, entries, cuts, origin, told < self._gone, opened)
+        return Gained(known, entries, cuts, origin, sent < self._gone, opened)
 
     def forget(self, party: int) -> None:
         """Forgets what was sent to a party: a new process stands for it, and has received nothing."""
-        self._told.pop(party, None)
+        self._sent.pop(party, None)
 
 
 class Hearsay:
@@ -288,7 +288,7 @@ class Hearsay:
     def __init__(self) -> None:
         self._waits: dict[int, list[Gained]] = {}
 
-    def told(self, party: int, gained: Gained) -> list[tuple[int, Gained]]:
+    def receive(self, party: int, gained: Gained) -> list[tuple[int, Gained]]:
         """Takes a report of a party. Returns the reports that count now, each with the slice whose history it is."""
         if gained.origin != -1:
             self._waits.setdefault(party, []).append(gained)

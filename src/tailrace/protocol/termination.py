@@ -92,7 +92,7 @@ ended without the marker counts as cut at its end: all its channels had ended, a
 *What is counted is what was in the channels at the cut*. A record in channel c at the cut was sent before the marker and is
 read after the cut, so it is read while c is awaited. And a record that is read while c is awaited was sent before the
 marker. An end of input stands for the marker: nothing comes behind it. What a task had gathered for its outputs was flushed
-at its cut, so it is in a channel. Channels from outside the nest carry no marker; an entry reports `ended` only if it has
+at its cut, so it is in a channel. Channels from outside the nest carry no marker; an entry reports `end` only if it has
 read their ends.
 
 *Nothing left stays so.* Suppose that every task reports for the same wave: nothing recorded, nothing obliged, all regular
@@ -360,7 +360,7 @@ class Wave(Generic[Channel]):
         """Takes a watermark, or the idleness of a channel, that the task reads."""
         self.moving = self.moving or channel in self._awaited
 
-    def ended(self, channel: Channel) -> None:
+    def end(self, channel: Channel) -> None:
         """Takes the end of a channel: it has delivered all it ever will, and the watermark waits for it no more."""
         self.time(channel)
         self.live.discard(channel)
@@ -384,7 +384,7 @@ class Gathering(Generic[Channel]):
     work (`finish`, `on_round_end`) is *done* once over all attempts; `done` is in the task's snapshot. So the owner of this
     object does, in this order:
 
-        if gathering.marker(channel, number):        # or gathering.told(number)
+        if gathering.marker(channel, number):        # or gathering.command(number)
             if gathering.due(number):
                 ...                                  # the work
             ...                                      # and pass the marker on, behind what that has emitted
@@ -417,13 +417,13 @@ class Gathering(Generic[Channel]):
             self._seen.add(number)
         return bool(self._gather())
 
-    def ended(self, channel: Channel) -> list[int]:
+    def end(self, channel: Channel) -> list[int]:
         """Takes the end of a channel. Returns the numbers that all remaining channels have delivered, and that the task is
         to pass on now."""
         self._newest.pop(channel, None)
         return self._gather()
 
-    def told(self, number: int) -> bool:
+    def command(self, number: int) -> bool:
         """Takes a number from the coordinator, for a task without live channels. Returns True when the task is to pass it
         on."""
         if self._newest or (self.gathered is not None and number <= self.gathered):

@@ -127,7 +127,7 @@ class Backend(Protocol):
         declares the same tables, and gets what was applied."""
         ...
 
-    def restored(self, own_files: bool) -> None:
+    def end_restore(self, own_files: bool) -> None:
         """Ends restoring. With `own_files` the state counts as confirmed as it is; without, the next checkpoint writes every
         group as a whole."""
         ...

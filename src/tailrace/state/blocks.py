@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.pickling import advice
-from tailrace.errors import UserCodeError, error_text, shortened
+from tailrace.errors import UserCodeError, error_text, short_repr
 from tailrace.state.backend import Block
 from tailrace.state.codecs import Entries, immutable, pack, pickled_key
 from tailrace.state.tables import StateTable
@@ -56,15 +56,17 @@ class Encoder:
         try:
             return table.codec.encode(value)
         except Exception as error:
-            what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
-            raise self.user_error(f"{what} ({error_text(error)}); it is {shortened(value)}; {advice(error)}") from error
+            what = f"the value of state {table.name!r} for key {short_repr(key, 80)} cannot be saved"
+            raise self.user_error(
+                f"{what} ({error_text(error)}); it is {short_repr(value)}; {advice(error)}"
+            ) from error
 
     def check_key(self, table: StateTable, key: Any) -> None:
         """Raises `UserCodeError` if the key cannot be saved."""
         try:
             pickled_key(key)
         except Exception as error:
-            what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
+            what = f"the key {short_repr(key, 80)} of state {table.name!r} cannot be saved"
             raise self.user_error(f"{what} ({error_text(error)}); {advice(error)}") from error
 
     def user_error(self, what: str) -> UserCodeError:

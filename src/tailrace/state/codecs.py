@@ -155,11 +155,11 @@ def _checker(kind: str, type_: Any) -> Callable[[Any], None]:
     return check
 
 
-def _only(wanted: type, found: set[type]) -> None:
-    if not found <= {wanted}:
-        others = ", ".join(sorted(type_name(one) for one in found - {wanted}))
+def _only(expected: type, found: set[type]) -> None:
+    if not found <= {expected}:
+        others = ", ".join(sorted(type_name(one) for one in found - {expected}))
         raise TypeError(
-            f'it is declared as {type_name(wanted)} and holds {others}; declare what it holds, or encoding="pickle"'
+            f'it is declared as {type_name(expected)} and holds {others}; declare what it holds, or encoding="pickle"'
         )
 
 

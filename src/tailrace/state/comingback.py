@@ -100,11 +100,11 @@ def _kind(of: type) -> int:
     """The kind of the values of a class."""
     kind = _KINDS.get(of)
     if kind is None:
-        kind = _KINDS[of] = _found(of)
+        kind = _KINDS[of] = _find(of)
     return kind
 
 
-def _found(of: type) -> int:
+def _find(of: type) -> int:
     if of in copyreg.dispatch_table or of is object:
         return _UNKNOWN
     if issubclass(of, Enum | PurePath | np.number | np.bool_ | np.str_ | np.bytes_ | np.datetime64 | np.timedelta64):

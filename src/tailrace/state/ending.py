@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.elements.timestamps import isoformat
-from tailrace.errors import CheckpointCorrupt, shortened
+from tailrace.errors import CheckpointCorrupt, short_repr
 
 FINISHED = "FINISHED"
 STOPPED = "STOPPED"
@@ -100,5 +100,5 @@ def decode_ending(data: bytes, name: str) -> Ending:
         return msgspec.json.decode(data, type=Ending)
     except msgspec.DecodeError as error:
         raise CheckpointCorrupt(
-            f"{name}, the mark of the end of a run, cannot be read: {shortened(data)} ({error})"
+            f"{name}, the mark of the end of a run, cannot be read: {short_repr(data)} ({error})"
         ) from error

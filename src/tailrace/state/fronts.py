@@ -50,7 +50,7 @@ class Front(Protocol):
         deleted keys: deleting a key twice does no harm."""
         ...
 
-    def written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
         """Takes the entries that were written since the last cut, and the keys that were deleted. They do not count as
         written any more."""
         ...

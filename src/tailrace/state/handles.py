@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, cast
 import msgspec
 
 from tailrace.elements.callables import PLAIN, check_put, misfit_function, set_checked
-from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
+from tailrace.errors import ConfigError, GraphError, StateAccessError, short_repr
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
 from tailrace.state.tables import StateTable
@@ -116,7 +116,7 @@ class State:
         if key in self._table:  # the `pop` of an empty dictionary would not hash the key
             self._table.pop(key)
 
-    def _found(self, default: Any) -> Any:
+    def _find(self, default: Any) -> Any:
         key = self._holder.current_key
         found = self._top.get(key, _MISSING)
         return found if found is not _MISSING else self._table.find(key, default)
@@ -284,7 +284,7 @@ class MapState(State):
         super().__init__((key_type, value_type), ttl=ttl, encoding=encoding)
 
     def _map(self) -> dict[Any, Any]:
-        found: dict[Any, Any] | None = self._found(None)
+        found: dict[Any, Any] | None = self._find(None)
         return {} if found is None else found
 
     def get(self, key: Any = _MISSING, default: Any = None) -> Any:
@@ -401,7 +401,7 @@ class ReducingState(State):
 
     def add(self, item: Any) -> None:
         """Merges one value in."""
-        found = self._found(_MISSING)
+        found = self._find(_MISSING)
         if found is _MISSING:
             self.update(item)
         else:
@@ -409,7 +409,7 @@ class ReducingState(State):
 
     def get(self) -> Any:
         """The merged value, or None."""
-        return self._found(None)
+        return self._find(None)
 
     @property
     def value(self) -> Any:
@@ -463,13 +463,13 @@ class AggregatingState(State):
 
     def add(self, item: Any) -> None:
         """Adds one value to the accumulator."""
-        found = self._found(_MISSING)
+        found = self._find(_MISSING)
         accumulator = self.aggregate.create_accumulator() if found is _MISSING else found
         self._top[self._holder.current_key] = self._add(item, accumulator)
 
     def get(self) -> Any:
         """The result over the added values, or None if there are none."""
-        found = self._found(_MISSING)
+        found = self._find(_MISSING)
         return None if found is _MISSING else self._result(found)
 
     @property
@@ -488,7 +488,7 @@ class AggregatingState(State):
         self._top[self._holder.current_key] = new
 
 
-def declared(function: object) -> dict[str, State]:
+def states_of(function: object) -> dict[str, State]:
     """Attribute name -> state that the class of a function declares, inherited ones too."""
     found: dict[str, State] = {}
     for owner in reversed(type(function).__mro__):
@@ -506,7 +506,7 @@ Bound = dict[str, State]
 
 def bind_all(function: object, backend: Backend, holder: KeyHolder) -> Bound:
     """Binds every declared state of a function on the instance."""
-    bound = {name: declaration.bind(backend, holder) for name, declaration in declared(function).items()}
+    bound = {name: declaration.bind(backend, holder) for name, declaration in states_of(function).items()}
     for name, handle in bound.items():
         setattr(function, name, handle)
     return bound
@@ -519,7 +519,7 @@ def check_bound(function: object, bound: Mapping[str, object]) -> None:
         found = getattr(function, name, None)
         if found is not handle:
             raise StateAccessError(
-                f"state {name!r} was replaced by {shortened(found, 80)} (self.{name} = ...), which belongs to no key and "
+                f"state {name!r} was replaced by {short_repr(found, 80)} (self.{name} = ...), which belongs to no key and "
                 f"is in no checkpoint; to set the value of the current key, write {_assignment(handle, name)}"
             )
 

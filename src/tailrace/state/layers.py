@@ -355,7 +355,7 @@ class LayeredBackend:
                     emit(table, group, key, value, data)
             base.commit()
             yield count
-        table.drained()
+        table.drop_frozen()
 
     def _drain_deleted(self, table: StateTable, frozen: Layer, changed: set[Any], quietly: bool, noted: bool) -> int:
         """Removes a portion of the deleted keys of a frozen layer from the base, and returns their number. `noted`: each of
@@ -391,7 +391,7 @@ class LayeredBackend:
                     if self._is_whole(group):
                         self._touched.add(group)
                         continue
-                    found = base.stored(key, group)
+                    found = base.entry_at_cut(key, group)
                     if found is None:
                         self._blocks.delete(table, group, key)
                     else:
@@ -493,7 +493,7 @@ class LayeredBackend:
             table.users.clear()
             table.front = None
 
-    def restored(self, own_files: bool) -> None:
+    def end_restore(self, own_files: bool) -> None:
         """Ends restoring."""
         if own_files:  # later checkpoints refer to blocks of these files, whose values are not encoded anew
             for name, classes in self._restoring.classes.items():

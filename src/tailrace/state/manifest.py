@@ -132,7 +132,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of the file of a manifest."""
     if manifest.kind == "savepoint":
         return encode_savepoint(manifest)
-    return _encoded(_MAGIC, VERSION, manifest)
+    return _encode(_MAGIC, VERSION, manifest)
 
 
 def savepoint_of(manifest: Manifest) -> Manifest:
@@ -148,10 +148,10 @@ def encode_savepoint(savepoint: Manifest, *, output: bool = False) -> bytes:
     savepoint that refers to anything outside its folder."""
     if savepoint.kind != "savepoint" or savepoint.older or (savepoint.prepared and not output):
         raise InternalError(f"the savepoint of checkpoint {savepoint.checkpoint} refers to what is not in its folder")
-    return _encoded(_SAVEPOINT_MAGIC, SAVEPOINT_VERSION, savepoint)
+    return _encode(_SAVEPOINT_MAGIC, SAVEPOINT_VERSION, savepoint)
 
 
-def _encoded(magic: str, version: int, manifest: Manifest) -> bytes:
+def _encode(magic: str, version: int, manifest: Manifest) -> bytes:
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     return f"{magic} {version} {checksum(body):016x} {len(body)}\n".encode() + body
 

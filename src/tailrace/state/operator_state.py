@@ -11,7 +11,7 @@ import msgspec
 
 from tailrace.elements.callables import check_put
 from tailrace.elements.valueclasses import ChangedClass, Shapes
-from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, shortened
+from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, short_repr
 from tailrace.state.backend import MetaPart
 from tailrace.state.codecs import Codec, codec_for, decoder, immutable
 from tailrace.state.comingback import comes_back
@@ -117,7 +117,7 @@ class OperatorState:
         self.__dict__.update(state)
         self._codec = codec_for("value", self.type, self.encoding, self.name)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The bytes of the value. Errors of the encoder are passed on."""
         return self._codec.encode(self._value)
 
@@ -174,16 +174,16 @@ class OperatorStates:
 
     def snapshot(self) -> bytes | None:
         """The encoded values of all states that have one; None if there are none."""
-        found = {name: self._saved(name, state) for name, state in self._states.items() if state.exists()}
+        found = {name: self._save(name, state) for name, state in self._states.items() if state.exists()}
         return _encoder.encode(found) if found else None
 
-    def _saved(self, name: str, state: OperatorState) -> _Saved:
+    def _save(self, name: str, state: OperatorState) -> _Saved:
         try:
-            data = state.encoded()
+            data = state.encode()
         except Exception as error:
             what = f"the value of operator state {name!r} cannot be saved ({error_text(error)})"
             raise UserCodeError(
-                f"{what}; it is {shortened(state.value)}", operator=self._where.name, subtask=self._where.subtask
+                f"{what}; it is {short_repr(state.value)}", operator=self._where.name, subtask=self._where.subtask
             ) from error
         if self._exact and not comes_back(state._value):
             state._value = state._codec.decode(data)
@@ -202,12 +202,12 @@ class OperatorStates:
         """Takes this subtask's share of the values that the old subtasks saved. `over`: the operator has finished, so that
         its state is not used unless a later start feeds it anew."""
         where = self._where
-        saved = [(part, self._wanted(part.data)) for part in sorted(parts, key=lambda p: p.subtask) if part.data]
+        saved = [(part, self._saved_states(part.data)) for part in sorted(parts, key=lambda p: p.subtask) if part.data]
         if all(part.parallelism == where.parallelism for part, _ in saved):
             for part, states in saved:
                 if part.subtask == where.subtask:
                     for name, one in states.items():
-                        self._declared(name)._value = self._read(name, one)
+                        self._declaration(name)._value = self._read(name, one)
             return
         some = not all(part.finished for part in parts)
         going = [states for part, states in saved if not (some and part.finished)]
@@ -218,16 +218,16 @@ class OperatorStates:
                 items = [item for one in read if one is not MISSING for item in one]
                 first = len(items) * where.subtask // where.parallelism
                 last = len(items) * (where.subtask + 1) // where.parallelism
-                self._declared(name)._value = items[first:last]
+                self._declaration(name)._value = items[first:last]
             elif not over:
-                told = not_dealt_out(name, old[0].type, saved[0][0].parallelism, where.parallelism)
-                raise IncompatibleState(f"operator {where.name!r} (uid {where.uid!r}): {told}")
+                message = not_dealt_out(name, old[0].type, saved[0][0].parallelism, where.parallelism)
+                raise IncompatibleState(f"operator {where.name!r} (uid {where.uid!r}): {message}")
 
-    def _wanted(self, data: bytes) -> dict[str, _Saved]:
+    def _saved_states(self, data: bytes) -> dict[str, _Saved]:
         states = _decoder.decode(data)
         return {name: one for name, one in states.items() if name in self._states or not self._allow_dropped}
 
-    def _declared(self, name: str) -> OperatorState:
+    def _declaration(self, name: str) -> OperatorState:
         found = self._states.get(name)
         if found is None:
             where = self._where
@@ -238,7 +238,7 @@ class OperatorStates:
         return found
 
     def _read(self, name: str, one: _Saved) -> Any:
-        state, where = self._declared(name), self._where
+        state, where = self._declaration(name), self._where
         who = f"operator {where.name!r} (uid {where.uid!r})"
         if not takes(one.type, one.encoding, one.classes, state.type):
             if self._allow_dropped:

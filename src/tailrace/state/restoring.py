@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
-from tailrace.elements.valueclasses import ChangedClass, Shapes, merged
+from tailrace.elements.valueclasses import ChangedClass, Shapes, merge
 from tailrace.errors import IncompatibleState, TailraceError, error_text
 from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpack
@@ -47,7 +47,7 @@ class Restoring:
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
         """Applies the entries of a block, while restoring, oldest block first."""
-        mine = self._declared(table)
+        mine = self._declaration(table)
         self.seen.add(group)
         decode = None if mine is None else self._decoder(table, mine)
         if mine is None or decode is None:
@@ -63,7 +63,7 @@ class Restoring:
             same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
             self._load(mine, group, found, decode, same and mine.name not in self.renewed)
         except ChangedKeyClass as error:
-            raise self._changed(table, str(error)) from error
+            raise self._change_error(table, str(error)) from error
         except ChangedClass as error:
             raise self._other_class(table, error) from error
         except TailraceError:
@@ -84,7 +84,7 @@ class Restoring:
                     self.renewed.add(mine.name)
                 elif mine.exact is not None:
                     mine.codec.notes.add(table.classes)
-                self.classes[mine.name] = merged(self.classes.get(mine.name, ()), table.classes)
+                self.classes[mine.name] = merge(self.classes.get(mine.name, ()), table.classes)
             except ChangedClass as error:
                 if not self._allow_dropped:
                     raise self._other_class(table, error) from error
@@ -108,7 +108,7 @@ class Restoring:
             if key_class(type(key if table.group_by is None else table.group_by(key))) is not None:
                 raise IncompatibleState(f"{self._who}: state {table.name!r} in the checkpoint: {UNRELEASED}")
 
-    def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
+    def _change_error(self, table: TableInfo, what: str) -> IncompatibleState:
         return IncompatibleState(
             f"{self._who}: the keys of state {table.name!r} in the checkpoint cannot be "
             f"read: {what}; keys are known by the names of their class and its fields, or of the Enum's member: use the old "
@@ -119,7 +119,7 @@ class Restoring:
     def _who(self) -> str:
         return f"operator {self._encoder.operator!r} (uid {self._uid!r})"
 
-    def _declared(self, table: TableInfo) -> StateTable | None:
+    def _declaration(self, table: TableInfo) -> StateTable | None:
         mine = self._tables.get(table.name)
         if mine is not None and mine.kind == table.kind and takes(table.type, table.encoding, table.classes, mine.type):
             return mine

@@ -28,7 +28,7 @@ def check_came_back(value: Any, back: Any) -> None:
         where, held, got = _first_difference(value, back)
         place = f"at {where} it holds" if where else "it is"
         raise TypeError(
-            f"{place} {_shown(held)}, which would come back from msgspec as {_shown(got)}; declare the type in full, "
+            f"{place} {_text_of(held)}, which would come back from msgspec as {_text_of(got)}; declare the type in full, "
             f'so that it says {type(held).__qualname__} there, or encoding="pickle"'
         )
 
@@ -120,6 +120,6 @@ def _first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any]:
     return where.strip(), a, b
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     text = repr(value)
     return f"the {type(value).__qualname__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from tailrace.errors import StateAccessError, shortened
+from tailrace.errors import StateAccessError, short_repr
 from tailrace.state.codecs import immutable
 from tailrace.state.tables import ATOMS, MISSING, StateTable
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     key: Any
 
     def __str__(self) -> str:
-        return f"state {self.state!r}" + ("" if self.key is None else f" of key {shortened(self.key, 40)}")
+        return f"state {self.state!r}" + ("" if self.key is None else f" of key {short_repr(self.key, 40)}")
 
 
 class UsedEntry(NamedTuple):
@@ -153,7 +153,7 @@ class Sharing:
                 raise StateAccessError(
                     f"an object in {place} was changed in place, and {other.place} was given the same object: in memory "
                     f"both would have changed, on disk and after a restart only one; put a copy into one of them "
-                    f"(copy.deepcopy); it is {shortened(twin.one, 80)}"
+                    f"(copy.deepcopy); it is {short_repr(twin.one, 80)}"
                 )
 
     def _settle_twins(self, places: Collection[Place], here: dict[int, Place]) -> None:

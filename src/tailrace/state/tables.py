@@ -117,14 +117,14 @@ class Base(Protocol):
         ...
 
     def cut(self) -> None:
-        """Makes a cut: until the next cut or `uncut`, `stored` and `group` return the base as it is now."""
+        """Makes a cut: until the next cut or `uncut`, `entry_at_cut` and `group` return the base as it is now."""
         ...
 
     def uncut(self) -> None:
         """Drops the last cut."""
         ...
 
-    def stored(self, key: Any, group: int) -> Entry | None:
+    def entry_at_cut(self, key: Any, group: int) -> Entry | None:
         """One entry, as at the cut; None if there is none."""
         ...
 
@@ -205,7 +205,7 @@ class MemoryBase:
     def uncut(self) -> None:
         pass
 
-    def stored(self, key: Any, group: int) -> Entry | None:
+    def entry_at_cut(self, key: Any, group: int) -> Entry | None:
         value = self.values.get(key, MISSING)
         return None if value is MISSING else (key, value, None)
 
@@ -397,7 +397,7 @@ class StateTable:
             self.frozen.unpack(len(self.frozen.columns))
             self.frozen.columns = None
         if self.front is not None:
-            entries, deleted = self.front.written()
+            entries, deleted = self.front.take_written()
             self.top.update(entries)
             for key in deleted:
                 self.pop(key)
@@ -432,7 +432,7 @@ class StateTable:
                 self.frozen = written
             else:
                 self.frozen.cover(written)  # it holds entries that an aborted checkpoint has left
-            self._renew(self._copied(written.entries, small))
+            self._renew(self._next_top(written.entries, small))
         return spilled
 
     def _freeze_front(self, front: Front) -> bool:
@@ -451,7 +451,7 @@ class StateTable:
             self.frozen = Layer({}, set(), columns)
         return True
 
-    def _copied(self, entries: dict[Any, Any], small: int) -> dict[Any, Any]:
+    def _next_top(self, entries: dict[Any, Any], small: int) -> dict[Any, Any]:
         """The next top. Every checkpoint writes a small table as a whole, so frozen entries may stay on top as well, as if
         they had been written again: reads find them there at once. Objects that can be changed in place do not stay."""
         if len(entries) > small or self.base.count > small or self.front is not None:
@@ -466,7 +466,7 @@ class StateTable:
         for user in self.users:
             user._top = top
 
-    def drained(self) -> None:
+    def drop_frozen(self) -> None:
         """Drops the frozen layer, which has gone into the base."""
         self.frozen = None
 
@@ -507,8 +507,8 @@ class ExactBase(MemoryBase):
         kept = value if data is None or comes_back(value) else Stored(data)
         return super().put(key, kept, group)
 
-    def stored(self, key: Any, group: int) -> Entry | None:
-        found = super().stored(key, group)
+    def entry_at_cut(self, key: Any, group: int) -> Entry | None:
+        found = super().entry_at_cut(key, group)
         return found if found is None or type(found[1]) is not Stored else (key, None, found[1].data)
 
     def items(self) -> Iterator[tuple[Any, Any]]:

@@ -14,22 +14,22 @@ def _refusing(*methods: str) -> Callable[[T], T]:
     """A decorator of a class that makes these methods raise `StateAccessError`."""
 
     def refuse(name: str) -> Callable[..., NoReturn]:
-        def refused(self: Any, *args: Any, **named: Any) -> NoReturn:
+        def refusing(self: Any, *args: Any, **named: Any) -> NoReturn:
             state, instead, plain = self.SAYS
             raise StateAccessError(
                 f"what value and get() of a tr.{state} give is a copy, and a change of it (here by {name}) would be lost; "
                 f"change the state itself: {instead}; or take a {plain} of your own: {plain}(self.name.value)"
             )
 
-        refused.__name__ = name
-        return refused
+        refusing.__name__ = name
+        return refusing
 
-    def made(kind: T) -> T:
+    def make(kind: T) -> T:
         for name in methods:
             setattr(kind, name, refuse(name))
         return kind
 
-    return made
+    return make
 
 
 @_refusing(

@@ -47,7 +47,7 @@ class StateColumns:
         self.stored = stored
         self.uid = uid
         self.table = stored.table(uid, state)
-        self._how = {"key": checked(keys, "keys"), "value": checked(values, "values")}
+        self._how = {"key": check_form(keys, "keys"), "value": check_form(values, "values")}
 
     @property
     def windowed(self) -> bool:
@@ -104,14 +104,14 @@ class StateColumns:
         """Ranges of key groups [first, last) that are read together, of about equal size in bytes; at most `most` of them.
         Empty if there are no entries."""
         weights = self.stored.weights(self.uid, {self.table.name})
-        wanted = max(self.stored.operator(self.uid).parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1)
-        return split_groups(weights, wanted if most is None else most)
+        parts = max(self.stored.operator(self.uid).parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1)
+        return split_groups(weights, parts if most is None else most)
 
     def batches(self, groups: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of these key groups in these columns, which may be any of `key`, `namespace` and `value`. Raises
         `IncompatibleState`, with the key, for a value that does not fit its column."""
         self._check(schema)
-        for rows in self._gathered(groups):
+        for rows in self._gather(groups):
             yield pa.RecordBatch.from_arrays([self._column(rows, field) for field in schema], schema=schema)
 
     def _check(self, schema: pa.Schema) -> None:
@@ -120,19 +120,19 @@ class StateColumns:
             if name not in there:
                 raise ConfigError(f"{self._who} has the columns {', '.join(there)}, and no column {name!r}")
 
-    def _gathered(self, groups: tuple[int, int]) -> Iterator[EntryRows]:
+    def _gather(self, groups: tuple[int, int]) -> Iterator[EntryRows]:
         """The rows of these key groups, with small groups joined."""
         waiting: list[EntryRows] = []
         count = 0
         for one in self.stored.entries(self.uid, {self.table.name}, groups):
             rows = self._rows(one)
             if waiting and count + len(rows.keys) > BATCH_ROWS:
-                yield _joined(waiting)
+                yield _join(waiting)
                 waiting, count = [], 0
             waiting.append(rows)
             count += len(rows.keys)
         if count:
-            yield _joined(waiting)
+            yield _join(waiting)
 
     def _rows(self, one: GroupEntries) -> EntryRows:
         if not self.windowed:
@@ -148,7 +148,7 @@ class StateColumns:
         values = rows.keys if field.name == "key" else rows.values
         how = self._how[field.name]
         if how != "columns":
-            return shown(values, how, field)
+            return show(values, how, field)
         try:
             return column_of_values(values, field)
         except Misfit as error:
@@ -156,7 +156,7 @@ class StateColumns:
             raise IncompatibleState(f"{self._who}: {error}{at}; {self._instead(field.name)}") from None
 
 
-def checked(how: str, option: str) -> Shown:
+def check_form(how: str, option: str) -> Shown:
     """The form, if it is known. Raises `ConfigError` for an unknown one."""
     kinds: dict[str, Shown] = {"columns": "columns", "text": "text", "pickle": "pickle"}
     if how in kinds:
@@ -164,13 +164,13 @@ def checked(how: str, option: str) -> Shown:
     raise ConfigError(f'option "{option}" is one of {", ".join(kinds)}, not {how!r}')
 
 
-def shown(values: Iterable[Any], how: Shown, field: pa.Field, *, absent: bool = False) -> pa.Array:
+def show(values: Iterable[Any], how: Shown, field: pa.Field, *, absent: bool = False) -> pa.Array:
     """A column of texts or of pickles. With `absent`, None stands for a missing value."""
-    make: Callable[[Any], Any] = repr if how == "text" else _pickled
+    make: Callable[[Any], Any] = repr if how == "text" else _pickle
     return pa.array([None if absent and value is None else make(value) for value in values], field.type)
 
 
-def _pickled(value: Any) -> bytes:
+def _pickle(value: Any) -> bytes:
     return pickle.dumps(value, 5)
 
 
@@ -179,7 +179,7 @@ def moments(micros: Sequence[int], field: pa.Field) -> pa.Array:
     return pa.array(np.array(micros, np.int64)).cast(field.type)
 
 
-def _joined(rows: list[EntryRows]) -> EntryRows:
+def _join(rows: list[EntryRows]) -> EntryRows:
     if len(rows) == 1:
         return rows[0]
     starts = None if rows[0].starts is None else list(chain.from_iterable(one.starts or () for one in rows))

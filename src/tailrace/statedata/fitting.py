@@ -21,7 +21,7 @@ from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, e
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
-from tailrace.state.handles import declared
+from tailrace.state.handles import states_of
 from tailrace.state.manifest import OperatorRecord
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
@@ -62,8 +62,8 @@ def restore_check(
         record = records.get(node.uid)
         if record is not None and record.stateful and continues(record, node):
             if not any(f"(uid {node.uid!r})" in one for one in wrong):
-                tried += _tried(stored, node, record, allow_dropped_state)
-            restored.append(_told(stored, node, record))
+                tried += _try(stored, node, record, allow_dropped_state)
+            restored.append(_tables_text(stored, node, record))
             fresh += _new_states(node, record)
         elif stateful(node) and (record is None or not continues(record, node)):
             fresh.append(f"operator {node.name!r} (uid {node.uid!r}): the checkpoint has nothing of it")
@@ -71,9 +71,9 @@ def restore_check(
     return RestoreCheck(stored.url, (*wrong, *tried), tuple(restored), tuple(fresh), tuple(dropped))
 
 
-def _told(stored: StoredCheckpoint, node: Node, record: OperatorRecord) -> str:
+def _tables_text(stored: StoredCheckpoint, node: Node, record: OperatorRecord) -> str:
     mine = {table.name for table in declared_tables(node)}
-    held = stored.held()
+    held = stored.sizes()
     states = [
         f"{table.name!r} ({table.kind}, {held.get((record.uid, table.name), (0, 0))[0]} entries)"
         for table in record.tables
@@ -97,7 +97,7 @@ def _new_states(node: Node, record: OperatorRecord) -> list[str]:
     ]
 
 
-def _tried(
+def _try(
     stored: StoredCheckpoint, node: Node, record: OperatorRecord, allowed: bool | Collection[str]
 ) -> Iterator[str]:
     """The errors of a trial restore of an operator, as texts."""
@@ -105,7 +105,7 @@ def _tried(
     dropped = may_be_dropped(node.uid, allowed)
     if isinstance(node.operator, Source) and getattr(node.operator.source, "tried_dry", False):
         yield from _read_on(stored, node, node.operator.source)
-    for attempt in (_keyed, _own):
+    for attempt in (_try_keyed, _own):
         try:
             attempt(stored, node, record, function, dropped)
         except CheckpointCorrupt:
@@ -116,11 +116,11 @@ def _tried(
             yield unreadable(node.name, node.uid, error)
 
 
-def _keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:
+def _try_keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:
     if not isinstance(function, ProcessFunction | CoProcessFunction):
         return
     backend = MemoryBackend(stored.manifest.max_parallelism, node.uid, 0, dropped, operator=node.name)
-    states = declared(function).values()
+    states = states_of(function).values()
     for state in states:
         backend.table(state.name, kind=state.kind, type=state.type, encoding=state.encoding)
     names = {state.name for state in states}

@@ -23,15 +23,15 @@ from tailrace.statedata.columns import (
     SAMPLE,
     Shown,
     StateColumns,
-    checked,
-    shown,
+    check_form,
+    show,
     split_groups,
 )
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.reading import read_logs
 from tailrace.task.channels.logs import restored_frame
-from tailrace.task.operators.splits import SourceState, decode_state, joined
+from tailrace.task.operators.splits import SourceState, decode_state, join_states
 from tailrace.task.subtask.snapshot import read_meta
 
 Part = tuple[int, int]
@@ -52,7 +52,7 @@ class Listing:
 
     def __init__(self, stored: StoredCheckpoint, how: str) -> None:
         self.stored = stored
-        self.how: Shown = checked(how, self.option)
+        self.how: Shown = check_form(how, self.option)
 
     def schema(self) -> pa.Schema:
         """The columns, with types of Arrow. Raises `NoColumn` if the values of a column have no common type."""
@@ -92,7 +92,7 @@ class Listing:
 
     def _array(self, values: list[Any], field: pa.Field) -> pa.Array:
         if field.name in self.open and self.how != "columns":
-            return shown(values, self.how, field, absent=self.absent)
+            return show(values, self.how, field, absent=self.absent)
         if pa.types.is_timestamp(field.type) and field.name not in self.open:
             return _maybe_moments(values, field)
         try:
@@ -118,7 +118,7 @@ class Operators(Listing):
     )  # fmt: skip
 
     def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
-        held = self.stored.held()
+        held = self.stored.sizes()
         for one in self.stored.manifest.operators:
             own = (one.uid, one.name, one.parallelism, sum(one.finished))
             if not one.tables:
@@ -156,7 +156,7 @@ class Positions(Listing):
                 for held in state.held:
                     at = None if held.position is None else self._read(held.position, one)
                     yield one.uid, one.name, one.subtask, "held", held.index, self._read(held.split, one), at
-            known, held_by_some, ended = joined([(one.subtask, one.parallelism, state) for one, state in found])
+            known, held_by_some, ended = join_states([(one.subtask, one.parallelism, state) for one, state in found])
             for number, split in known.splits if known is not None else ():
                 if number not in held_by_some and number not in ended:
                     yield first.uid, first.name, None, "unassigned", number, self._read(split, first), None
@@ -244,8 +244,8 @@ class InFlightListing(Listing):
     def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
         for file in self.stored.manifest.files[part[0] : part[1]]:
             for one in read_logs(self.stored.store, file.name, self.stored.indexes[file.name]):
-                wanted = (one.kind is LogKind.FEEDBACK) is self.feedback and self.uid in (None, one.uid)
-                if one.count and wanted:
+                shown = (one.kind is LogKind.FEEDBACK) is self.feedback and self.uid in (None, one.uid)
+                if one.count and shown:
                     yield from self._records(one)
 
     def _records(self, one: LogOf) -> Iterator[tuple[Any, ...]]:

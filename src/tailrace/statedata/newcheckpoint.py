@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.elements.valueclasses import Shapes, merged
+from tailrace.elements.valueclasses import Shapes, merge
 from tailrace.errors import ConfigError, InternalError
 from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
@@ -149,12 +149,12 @@ def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence
     for file in written:
         for part in load_index(store, file.name).operators:
             for table in part.tables:
-                found[part.uid, table.name] = merged(found.get((part.uid, table.name), ()), table.classes)
+                found[part.uid, table.name] = merge(found.get((part.uid, table.name), ()), table.classes)
     return [
         msgspec.structs.replace(
             record,
             tables=[
-                msgspec.structs.replace(one, classes=merged(one.classes, found.get((record.uid, one.name), ())))
+                msgspec.structs.replace(one, classes=merge(one.classes, found.get((record.uid, one.name), ())))
                 for one in record.tables
             ],
         )
@@ -182,7 +182,7 @@ def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tu
         for part in [part for one in base.indexes.values() for part in one.operators]:
             if part.uid not in plan.dropped:
                 _copy_operator(builder, base, part, changed.get(part.uid), send)
-        prepared = [Prepared(one.uid, _placed(builder, base, one.data)) for one in _unpublished(plan, base)]
+        prepared = [Prepared(one.uid, _place(builder, base, one.data)) for one in _unpublished_output(plan, base)]
         builder.finish()
         send()
         writer.close()
@@ -192,14 +192,14 @@ def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tu
     return StateFile(0, name, builder.offset), prepared
 
 
-def _unpublished(plan: CheckpointPlan, base: StoredCheckpoint) -> list[Prepared]:
+def _unpublished_output(plan: CheckpointPlan, base: StoredCheckpoint) -> list[Prepared]:
     """Prepared output that may not be visible, and that no other run may ever publish."""
     if origin_at(base.store, base.name).marked():
         return []
     return [one for one in base.manifest.prepared if one.uid not in plan.dropped]
 
 
-def _placed(builder: FileBuilder, base: StoredCheckpoint, data: bytes | Placed) -> bytes | Placed:
+def _place(builder: FileBuilder, base: StoredCheckpoint, data: bytes | Placed) -> bytes | Placed:
     return builder.add_prepared(read_placed(base.store, data)) if isinstance(data, Placed) else data
 
 

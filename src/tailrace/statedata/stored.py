@@ -83,9 +83,9 @@ class StoredCheckpoint:
         except (IncompatibleState, ConfigError, OSError):
             raise
         except Exception as error:
-            said = str(error) if isinstance(error, TailraceError) else f"{error_text(error)}"
+            text = str(error) if isinstance(error, TailraceError) else f"{error_text(error)}"
             raise IncompatibleState(
-                f"{self.url}: {what} cannot be read here: {said}; it needs the classes of the program that wrote it, under "
+                f"{self.url}: {what} cannot be read here: {text}; it needs the classes of the program that wrote it, under "
                 f"the same names: make them importable where it is read"
             ) from error
 
@@ -114,13 +114,13 @@ class StoredCheckpoint:
 
     def contents(self) -> str:
         """The operators with their states, as a text for a message."""
-        said = []
+        lines = []
         for one in self.manifest.operators:
-            states = [f"{table.name!r} ({_told(table)})" for table in one.tables if table.kind not in OURS]
-            said.append(f"{one.uid!r} ({one.name}) with {', '.join(states) or 'no keyed state'}")
-        return f"it has the operators {'; '.join(said)}" if said else "it has no operators"
+            states = [f"{table.name!r} ({_type_text(table)})" for table in one.tables if table.kind not in OURS]
+            lines.append(f"{one.uid!r} ({one.name}) with {', '.join(states) or 'no keyed state'}")
+        return f"it has the operators {'; '.join(lines)}" if lines else "it has no operators"
 
-    def held(self) -> dict[tuple[str, str], TableSize]:
+    def sizes(self) -> dict[tuple[str, str], TableSize]:
         """(uid, table) -> the amount of it that a restore reads."""
         found: dict[tuple[str, str], TableSize] = {}
         for (uid, table, _), one in self._by_group.items():
@@ -139,14 +139,14 @@ class StoredCheckpoint:
     @cached_property
     def _by_group(self) -> dict[tuple[str, str, int], TableSize]:
         indexes = dict(self.indexes)
-        wanted: dict[str, set[tuple[str, int]]] = {}
+        needed: dict[str, set[tuple[str, int]]] = {}
         for index in self.indexes.values():
             for part in index.operators:
                 for group, chain in part.chains.items():
                     for i in chain:
-                        wanted.setdefault(index.files[i], set()).add((part.uid, group))
+                        needed.setdefault(index.files[i], set()).add((part.uid, group))
         found: dict[tuple[str, str, int], TableSize] = {}
-        for name, groups in wanted.items():
+        for name, groups in needed.items():
             if name not in indexes:
                 with self.reading("its files"):
                     indexes[name] = load_index(self.store, name)
@@ -174,7 +174,7 @@ class StoredCheckpoint:
             if not isinstance(part, BlockOf):
                 continue
             if part.group != last and last is not None and len(chains[last]) == 1:
-                yield from _taken(whole, last)
+                yield from _take(whole, last)
             last = part.group
             table = part.table
             place = part.group, table.name
@@ -186,7 +186,7 @@ class StoredCheckpoint:
                 decoders[table] = declared_decoder(table)
             self._apply(uid, part, whole[place].entries, decoders[table])
         for group in sorted({group for group, _ in whole}):
-            yield from _taken(whole, group)
+            yield from _take(whole, group)
 
     def _parts(self, uid: str, groups: tuple[int, int], tables: Collection[str]) -> Iterator[Part]:
         parts = read_state(self.store, self.manifest, {uid: groups}, tables=tables)
@@ -214,11 +214,11 @@ class GroupEntries(NamedTuple):
     entries: dict[Any, Any]
 
 
-def _taken(whole: dict[tuple[int, str], GroupEntries], group: int) -> Iterator[GroupEntries]:
+def _take(whole: dict[tuple[int, str], GroupEntries], group: int) -> Iterator[GroupEntries]:
     """Takes the entries of a group that is complete."""
     for place in [place for place in whole if place[0] == group]:
         yield whole.pop(place)
 
 
-def _told(table: TableInfo) -> str:
+def _type_text(table: TableInfo) -> str:
     return f"{table.kind} {table.type}".strip()

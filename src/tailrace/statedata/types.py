@@ -19,7 +19,7 @@ import pyarrow.types as t
 
 from tailrace.elements.columns.misfit import type_for
 from tailrace.elements.columns.named import names_of
-from tailrace.errors import IncompatibleState, shortened
+from tailrace.errors import IncompatibleState, short_repr
 from tailrace.state.codecs import msgspec_codec
 from tailrace.state.format import TableInfo
 from tailrace.statedata.values import is_tuple
@@ -117,7 +117,7 @@ def type_of(value: Any) -> pa.DataType:
     found = None if isinstance(value, time | complex) or type(value).__module__ == "enum" else type_for(value)
     if found is None:
         raise NoColumn(
-            f"{shortened(value, 80)} is of type {type(value).__name__}, for which there is no type of column"
+            f"{short_repr(value, 80)} is of type {type(value).__name__}, for which there is no type of column"
         )
     return found
 
@@ -139,7 +139,7 @@ def _of_dict(value: dict[Any, Any]) -> pa.DataType:
 
 def _map_of(value: Any) -> pa.DataType:
     if not isinstance(value, Mapping):
-        raise NoColumn(f"{shortened(value, 80)} is no dict")
+        raise NoColumn(f"{short_repr(value, 80)} is no dict")
     if not value:
         return pa.map_(pa.string(), pa.null())
     return pa.map_(_common_to(map(type_of, value), pa.null()), _common_to(map(type_of, value.values()), pa.null()))

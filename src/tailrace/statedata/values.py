@@ -62,10 +62,10 @@ def _absent_or(change: Change) -> Change:
 
 
 def _dict(key: Change, item: Change) -> Change:
-    def made(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    def make(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         found = {key(one): item(other) for one, other in pairs}
         if len(found) < len(pairs):
             raise ValueError(f"a map in which a key is there twice: {pairs!r}")
         return found
 
-    return made
+    return make

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tailrace.elements.convert import plain_values
 from tailrace.elements.keygroups import KeyGroups, group_range
 from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, error_text, shortened
+from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, error_text, short_repr
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for, pickle_codec
@@ -117,20 +117,20 @@ class Conversion:
     def batch(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """The entries of a batch with columns `key` and `value`. Raises `UserCodeError` if a function of the user raises,
         and `IncompatibleState` for a value that the state does not take."""
-        keys = self._made(data.column(0), self.key, "key")
-        values = self._made(data.column(1), self.value, "value")
+        keys = self._make(data.column(0), self.key, "key")
+        values = self._make(data.column(1), self.value, "value")
         check = _taker(self.job.tables[self.table])
         for key, value in zip(keys, values, strict=True):
             why = check(value)
             if why is not None:
-                raise _refused(self.job, self.table, key, value, why)
+                raise _refusal(self.job, self.table, key, value, why)
         return entry_batch(self.job, self.table, list(zip(keys, values, strict=True)))
 
     @property
     def _who(self) -> str:
         return f"state {self.job.tables[self.table].info.name!r} of operator {self.job.uid!r}"
 
-    def _made(self, column: pa.Array, made: Callable[[Any], Any] | None, what: str) -> list[Any]:
+    def _make(self, column: pa.Array, made: Callable[[Any], Any] | None, what: str) -> list[Any]:
         if made is None:
             return state_values(column, what)
         value: Any = None
@@ -140,7 +140,7 @@ class Conversion:
                 found.append(made(value))
         except Exception as error:
             raise UserCodeError(
-                f"{self._who}: the function for its {what}s raised {error_text(error)} for {shortened(value)}",
+                f"{self._who}: the function for its {what}s raised {error_text(error)} for {short_repr(value)}",
                 operator=self.job.uid,
                 subtask=0,
                 permanent=True,
@@ -172,9 +172,9 @@ def _taker(table: NewTable, *, kept: bool = False) -> Taker:
     if kept:
         names = table.info.type.split(", ") if table.info.kind == "map" else [table.info.type]
         plain = [_BY_NAME.get(name) for name in names] if len(names) < 3 else []
-    wanted = _KINDS.get(table.info.kind)
-    if wanted is not None:
-        return _inside(table, wanted, plain)
+    expected = _KINDS.get(table.info.kind)
+    if expected is not None:
+        return _inside(table, expected, plain)
     if table.info.kind not in ("value", "reducing"):
         plain = [None]
 
@@ -186,27 +186,27 @@ def _taker(table: NewTable, *, kept: bool = False) -> Taker:
     return check
 
 
-def _inside(table: NewTable, wanted: type[Any], plain: list[tuple[type, ...] | None]) -> Taker:
+def _inside(table: NewTable, expected: type[Any], plain: list[tuple[type, ...] | None]) -> Taker:
     """A function like the one of `_taker`, for a list or a map whose items are of the declared types."""
 
     def check(value: Any) -> str | None:
-        if type(value) is not wanted:
-            return f"is no {wanted.__name__}, and the state is of kind {table.info.kind!r}"
+        if type(value) is not expected:
+            return f"is no {expected.__name__}, and the state is of kind {table.info.kind!r}"
         parts: tuple[Iterable[Any], ...] = (value,)
         if isinstance(value, dict):
             parts = value.keys(), value.values()
         for items, kinds in zip(parts, plain, strict=False):
             for item in items if kinds is not None else ():
                 if not _fits(item, kinds):
-                    return f"holds {shortened(item, 80)} of type {type(item).__name__}, and {_advice(table)}"
+                    return f"holds {short_repr(item, 80)} of type {type(item).__name__}, and {_advice(table)}"
         return None
 
     return check
 
 
-def _refused(job: OperatorJob, table: int, key: Any, value: Any, why: str) -> IncompatibleState:
+def _refusal(job: OperatorJob, table: int, key: Any, value: Any, why: str) -> IncompatibleState:
     who = f"state {job.tables[table].info.name!r} of operator {job.uid!r}"
-    return IncompatibleState(f"{who}: the value {shortened(value, 80)} of key {shortened(key, 80)} {why}")
+    return IncompatibleState(f"{who}: the value {short_repr(value, 80)} of key {short_repr(key, 80)} {why}")
 
 
 def _fits(value: Any, kinds: tuple[type, ...] | None) -> bool:
@@ -225,8 +225,8 @@ def entry_batch(job: OperatorJob, table: int, pairs: Sequence[tuple[Any, Any]]) 
         entries = [pickle.dumps(pair, 5) for pair in pairs]
     except Exception as error:
         name = job.tables[table].info.name
-        said = str(error) if isinstance(error, TailraceError) else f"{error_text(error)}"
-        raise IncompatibleState(f"state {name!r} of operator {job.uid!r}: {said}") from error
+        message = str(error) if isinstance(error, TailraceError) else f"{error_text(error)}"
+        raise IncompatibleState(f"state {name!r} of operator {job.uid!r}: {message}") from error
     return pa.RecordBatch.from_arrays(
         [
             pa.array([job.part_of(group) for group in groups], pa.int32()),
@@ -265,14 +265,14 @@ def changed_entries(
                     if shaped and not (type(held) is type(value) and _alike(value[1:], held[1:])):
                         why = _SHAPE
                     if why is not None:
-                        raise _refused(job, table, new, held, why)
+                        raise _refusal(job, table, new, held, why)
                     pairs.append((new, held))
         except IncompatibleState:
             raise
         except Exception as error:
             raise UserCodeError(
                 f"state {name!r} of operator {job.uid!r}: the function that changes it raised {type(error).__name__}: "
-                f"{error} for key {shortened(key, 80)}; it gives pairs of key and value: lambda key, value: [(key, value)]",
+                f"{error} for key {short_repr(key, 80)}; it gives pairs of key and value: lambda key, value: [(key, value)]",
                 operator=job.uid,
                 subtask=0,
                 permanent=True,
@@ -413,19 +413,19 @@ def write_parts(rows: Iterable[pa.RecordBatch], job: OperatorJob, epoch: int) ->
             for part, group, table, entry in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if open_ is None or open_.part != part:
                     if open_ is not None:
-                        yield _told(open_.close())
+                        yield _report(open_.close())
                     open_ = _Part(job, part, epoch)
                 if group >= 0:
                     open_.put(group, table, *pickle.loads(entry))
         if open_ is not None:
-            yield _told(open_.close())
+            yield _report(open_.close())
     except BaseException:
         if open_ is not None:
             open_.writer.discard()
         raise
 
 
-def _told(written: Written) -> pa.RecordBatch:
+def _report(written: Written) -> pa.RecordBatch:
     file = written.file
     return pa.RecordBatch.from_pylist(
         [{"slot": file.slot, "name": file.name, "size": file.size, "entries": written.entries}], TOLD

@@ -17,7 +17,7 @@ BYTES_PER_SECOND = 64 << 10
 """Size of the body, in bytes, for which a request gets one more second."""
 
 
-def bounded(fs: Any) -> Any:
+def with_time_limit(fs: Any) -> Any:
     """A filesystem of s3fs whose requests raise `ConnectionError` beyond their time limit. Other filesystems are returned as
     they are."""
     if not hasattr(type(fs), "_call_s3") or "_call_s3" in vars(fs):

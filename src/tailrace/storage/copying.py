@@ -20,7 +20,7 @@ from tailrace.errors import CheckpointError, ConfigError
 from tailrace.state.manifest import Manifest, encode_savepoint
 from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, SAVEPOINTS
 from tailrace.storage.filesystem import Folder, LocalFolder
-from tailrace.storage.slots import listed
+from tailrace.storage.slots import list_text
 
 CHUNK = 8 << 20
 """Size in bytes of the pieces in which a file is copied that cannot be linked."""
@@ -56,7 +56,9 @@ def check_place(target: Folder, job_folder: str | None = None) -> None:
     if SAVEPOINT in there:
         raise ConfigError(f"{target.url} is a savepoint already, and is not overwritten; give this one another path")
     if there:
-        raise ConfigError(f"{target.url} is not empty (it holds {listed(there)}); give the savepoint a path of its own")
+        raise ConfigError(
+            f"{target.url} is not empty (it holds {list_text(there)}); give the savepoint a path of its own"
+        )
 
 
 def begin(target: Folder, job_folder: str | None = None) -> None:

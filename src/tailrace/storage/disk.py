@@ -184,7 +184,7 @@ class DiskBase:
     def uncut(self) -> None:
         self._cut = None
 
-    def stored(self, key: Any, group: int) -> Entry | None:
+    def entry_at_cut(self, key: Any, group: int) -> Entry | None:
         place = self._place(key, group)
         self._cut.seek(place)
         if self._cut.key() != place:

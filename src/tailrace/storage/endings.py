@@ -38,7 +38,7 @@ def leave(store: Store, run_id: str, ending: Ending | None, surplus: list[str] |
     return True
 
 
-def awaited(store: Store, run_id: str, kept: Iterable[str]) -> Awaited | None:
+def awaited_output(store: Store, run_id: str, kept: Iterable[str]) -> Awaited | None:
     """The prepared output of the checkpoints that stay (the ones named in `kept`, and the newest), once no commit is under
     way any more. A start from one of them publishes this output, or must know that it was published. None if another run
     has taken over: it may have read a checkpoint of this run before it was marked as published."""

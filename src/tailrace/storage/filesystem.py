@@ -115,8 +115,8 @@ class Folder(ABC):
         """Gives a file another name; an existing file of that name is replaced. Atomic on filesystems; object stores copy
         and delete."""
 
-    def give_up(self, wanted: Callable[[str], bool]) -> None:
-        """Aborts uploads of files that lost writers have begun, if `wanted` returns True for their name. On S3 such a file
+    def give_up(self, goes: Callable[[str], bool]) -> None:
+        """Aborts uploads of files that lost writers have begun, if `goes` returns True for their name. On S3 such a file
         has no name in the folder before it is complete. On filesystems it has a name, and is deleted by that. (Google and
         Azure drop uploads by themselves, after a week.)"""
         return None
@@ -196,7 +196,7 @@ class LocalFolder(Folder):
     def create(self, name: str, data: bytes) -> None:
         self._disk.check()
         path, temporary = self.path_of(name), self.path_of(temporary_name(name))
-        with _opened(temporary, "xb") as file:
+        with _open_new(temporary, "xb") as file:
             try:
                 file.write(data)
                 file.flush()
@@ -214,12 +214,12 @@ class LocalFolder(Folder):
         _sync_above(path, self.url)
 
     def read(self, name: str) -> bytes:
-        with self._found(), open(self.path_of(name), "rb") as file:
+        with self._finding(), open(self.path_of(name), "rb") as file:
             return file.read()
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         parts = []
-        with self._found(), open(self.path_of(name), "rb", buffering=0) as file:
+        with self._finding(), open(self.path_of(name), "rb", buffering=0) as file:
             while length > 0 and (data := os.pread(file.fileno(), length, offset)):
                 parts.append(data)
                 offset += len(data)
@@ -230,11 +230,11 @@ class LocalFolder(Folder):
         path = self.path_of(name)
         if os.path.isdir(path):
             raise FileNotFoundError(errno.ENOENT, "is a folder", path)
-        with self._found():
+        with self._finding():
             return os.path.getsize(path)
 
     @contextlib.contextmanager
-    def _found(self) -> Iterator[None]:
+    def _finding(self) -> Iterator[None]:
         """A context in which a missing file raises `FileNotFoundError`, also if its path leads through a file. Raises
         `OSError` instead if the disk is not mounted any more."""
         try:
@@ -302,7 +302,7 @@ class LocalFolder(Folder):
 class _LocalWriter:
     def __init__(self, folder: LocalFolder, name: str) -> None:
         self._folder, self._name = folder, name
-        self._file = _opened(folder.path_of(name), "wb")
+        self._file = _open_new(folder.path_of(name), "wb")
 
     def append(self, data: bytes | memoryview) -> None:
         self._file.write(data)
@@ -321,7 +321,7 @@ class _LocalWriter:
         self._folder.delete([self._name])
 
 
-def _opened(path: str, mode: str) -> IO[bytes]:
+def _open_new(path: str, mode: str) -> IO[bytes]:
     """A new file. Another process may remove its folder at any time because it is empty; the folder is then made again."""
     for _ in range(_TRIES):
         make_folder(os.path.dirname(path))

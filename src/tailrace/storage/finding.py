@@ -14,21 +14,21 @@ from tailrace.state.ending import Dataflow, Ending, not_in
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.filesystem import Folder, scheme_of
 from tailrace.storage.opening import absolute, open_folder
-from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
+from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, list_text, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
 
 
-def resolve(wanted: str, *, job: str | None = None, options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """The checkpoint that a user names, as a store and the name of a manifest in it. `wanted` is the path of a manifest, of
-    the folder of a checkpoint, of an incarnation or a job (the newest checkpoint in it), of a checkpoint folder (the
-    newest of `job`, or else of all), or of a savepoint. Raises `CheckpointNotFound`, with a list of what is there, and
-    `CheckpointCorrupt`."""
-    url = absolute(os.fspath(wanted))
+def resolve(requested: str, *, job: str | None = None, options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+    """The checkpoint that a user names, as a store and the name of a manifest in it. `requested` is the path of a
+    manifest, of the folder of a checkpoint, of an incarnation or a job (the newest checkpoint in it), of a checkpoint
+    folder (the newest of `job`, or else of all), or of a savepoint. Raises `CheckpointNotFound`, with a list of what is
+    there, and `CheckpointCorrupt`."""
+    url = absolute(os.fspath(requested))
     above, _, last = url.rpartition("/")
     if last == SAVEPOINT:
         return _savepoint(above, options)
     if means_manifest(last):
-        return _named(above, last, options)
+        return _store_of(above, last, options)
     number = checkpoint_number(last)
     if number is not None:
         return _by_number(above, number, last, options)
@@ -62,7 +62,7 @@ def newest_start(
             raise CheckpointNotFound(_nothing_left(store, ending))
         if dataflow is not None and ending.dataflow:
             _check_dataflow(store, ending, dataflow)
-        raise _finished(ending)
+        raise _already_finished(ending)
     if name is None and or_new:
         return None
     if name is not None:
@@ -71,7 +71,7 @@ def newest_start(
     return _newest(store, f"of job {store.job!r} in {_above(store)}")
 
 
-def _finished(ending: Ending) -> JobAlreadyFinished:
+def _already_finished(ending: Ending) -> JobAlreadyFinished:
     stays = f" Its last checkpoint stays ({ending.checkpoint}), for a start that names it." if ending.checkpoint else ""
     return JobAlreadyFinished(
         f"job {ending.job!r} has finished already, at {isoformat(ending.timestamp)} (run {ending.run_id}): all of its "
@@ -88,7 +88,7 @@ def _check_dataflow(store: Store, ending: Ending, dataflow: Dataflow) -> None:
     gone, new = not_in(ending.dataflow, dataflow), not_in(dataflow, ending.dataflow)
     if not gone and not new:
         return
-    told = [
+    lines = [
         *(f"  - it had {one}, which is not in this dataflow" for one in gone),
         *(f"  - it had no {one}, which is in this dataflow" for one in new),
     ]
@@ -96,7 +96,7 @@ def _check_dataflow(store: Store, ending: Ending, dataflow: Dataflow) -> None:
         f"the job {ending.job!r} in {store.url} that finished at {isoformat(ending.timestamp)} (run {ending.run_id}) ran "
         "another dataflow than this one:\n{}\nThis one has not run, and nothing was started. Give its job another name, "
         "env.execute(name), or another checkpoint folder; or, where it takes the place of the old one, begin anew with "
-        'if_finished="start-again" (tailrace run: --if-finished start-again)'.format("\n".join(told))
+        'if_finished="start-again" (tailrace run: --if-finished start-again)'.format("\n".join(lines))
     )
 
 
@@ -131,7 +131,7 @@ def _savepoint(url: str, options: Mapping[str, Any] | None) -> tuple[Store, str]
     return store, SAVEPOINT
 
 
-def _named(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+def _store_of(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
     job_folder, _, incarnation = above.rpartition("/")
     store = Store.at(job_folder, options)
     name = f"{incarnation}/{last}"
@@ -176,15 +176,17 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
         ]
         there = [slot for slot in slots if _is_complete(folder, slot)]
         none = f"job {job_in(folder)!r} has none that is complete"
-        return f"in {folder.url} there are {listed(there)}" if there else none
+        return f"in {folder.url} there are {list_text(there)}" if there else none
     jobs = _jobs(url, options)
     if jobs:
-        return f"there are the jobs {listed([repr(one) for one in jobs])}"
+        return f"there are the jobs {list_text([repr(one) for one in jobs])}"
     inside = [entry.name for entry in folder.entries()]
     if not inside and scheme_of(folder.url) == "file" and os.path.isfile(folder.url):
         return "it is a file, and none of a checkpoint"
     return (
-        f"it holds {listed(inside)}, and no job has begun there" if inside else "the folder is empty, or does not exist"
+        f"it holds {list_text(inside)}, and no job has begun there"
+        if inside
+        else "the folder is empty, or does not exist"
     )
 
 

@@ -21,13 +21,13 @@ class Hadoop:
 
     def rename(self, path: str, to: str) -> bool:
         """Renames a file. Returns False, and leaves it as it is, if there is a file of the new name."""
-        return bool(self._connected().hdfsRename(self._fs, path.encode(), to.encode()) == 0)
+        return bool(self._connect().hdfsRename(self._fs, path.encode(), to.encode()) == 0)
 
     def remove_if_empty(self, path: str) -> bool:
         """Deletes a folder if it is empty. Returns True if it was deleted."""
-        return bool(self._connected().hdfsDelete(self._fs, path.encode(), 0) == 0)
+        return bool(self._connect().hdfsDelete(self._fs, path.encode(), 0) == 0)
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._fs is None:
             if self._lib is None:
                 self._lib = _load()

@@ -39,15 +39,15 @@ class ProcessId:
 
     def lives(self, owner: Owner) -> bool:
         """True if the owner's process is known to live. That can be known only for a process of this host."""
-        return owner.host == self.host and started(owner.pid) == owner.started
+        return owner.host == self.host and start_time(owner.pid) == owner.started
 
 
 def this_process() -> ProcessId:
     """The process that calls this function."""
-    return ProcessId(socket.gethostname(), os.getpid(), started(os.getpid()) or "")
+    return ProcessId(socket.gethostname(), os.getpid(), start_time(os.getpid()) or "")
 
 
-def started(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """Start time of a process of this machine; None if there is none, or if it has ended and waits to be collected."""
     if Path("/proc/self/stat").exists():
         try:

@@ -84,11 +84,11 @@ def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
     indexes = {}
     for file in manifest.files:
         index = indexes[file.name] = load_index(store, file.name)
-        said = (manifest.incarnation, manifest.checkpoint)
-        if (index.incarnation, index.checkpoint) != said:
+        named = (manifest.incarnation, manifest.checkpoint)
+        if (index.incarnation, index.checkpoint) != named:
             raise CheckpointCorrupt(
                 f"{file.name} belongs to checkpoint {index.checkpoint} of incarnation {index.incarnation}, and the manifest "
-                f"to checkpoint {said[1]} of incarnation {said[0]}"
+                f"to checkpoint {named[1]} of incarnation {named[0]}"
             )
         if store.size(file.name) != file.size:
             raise CheckpointCorrupt(f"{file.name} has {store.size(file.name)} bytes; the manifest says {file.size}")
@@ -98,7 +98,7 @@ def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
 def read_state(
     store: Readable,
     manifest: Manifest,
-    wanted: Mapping[str, tuple[int, int]],
+    required: Mapping[str, tuple[int, int]],
     *,
     tables: Collection[str] | None = None,
     held: Mapping[str, Mapping[int, tuple[str, ...]]] | None = None,
@@ -120,15 +120,15 @@ def read_state(
     """File -> key groups whose chain begins with it."""
     for file, index in list(indexes.items()):
         for log in index.logs if tables is None and logs else ():
-            if _is_wanted(log, wanted, worker):
+            if _is_required(log, required, worker):
                 yield from _log(store, file, index, log)
                 if log.shape:
                     yield ShapeOf(log.channel, log.kind, log.age, log.turn, log.shape)
         for part in index.operators:
-            if part.uid in wanted:
+            if part.uid in required:
                 yield MetaOf(part.uid, part.subtask, part.parallelism, part.finished, part.meta)
                 yield TablesOf(part.uid, part.tables)
-                chains = _chains(index, part, wanted[part.uid])
+                chains = _chains(index, part, required[part.uid])
                 yield ChainsOf(part.uid, chains)
                 for group, names in chains.items():
                     more = had.behind(part.uid, group, names)
@@ -171,11 +171,11 @@ class _Had:
         return (AnewOf(uid, group) for uid, group in sorted(self._stale))
 
 
-def _is_wanted(log: ChannelLog, wanted: Mapping[str, tuple[int, int]], worker: int | None) -> bool:
+def _is_required(log: ChannelLog, required: Mapping[str, tuple[int, int]], worker: int | None) -> bool:
     """True if the records of a log are to be read."""
     channel = log.channel
     if worker is None or not log.overtaken:
-        return channel.target in wanted
+        return channel.target in required
     return worker == (channel.source_subtask if log.kind is LogKind.SENT else channel.target_subtask)
 
 

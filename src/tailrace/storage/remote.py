@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrace.errors import ConfigError
 from tailrace.retries import Retries
-from tailrace.storage.answers import bounded
+from tailrace.storage.answers import with_time_limit
 from tailrace.storage.filesystem import Entry, Folder, Writer, scheme_of, temporary_name
 from tailrace.storage.hadoop import Hadoop
 from tailrace.storage.parallel import at_once
@@ -70,7 +70,7 @@ def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
             f"{url} cannot be opened: {error}. HDFS needs Java and a Hadoop on every machine: set HADOOP_HOME, and "
             "CLASSPATH to what `hadoop classpath --glob` prints"
         ) from error
-    return HadoopFolder(url, fs, root) if kind == "hdfs" else ObjectFolder(url, bounded(fs), root, kind)
+    return HadoopFolder(url, fs, root) if kind == "hdfs" else ObjectFolder(url, with_time_limit(fs), root, kind)
 
 
 def _without_values(text: str, options: Mapping[str, Any]) -> str:
@@ -181,13 +181,13 @@ class ObjectFolder(_FsspecFolder):
         self.fs.cp_file(self.path_of(name), self.path_of(to))
         self._delete(self.path_of(name))
 
-    def give_up(self, wanted: Callable[[str], bool]) -> None:
+    def give_up(self, goes: Callable[[str], bool]) -> None:
         if self.kind != "s3":
             return
         bucket, _, prefix = self.path_of("").strip("/").partition("/")
         prefix = prefix and f"{prefix}/"
         for key, upload in list(open_uploads(self.fs, bucket, prefix)):
-            if wanted(key.removeprefix(prefix)):
+            if goes(key.removeprefix(prefix)):
                 with contextlib.suppress(FileNotFoundError):  # completed, or aborted by another process
                     self.fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
 

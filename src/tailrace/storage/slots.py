@@ -152,6 +152,6 @@ def _newest_of(folder: Folder, incarnation: int) -> Newest | None:
             return None
 
 
-def listed(names: list[str]) -> str:
+def list_text(names: list[str]) -> str:
     """The first ten of these names, as a text for a message."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -66,7 +66,7 @@ class SpillFiles:
             try:
                 written = os.pwrite(segment.file.fileno(), view, at)
             except OSError as error:  # the bytes written so far lie behind the end, and the next append overwrites them
-                self._failed(error)
+                self._fail(error)
             view, at = view[written:], at + written
         ref = Ref(segment, segment.end, len(data))
         segment.end = at
@@ -115,7 +115,7 @@ class SpillFiles:
         try:
             file = tempfile.TemporaryFile(buffering=0, prefix="tailrace-", dir=self.folder)  # noqa: SIM115
         except OSError as error:
-            self._failed(error)
+            self._fail(error)
         self._current = Segment(file)
         self._segments.add(self._current)
         return self._current
@@ -132,7 +132,7 @@ class SpillFiles:
         except OSError:  # no folder of the machine can be written to
             return "a folder for temporary files"
 
-    def _failed(self, error: OSError) -> NoReturn:
+    def _fail(self, error: OSError) -> NoReturn:
         raise TailraceError(
             f"{self.what} has no room in memory and cannot be written to {self._place()}: {error.strerror or error}; "
             f"{self.held:,} bytes of it are there. Make room, name a folder with room on every machine, Spill(dir=...), "

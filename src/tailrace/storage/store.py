@@ -64,7 +64,7 @@ from tailrace.storage.slots import (
     SEAL,
     incarnations_in,
     job_in,
-    listed,
+    list_text,
     newest_in,
     numbers_in,
     owner_of,
@@ -218,22 +218,22 @@ class Store:
     def _check_there(self, incarnation: int, needs: Iterable[str]) -> None:
         """Checks that every file is there that a manifest is going to name, with one listing of each folder. A newer driver
         removes files that no manifest names. Raises `Fenced`, `CheckpointsRemoved`."""
-        wanted: dict[str, set[str]] = {}
+        needed: dict[str, set[str]] = {}
         for name in needs:
-            wanted.setdefault(name.rpartition("/")[0], set()).add(name)
-        if not wanted:
+            needed.setdefault(name.rpartition("/")[0], set()).add(name)
+        if not needed:
             return
         if isinstance(self.folder, LocalFolder):
-            entries = list(map(self.folder.entries, wanted))
+            entries = list(map(self.folder.entries, needed))
         else:
-            entries = at_once(self.folder.entries, wanted, "tailrace-list")
-        missing = set().union(*wanted.values()) - {entry.name for each in entries for entry in each}
+            entries = at_once(self.folder.entries, needed, "tailrace-list")
+        missing = set().union(*needed.values()) - {entry.name for each in entries for entry in each}
         if missing:
             if (newer := self._claims.newer(incarnation)) is not None:
                 raise Fenced(f"{self._claims.taken_over(newer)}: {min(missing)} is gone")
             raise CheckpointsRemoved(
                 f"state files in {self.url} were removed while job {self.job!r} ran: the next checkpoint needs "
-                f"{listed(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
+                f"{list_text(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
             )
 
     def _check_nobody_newer(self, incarnation: int, number: int, taken: list[str]) -> None:
@@ -390,7 +390,7 @@ class Store:
             with contextlib.suppress(FileExistsError):
                 self.folder.create(swept_mark(self._claims.held[0]), b"swept\n")
 
-    def abandoned(self, dead: Collection[str] = ()) -> list[str]:
+    def abandoned_runs(self, dead: Collection[str] = ()) -> list[str]:
         """Ids of earlier runs that may have left hidden output which no run will publish. Runs with a checkpoint whose
         output may not be published yet are excluded, because a start from it publishes that output, unless they are
         `dead`. Runs of another folder are excluded: this folder may be a copy, and a job that goes on in the original may
@@ -403,7 +403,7 @@ class Store:
                 continue
             if owner.run_id == self._claims.run_id:
                 continue
-            may_go = owner.run_id in dead or not self._unpublished(incarnation)
+            may_go = owner.run_id in dead or not self._may_be_unpublished(incarnation)
             runs[owner.run_id] = runs.get(owner.run_id, True) and may_go
         return sorted(run for run, may_go in runs.items() if may_go)
 
@@ -416,7 +416,7 @@ class Store:
         owner = self.owner(incarnation)
         return None if owner is None else owner.run_id
 
-    def _unpublished(self, incarnation: int) -> bool:
+    def _may_be_unpublished(self, incarnation: int) -> bool:
         for number in numbers_in(self.folder, incarnation):
             try:
                 if self.manifest(manifest_name(incarnation, number)).prepared:

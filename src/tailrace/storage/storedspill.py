@@ -162,7 +162,7 @@ class StoredSpill:
 
     def _read(self, part: SpillFile) -> bytes:
         try:
-            data = self._tried(lambda: self._folder.read(part.name))
+            data = self._try(lambda: self._folder.read(part.name))
         except Exception as error:
             raise TailraceError(
                 f"{self._what} cannot be read back from {self._folder.url_of(part.name)}: {error_text(error)}"
@@ -171,7 +171,7 @@ class StoredSpill:
             raise TailraceError(f"{self._what} is damaged in {self._folder.url_of(part.name)}")
         return data
 
-    def _tried(self, ask: Callable[[], T]) -> T:
+    def _try(self, ask: Callable[[], T]) -> T:
         """Repeats a request to the storage until it succeeds, for a while."""
         return self._retries.call(ask, lambda error: True, self._closed.wait)
 
@@ -187,7 +187,7 @@ class StoredSpill:
         try:
             if part.live and not self._closed.is_set():
                 part.made = True
-                self._tried(lambda: self._create(part, data))
+                self._try(lambda: self._create(part, data))
                 part.data = None
         except Exception as error:
             self._error = (

@@ -27,8 +27,8 @@ def again(recording: AuditedRecording) -> Differs | None:
     outside, listening = ReplayedAnswers(), Listening()
     setting, checkpointing = recording.setting, recording.checkpointing
     worker = setting.worker(recording.slot, lambda: _without_sinks(recording), checkpointing, Counter(), outside)
-    heard = zip(recording.story, recording.said, recording.faults, strict=True)
-    for happened, said, fault in heard:
+    events = zip(recording.story, recording.emissions, recording.faults, strict=True)
+    for happened, emissions, fault in events:
         entry = decode(happened.entry)
         outside.give(entry.answers)
         try:
@@ -37,13 +37,13 @@ def again(recording: AuditedRecording) -> Differs | None:
             if not happened.raised:
                 raise InternalError(f"K3: {entry.event} may not come when it is done again", ()) from error
         fault_now, worker.actions = fault_in(worker.actions), []
-        found = first_apart(said, listening.taken(worker))
+        found = first_apart(emissions, listening.take(worker))
         if (fault is None) is not (fault_now is None) and (found is None or "nothing" in found[1:]):
             name = next(one.operator or "unknown" for one in (fault, fault_now) if one is not None)
-            return Differs(name, recording.slot, _written(worker, name), _failure(fault), _failure(fault_now))
+            return Differs(name, recording.slot, _place_of(worker, name), _failure(fault), _failure(fault_now))
         if found is not None:
             batch, was, now = found
-            return Differs(batch.operator, batch.subtask, _written(worker, batch.operator), was, now)
+            return Differs(batch.operator, batch.subtask, _place_of(worker, batch.operator), was, now)
     return None
 
 
@@ -64,14 +64,14 @@ def _drop(record: Any) -> None:
     """Drops a record, so that nothing is written twice."""
 
 
-def _written(worker: Worker, operator: str) -> str:
-    return "" if worker.spec is None else worker.spec.written(operator)
+def _place_of(worker: Worker, operator: str) -> str:
+    return "" if worker.spec is None else worker.spec.place_of(operator)
 
 
-def _audited(workers: list[AuditedRecording]) -> list[Differs]:
+def _audit(workers: list[AuditedRecording]) -> list[Differs]:
     return [found for one in workers if (found := again(one)) is not None]
 
 
 if __name__ == "__main__":
-    serve(_audited)
+    serve(_audit)
     sys.exit(0)

@@ -23,7 +23,7 @@ from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.slice.machine import Slice
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.emissions import Emission, watch
-from tailrace.testing.inprocess import checked, prepared_simulation
+from tailrace.testing.inprocess import pending_sinks, prepared_simulation
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.otherprocess import OtherProcess
 from tailrace.testing.recording import LiveRecording, Recordings, WorkerRecording
@@ -82,7 +82,7 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
 
     Raises `JobFailed` where the job fails, and `GraphError` for a source without an end.
     """
-    sinks, recordings = checked(env, name), Audited()
+    sinks, recordings = pending_sinks(env, name), Audited()
     options: dict[str, Any] = {"recordings": recordings, "depth": 0, "replaces": False, "spares": 0}
     simulation = prepared_simulation(env, name=name, seed=seed, debug=True, keep_trace=False, **options)
     nodes = simulation.plan.graph.nodes
@@ -91,14 +91,14 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
         if isinstance(node.operator, Sink):
             remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
             if isinstance(node.operator.sink, Result):
-                node.operator.sink.ended()
+                node.operator.sink.note_end()
     job = SimulatedJob(simulation)
-    env._started(job, sinks, simulation.plan)
+    env._note_start(job, sinks, simulation.plan)
     job.await_termination()
     with OtherProcess(SECOND_RUN) as other:
-        found: list[Differs] = other.ask(recordings.workers)
-    told = [one for worker in recordings.workers for event in _said(worker) for one in event]
-    return Audit(tuple(found), sum(one.count for one in told))
+        found: list[Differs] = other.request(recordings.workers)
+    emissions = [one for worker in recordings.workers for event in _emissions_of(worker) for one in event]
+    return Audit(tuple(found), sum(one.count for one in emissions))
 
 
 # The first run.
@@ -108,15 +108,15 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
 class AuditedRecording(WorkerRecording):
     """A recording that also has what the operators emitted, and the failures that the worker reported."""
 
-    said: list[list[Emission]] = field(default_factory=list)
+    emissions: list[list[Emission]] = field(default_factory=list)
     """Emissions of each event."""
     faults: list[Failed | None] = field(default_factory=list)
     """For each event, the failure that the worker reported then, or None."""
 
 
-def _said(recording: WorkerRecording) -> list[list[Emission]]:
+def _emissions_of(recording: WorkerRecording) -> list[list[Emission]]:
     assert isinstance(recording, AuditedRecording)
-    return recording.said
+    return recording.emissions
 
 
 class Listening:
@@ -124,44 +124,44 @@ class Listening:
 
     def __init__(self) -> None:
         self._slice: Slice | None = None
-        self._said: list[Emission] = []
+        self._emissions: list[Emission] = []
 
-    def taken(self, machine: Worker) -> list[Emission]:
+    def take(self, machine: Worker) -> list[Emission]:
         """The emissions during an event. Where the event has begun an attempt, its operators are watched from here on:
         none of them has taken a step yet."""
         if machine.slice is not self._slice:
             self._slice = machine.slice
             if self._slice is not None:
-                watch(self._slice, lambda one: self._said.append(one))
-        said, self._said = self._said, []
-        return said
+                watch(self._slice, lambda one: self._emissions.append(one))
+        emissions, self._emissions = self._emissions, []
+        return emissions
 
 
-class LiveHeard(LiveRecording):
+class LiveAudited(LiveRecording):
     def __init__(self, recording: AuditedRecording) -> None:
         super().__init__(recording)
-        self._heard, self._listening = recording, Listening()
+        self._audited, self._listening = recording, Listening()
 
     def handle(self, machine: Worker, event: Event) -> object:
         before = len(machine.actions)
         try:
             return super().handle(machine, event)
         finally:
-            self._heard.said.append(self._listening.taken(machine))
-            self._heard.faults.append(fault_in(machine.actions[before:]))
+            self._audited.emissions.append(self._listening.take(machine))
+            self._audited.faults.append(fault_in(machine.actions[before:]))
 
 
 class Audited(Recordings):
     def begin(
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> LiveRecording:
-        made = super().made(load, setting, checkpointing, slot, run_id)
-        heard = AuditedRecording(made.slot, made.job, made.run_id, made.checkpointing, made.setting)
-        self.workers.append(heard)
-        return LiveHeard(heard)
+        made = super().make(load, setting, checkpointing, slot, run_id)
+        audited = AuditedRecording(made.slot, made.job, made.run_id, made.checkpointing, made.setting)
+        self.workers.append(audited)
+        return LiveAudited(audited)
 
 
 def fault_in(actions: Sequence[Action]) -> Failed | None:
     """The failure that a worker reports among its actions, or None."""
-    said = [action.message for action in actions if isinstance(action, ToCoordinator)]
-    return next((one for one in said if isinstance(one, Failed)), None)
+    messages = [action.message for action in actions if isinstance(action, ToCoordinator)]
+    return next((one for one in messages if isinstance(one, Failed)), None)

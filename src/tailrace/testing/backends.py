@@ -125,7 +125,7 @@ class Files:
             for one in chain if group in groups else ():
                 for info, data in self.snapshots[one].blocks.get(group, []):
                     backend.apply(info, group, data)
-        backend.restored(own)
+        backend.end_restore(own)
 
 
 class Scenario:
@@ -137,7 +137,7 @@ class Scenario:
         self.make = make
         self.random = random.Random(seed)
         self.files = Files()
-        self.backend = self._declared()
+        self.backend = self._make_declared()
         self.model: dict[str, dict[Any, Any]] = {name: {} for name in self.TABLES}
         self.cuts: dict[int, dict[str, dict[Any, Any]]] = {}
         self.pending: list[int] = []
@@ -145,7 +145,7 @@ class Scenario:
         self.going: Snapshot | None = None
         self.number = 0
 
-    def _declared(self) -> Backend:
+    def _make_declared(self) -> Backend:
         made = self.make()
         for name, kind in self.TABLES.items():
             timers = kind == "timers"
@@ -196,7 +196,7 @@ class Scenario:
         """Freezes the backend, or encodes a portion of what was frozen."""
         if self.going is None:
             self.number += 1
-            self.cuts[self.number] = {name: _copied(entries) for name, entries in self.model.items()}
+            self.cuts[self.number] = {name: _copy_of(entries) for name, entries in self.model.items()}
             kind = CutKind.SAVEPOINT if self.random.random() < 0.15 else CutKind.CHECKPOINT
             self.backend.freeze(CutRequest(self.number, kind))
             self.going = Snapshot(self.number, kind)
@@ -223,11 +223,11 @@ class Scenario:
         if self.last_confirmed is None:
             return
         self.backend.close()
-        self.backend = self._declared()
+        self.backend = self._make_declared()
         own = self.random.random() < 0.7
         self.files.restore(self.backend, self.last_confirmed, own)
         self.files.confirmed = self.files.snapshots[self.last_confirmed].chains if own else {}
-        self.model = {name: _copied(entries) for name, entries in self.cuts[self.last_confirmed].items()}
+        self.model = {name: _copy_of(entries) for name, entries in self.cuts[self.last_confirmed].items()}
         self.pending, self.going = [], None
 
     def compare(self) -> None:
@@ -242,17 +242,17 @@ class Scenario:
         if self.last_confirmed is None:
             return
         for groups in (range(GROUPS), range(50), range(50, GROUPS)):
-            other = self._declared()
+            other = self._make_declared()
             self.files.restore(other, self.last_confirmed, True, groups)
             for name, cut in self.cuts[self.last_confirmed].items():
                 key_of = _first if name == "timers" else _itself
-                wanted = {key: value for key, value in cut.items() if key_group(key_of(key), GROUPS) in groups}
-                assert _same(dict(other.tables[name].items()), wanted), name
-                assert len(other.tables[name]) == len(wanted)
+                expected = {key: value for key, value in cut.items() if key_group(key_of(key), GROUPS) in groups}
+                assert _same(dict(other.tables[name].items()), expected), name
+                assert len(other.tables[name]) == len(expected)
             other.close()
 
 
-def _copied(entries: dict[Any, Any]) -> dict[Any, Any]:
+def _copy_of(entries: dict[Any, Any]) -> dict[Any, Any]:
     return {key: list(value) if isinstance(value, list) else value for key, value in entries.items()}
 
 
@@ -264,8 +264,8 @@ def _itself(key: Any) -> Any:
     return key
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    assert found == wanted, f"{found!r} is not {wanted!r}"
+def _same(found: Any, expected: Any) -> bool:
+    assert found == expected, f"{found!r} is not {expected!r}"
     return True
 
 

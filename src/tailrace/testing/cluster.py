@@ -235,7 +235,7 @@ class Cluster:
         if self._keep_trace:
             self.trace.append(text)
         for observer in self.observers:
-            observer.noted(line)
+            observer.on_line(line)
 
     @property
     def digest(self) -> str:

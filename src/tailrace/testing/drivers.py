@@ -87,7 +87,7 @@ class Drivers:
         """Causes of the restarts of the job, in order."""
         cluster.coordinate = self.coordinate
 
-    def begin(self, wanted: From | None) -> Driver:
+    def begin(self, start: From | None) -> Driver:
         """Makes another driver, which claims the job and starts from the given checkpoint."""
         job, storage = self._job, self._storage
         number = len(self._cluster.drivers) + 1
@@ -100,10 +100,10 @@ class Drivers:
                 store = storage.own()
                 settings = replace(settings, origin=store.url, dataflow=dataflow_of(job.plan.graph))
                 incarnation = store.claim(run_id, takeover=True)
-                origin = self._origin(store, wanted)
+                origin = self._origin(store, start)
                 spare = [] if origin is None else [origin.manifest.run_id]
-                abandoned = store.abandoned(store.dead(settings.keep_runs, spare) if settings.keep_runs else ())
-        storage.files.begun(run_id, None if origin is None else (storage.files_in(origin.folder), origin.path))
+                abandoned = store.abandoned_runs(store.dead(settings.keep_runs, spare) if settings.keep_runs else ())
+        storage.files.begin_run(run_id, None if origin is None else (storage.files_in(origin.folder), origin.path))
 
         def fresh() -> Coordinator:
             return Coordinator(
@@ -143,18 +143,18 @@ class Drivers:
         self._cluster.drivers[driver.party] = driver
         return driver
 
-    def _origin(self, store: MemoryStore, wanted: From | None) -> Origin | None:
+    def _origin(self, store: MemoryStore, origin: From | None) -> Origin | None:
         """The checkpoint to start from, compared with the dataflow as before any start. Raises `IncompatibleState`."""
-        if wanted is None:
+        if origin is None:
             return None
-        if wanted == "latest":
+        if origin == "latest":
             newest = newest_start(store, or_new=True, start_again=True)
             if newest is None:  # the job has no checkpoint of its own yet: it starts from its first origin again
                 begun = self._job.origin
                 return None if begun is None or begun == "latest" else self._origin(store, begun)
             found = origin_at(store, newest)
         else:
-            files, path = wanted
+            files, path = origin
             found = origin_at(store if files is self._storage.files else self._storage.at(files), path)
         check_manifest(found.manifest, self._job.plan.graph, self._job.allow_dropped_state)
         return found
@@ -298,7 +298,7 @@ class Drivers:
         if isinstance(message, Welcome):
             message = msgspec.structs.replace(message, clock=driver.clocks.job.now())
         for observer in self._cluster.observers:
-            observer.said(driver, action)
+            observer.on_message(driver, action)
         for process in self._cluster.processes.values():
             if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
                 self._cluster.send(driver.party, process.party, message)
@@ -314,13 +314,13 @@ class Drivers:
         cluster = self._cluster
         for process in list(cluster.processes.values()):
             if process.driver is driver and (process.place, process.launch) == (action.slot, action.launch):
-                doomed, told = process, cluster.chance.random() < 0.5
-                if told:
+                doomed, notified = process, cluster.chance.random() < 0.5
+                if notified:
                     cluster.spark_ended(process, action.launch, "it was cancelled")
 
-                def act(doomed: SimulatedProcess = doomed, told: bool = told) -> None:
+                def act(doomed: SimulatedProcess = doomed, notified: bool = notified) -> None:
                     if doomed.party in cluster.processes:
-                        cluster.kill(doomed, "ended by its driver", cut=True, announced=not told)
+                        cluster.kill(doomed, "ended by its driver", cut=True, announced=not notified)
 
                 cluster.later(
                     cluster.now + cluster.chance.randint(*cluster.conditions.zombie),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.batches import Batch, Columns
-from tailrace.errors import shortened
+from tailrace.errors import short_repr
 from tailrace.task.operators.base import Emit, OperatorTask, nowhere
 from tailrace.task.slice.machine import Slice
 
@@ -28,30 +28,30 @@ class Emission:
     """The records, pickled; empty where they cannot be."""
 
 
-def watch(slice: Slice, said: Callable[[Emission], None]) -> None:
-    """Calls `said` with each batch that an operator of these tasks emits, before the next operator receives it. It must be
+def watch(slice: Slice, report: Callable[[Emission], None]) -> None:
+    """Calls `report` with each batch that an operator of these tasks emits, before the next operator receives it. It must be
     called before the first step: batches emitted earlier are not reported."""
     for task in slice.tasks:
         for operator in task.chain.operators:
-            operator.out = _watched(operator, None, operator.out, said)
+            operator.out = _watch(operator, None, operator.out, report)
             for tag, emit in operator.side_out.items():
-                operator.side_out[tag] = _watched(operator, tag, emit, said)
+                operator.side_out[tag] = _watch(operator, tag, emit, report)
 
 
-def _watched(operator: OperatorTask, side: str | None, emit: Emit, said: Callable[[Emission], None]) -> Emit:
+def _watch(operator: OperatorTask, side: str | None, emit: Emit, report: Callable[[Emission], None]) -> Emit:
     if emit is nowhere:
         return emit
 
     def emits(batch: Batch) -> None:
         times = b"" if batch.times is None else batch.times.tobytes()
         name, subtask = operator.node.name, operator.ctx.subtask
-        said(Emission(name, subtask, side, len(batch), times, _pickled(batch)))
+        report(Emission(name, subtask, side, len(batch), times, _pickle(batch)))
         emit(batch)
 
     return emits
 
 
-def _pickled(batch: Batch) -> bytes:
+def _pickle(batch: Batch) -> bytes:
     values: list[Any] = batch.data.to_pylist() if isinstance(batch, Columns) else batch.values
     for form in (
         lambda: values,
@@ -76,14 +76,14 @@ def apart(was: Emission, now: Emission) -> tuple[str, str] | None:
     before, after = pickle.loads(was.values), pickle.loads(now.values)
     for one, other in zip(before, after, strict=False):
         if not alike(one, other):
-            return shortened(one), shortened(other)
+            return short_repr(one), short_repr(other)
     if was.count != now.count:
         more = before[now.count :] if was.count > now.count else after[was.count :]
-        told = f"; one more is {shortened(more[0])}"
-        return f"{_batch(was)}{told if was.count > now.count else ''}", (
-            f"{_batch(now)}{told if now.count > was.count else ''}"
+        rest = f"; one more is {short_repr(more[0])}"
+        return f"{_batch(was)}{rest if was.count > now.count else ''}", (
+            f"{_batch(now)}{rest if now.count > was.count else ''}"
         )
-    return None if was.times == now.times else ("other timestamps", f"those of {shortened(before)}")
+    return None if was.times == now.times else ("other timestamps", f"those of {short_repr(before)}")
 
 
 def _batch(one: Emission) -> str:

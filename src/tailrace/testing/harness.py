@@ -44,7 +44,7 @@ class Harness:
                 f"push(..., input={input!r}): {name} has input {has}; only a tr.CoProcessFunction has two"
             )
         times = None if timestamp is None else np.array([floor_micros(timestamp)], np.int64)
-        return self._fired(lambda: self._push(Rows([value], times), input - 1))
+        return self._fire(lambda: self._push(Rows([value], times), input - 1))
 
     def _push(self, rows: Rows, port: int) -> None:
         self._task.process(rows, port)
@@ -54,17 +54,17 @@ class Harness:
     def advance_watermark(self, time: Instant) -> list[Any]:
         """Advances event time to `time`: timers due fire. Event time never goes back. Returns what came out."""
         reached = max(self._task.ctx.watermark_time, ceil_micros(time))
-        return self._fired(lambda: self._task.advance(reached, _ALL))
+        return self._fire(lambda: self._task.advance(reached, _ALL))
 
     def advance_clock(self, time: Instant) -> list[Any]:
         """Advances processing time to `time`: timers due fire. Returns what came out."""
         self._services.now = max(self._services.now, ceil_micros(time))
-        return self._fired(lambda: self._task.fire_processing(self._services.now, _ALL))
+        return self._fire(lambda: self._task.fire_processing(self._services.now, _ALL))
 
     def end_input(self) -> list[Any]:
         """Ends the input. The clock goes on until no processing-time timer is set (or they are dropped), event time
         reaches its end, and `finish` is called. Returns what came out."""
-        return self._fired(self._end)
+        return self._fire(self._end)
 
     def _end(self) -> None:
         self._task.input_ended()
@@ -79,7 +79,7 @@ class Harness:
                 break
         self._task.finish()
 
-    def _fired(self, act: Callable[[], object]) -> list[Any]:
+    def _fire(self, act: Callable[[], object]) -> list[Any]:
         before = len(self._outputs)
         act()
         return self._outputs[before:]

@@ -73,7 +73,7 @@ def _simulate(
     faults: Sequence[Fault] = (),
     files: MemoryFiles | None = None,
 ) -> SimulatedJob:
-    sinks = checked(env, name)
+    sinks = pending_sinks(env, name)
     simulation = prepared_simulation(
         env,
         name=name,
@@ -96,13 +96,13 @@ def _simulate(
             with contextlib.suppress(OSError):  # the outcome of the job is reported, as for a real one
                 remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
             if isinstance(node.operator.sink, Result):
-                node.operator.sink.ended()
+                node.operator.sink.note_end()
     job = SimulatedJob(simulation)
-    env._started(job, sinks, simulation.plan)
+    env._note_start(job, sinks, simulation.plan)
     return job
 
 
-def checked(env: Environment, name: str) -> set[int]:
+def pending_sinks(env: Environment, name: str) -> set[int]:
     """The sinks of an environment that are pending. Raises `GraphError` where a source of theirs never ends."""
     check_job_name(name)
     sinks = env._pending()

@@ -38,7 +38,7 @@ class MemoryFiles(Folder):
         self.fail = fail
         """Decides on faults for a store that has no `fail` of its own."""
 
-    def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
+    def begin_run(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
         """Marks that a run of a job begins here, from a manifest of some folder, or without one."""
 
     def create(self, name: str, data: bytes) -> None:

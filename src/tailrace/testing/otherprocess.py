@@ -39,7 +39,7 @@ class OtherProcess:
         self._process.wait(60)
         self._process.stdout.close()
 
-    def ask(self, question: Any) -> Any:
+    def request(self, question: Any) -> Any:
         """The answer to a request; both can be pickled. Raises `InternalError` where the process has ended instead."""
         assert self._process.stdin is not None and self._process.stdout is not None
         _write(self._process.stdin, question)
@@ -52,11 +52,11 @@ class OtherProcess:
 
 def serve(answer: Callable[[Any], Any]) -> None:
     """Answers requests from standard input until it is closed. Text that is printed meanwhile goes to standard error."""
-    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
     with contextlib.redirect_stdout(sys.stderr):
         while True:
             try:
-                question = _read(asked)
+                question = _read(requests)
             except EOFError:
                 return
             _write(answers, answer(question))

@@ -64,7 +64,7 @@ class LiveRecording:
             raised = False
             return answer
         finally:
-            entry = encode(LogEntry(event, self.outside.taken()))
+            entry = encode(LogEntry(event, self.outside.take()))
             actions = tuple(action_bytes(action) for action in machine.actions[before:])
             self._story.append(Happened(entry, actions, raised))
 
@@ -79,11 +79,11 @@ class Recordings:
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> LiveRecording:
         """Begins the recording of a worker's process that starts."""
-        recording = self.made(load, setting, checkpointing, slot, run_id)
+        recording = self.make(load, setting, checkpointing, slot, run_id)
         self.workers.append(recording)
         return LiveRecording(recording)
 
-    def made(
+    def make(
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> WorkerRecording:
         """A new, empty recording."""

@@ -37,7 +37,7 @@ from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.strikes import Strikes
 from tailrace.testing.waiting import waits
 from tailrace.testing.workers import Workers
-from tailrace.testing.world import Conditions, Driver, Observer, SimulatedLink, SimulatedProcess, StoreWork, described
+from tailrace.testing.world import Conditions, Driver, Observer, SimulatedLink, SimulatedProcess, StoreWork, line_about
 
 
 class SimulationStalled(TailraceError):
@@ -245,7 +245,7 @@ class Simulation:
     def _deliver(self, source: int, target: int) -> None:
         cluster = self.cluster
         item = cluster.receive((source, target))
-        cluster.note(f"{cluster.who(source)} => {cluster.who(target)} {described(item)}")
+        cluster.note(f"{cluster.who(source)} => {cluster.who(target)} {line_about(item)}")
         if target < 0:
             self._drivers.deliver(source, cluster.drivers[target], item)
         elif target in cluster.processes:

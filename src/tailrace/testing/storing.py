@@ -117,7 +117,7 @@ class Storage:
 
     # Operations.
 
-    def ask(
+    def request(
         self,
         party: int,
         what: str,
@@ -187,7 +187,7 @@ class Storage:
             elif done:
                 process.handle(StateWritten(number, process.clocks.job.now()))
 
-        self.ask(process.party, f"write {action.name}", work, then)
+        self.request(process.party, f"write {action.name}", work, then)
 
     def drop(self, process: SimulatedProcess, action: DropState) -> None:
         """Removes a file of a checkpoint, whether it is complete or not."""
@@ -202,7 +202,7 @@ class Storage:
             else:
                 store.delete([action.name])
 
-        self.ask(process.party, f"drop {action.name}", work)
+        self.request(process.party, f"drop {action.name}", work)
 
     def _store(self, process: SimulatedProcess, folder: str) -> MemoryStore:
         """A store on the job's own folder, or on another one."""
@@ -231,17 +231,17 @@ class Storage:
         if not action.logs:
             self._cluster.count("a standby reads what has changed")
 
-        def found() -> list[Part]:
+        def find() -> list[Part]:
             return list(
-                read_state(store, manifest, action.wanted, held=action.held, logs=action.logs, worker=action.worker)
+                read_state(store, manifest, action.required, held=action.held, logs=action.logs, worker=action.worker)
             )
 
-        self.ask(process.party, "read state", found, then)
+        self.request(process.party, "read state", find, then)
 
     def _one_by_one(self, process: SimulatedProcess, events: list[StatePartRead | StateRead]) -> None:
         for event in events:
-            told = Event("a part was read", partial(_handle, process, event))
-            self._cluster.send(process.party, process.party, told)
+            next_event = Event("a part was read", partial(_handle, process, event))
+            self._cluster.send(process.party, process.party, next_event)
 
     def read_placed_parts(self, process: SimulatedProcess, action: ReadPlaced) -> None:
         """Reads values that are placed in state files."""
@@ -255,7 +255,9 @@ class Storage:
                 self._cluster.count(f"read {action.what}")
                 process.handle(PlacedRead(action.number, data))
 
-        self.ask(process.party, f"read {action.what}", lambda: [read_placed(store, one) for one in action.wanted], then)
+        self.request(
+            process.party, f"read {action.what}", lambda: [read_placed(store, one) for one in action.required], then
+        )
 
     def of_driver(self, driver: Driver, action: StoreAction) -> None:
         """Carries out a storage action of a coordinator."""
@@ -263,23 +265,23 @@ class Storage:
         assert store is not None
         if isinstance(action, Claim):
 
-            def claimed(result: Any, error: Exception | None) -> None:
+            def claim_done(result: Any, error: Exception | None) -> None:
                 if error is not None:
                     kind = storage_failure(error)
                     coordinator.claim_failed(f"{type(error).__name__}: {error}", driver.now(), kind)
                     return
                 if result.origin_published:
                     coordinator.origin_published()
-                coordinator.claimed(result.incarnation, result.manifest, result.path, driver.now())
+                coordinator.claim_done(result.incarnation, result.manifest, result.path, driver.now())
 
             marked_by_now = None if driver.origin is None else driver.origin.marked
-            self.ask(party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claimed)
+            self.request(party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claim_done)
         elif isinstance(action, Commit):
 
-            def committed(path: Any, error: Exception | None) -> None:
+            def commit_done(path: Any, error: Exception | None) -> None:
                 number = action.checkpoint
                 if error is None:
-                    coordinator.committed(number, path, path, driver.now())
+                    coordinator.commit_done(number, path, path, driver.now())
                     return
                 if isinstance(error, Fenced):
                     self._cluster.count("fenced commits")
@@ -288,24 +290,24 @@ class Storage:
                 )
 
             work = lambda: store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)  # noqa: E731
-            self.ask(party, f"commit {action.checkpoint}", work, committed)
+            self.request(party, f"commit {action.checkpoint}", work, commit_done)
         elif isinstance(action, Delete):
-            self.ask(party, "delete", lambda: store.delete(action.names))
+            self.request(party, "delete", lambda: store.delete(action.names))
         elif isinstance(action, MarkPublished):
 
-            def marked(_: Any, error: Exception | None) -> None:
+            def mark_done(_: Any, error: Exception | None) -> None:
                 if error is None:
-                    coordinator.marked(action.path, driver.now())
+                    coordinator.mark_done(action.path, driver.now())
                 else:
                     coordinator.not_marked(action.path, driver.now())
 
-            self.ask(party, "mark", lambda: store.mark_published(action.path), marked)
+            self.request(party, "mark", lambda: store.mark_published(action.path), mark_done)
         elif isinstance(action, MarkSwept):
-            self.ask(party, "mark swept", store.mark_swept)
+            self.request(party, "mark swept", store.mark_swept)
         elif isinstance(action, CopySavepoint):
             self._copy(driver, action)
         elif isinstance(action, Sweep):
-            self.ask(party, "sweep", lambda: self._sweep(store, action))
+            self.request(party, "sweep", lambda: self._sweep(store, action))
         else:
             assert_never(action)
 
@@ -322,15 +324,17 @@ class Storage:
         url = action.target or default_place(source.url, action.savepoint)
         target = self.savepoints.setdefault(url, MemoryFiles(url=url))
 
-        def copied(size: Any, error: Exception | None) -> None:
+        def copy_done(size: Any, error: Exception | None) -> None:
             if error is not None:
                 coordinator.not_copied(number, f"{type(error).__name__}: {error}", driver.now())
-            elif coordinator.copied(number, url, size, driver.now()):
+            elif coordinator.copy_done(number, url, size, driver.now()):
                 self._cluster.count("copied a savepoint")
             else:
                 remove(target, list(target.contents))
 
-        self.ask(driver.party, f"copy {number}", lambda: copy_savepoint(source, target, action.savepoint), copied)
+        self.request(
+            driver.party, f"copy {number}", lambda: copy_savepoint(source, target, action.savepoint), copy_done
+        )
 
 
 def _handle(process: SimulatedProcess, event: StatePartRead | StateRead) -> None:

@@ -41,7 +41,7 @@ class Strikes(Observer):
         self._due.clear()
         self._anchored.clear()
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         due = [fault for fault in self._anchored if fault.after in line]
         if due:
             self._anchored = [fault for fault in self._anchored if fault not in due]
@@ -148,8 +148,8 @@ class Strikes(Observer):
             cluster.cut_short(old.party)
             for process in cluster.processes.values():
                 if process.driver is old:
-                    told = Event("coordinator lost", lambda process=process: process.handle(CoordinatorLost("it died")))  # type: ignore[misc]
-                    cluster.send(old.party, process.party, told, cluster.chance.randint(*cluster.conditions.zombie))
+                    loss = Event("coordinator lost", lambda process=process: process.handle(CoordinatorLost("it died")))  # type: ignore[misc]
+                    cluster.send(old.party, process.party, loss, cluster.chance.randint(*cluster.conditions.zombie))
         if fault.kind == "lose-coordinator":
             at = cluster.now + fault.duration
             cluster.later(at, "another coordinator", lambda: self._drivers.replace(old, "its executor was lost"))

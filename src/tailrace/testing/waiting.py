@@ -8,7 +8,7 @@ from tailrace.task.contract.events import Step
 from tailrace.task.subtask.idleness import Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.testing.cluster import Cluster
-from tailrace.testing.world import EPOCH, SimulatedProcess, described
+from tailrace.testing.world import EPOCH, SimulatedProcess, line_about
 
 
 def waits(cluster: Cluster) -> list[str]:
@@ -27,7 +27,7 @@ def _under_way(cluster: Cluster) -> Iterator[str]:
     for (source, target), link in cluster.links.items():
         if link.queue:
             at, item = link.queue[0]
-            what = f"{cluster.who(source)} => {cluster.who(target)} {described(item)}"
+            what = f"{cluster.who(source)} => {cluster.who(target)} {line_about(item)}"
             yield f"under way until {at - EPOCH}: {what}" + (f" and {len(link.queue) - 1} more" if link.queue else "")
 
 
@@ -35,12 +35,12 @@ def _tasks(cluster: Cluster) -> Iterator[str]:
     for process in cluster.processes.values():
         machine, waiting = process.machine, []
         for task in machine.tasks() if machine.stepping else ():
-            said = _idle(cluster, process, task)
-            if said == str(Reason.NO_INPUT.value):
+            line = _idle(cluster, process, task)
+            if line == str(Reason.NO_INPUT.value):
                 waiting.append(str(task.id))
-            elif said != str(Reason.FINISHED.value):
+            elif line != str(Reason.FINISHED.value):
                 names = ", ".join(operator.node.name for operator in task.chain.operators)
-                yield f"worker {process.slot}, {task.id} ({names}): {said}"
+                yield f"worker {process.slot}, {task.id} ({names}): {line}"
         yield f"worker {process.slot}, no input: {', '.join(waiting)}"
 
 

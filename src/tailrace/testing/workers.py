@@ -163,13 +163,13 @@ class Workers:
             case HoldSlot():
                 self._hold(process, action.slot)
             case WriteState():
-                self._stored().write(process, action)
+                self._require_storage().write(process, action)
             case DropState():
-                self._stored().drop(process, action)
+                self._require_storage().drop(process, action)
             case ReadState():
-                self._stored().read(process, action)
+                self._require_storage().read(process, action)
             case ReadPlaced():
-                self._stored().read_placed_parts(process, action)
+                self._require_storage().read_placed_parts(process, action)
             case Exit():
                 machine = process.machine
                 if machine.slice is not None and process.driver is self._cluster.driver:
@@ -196,22 +196,22 @@ class Workers:
             if party not in self._cluster.processes:
                 process.handle(PeersUnreachable(f"worker {peer.slot} is gone"))
                 return
-            meeting.reached(peer.slot)
+            meeting.note_answer(peer.slot)
             process.peers[peer.slot] = party
             process.cut.discard(party)
             self._greet(process.party, party, meeting.hello)
         early, process.early = process.early, []
         for hello, caller in early:
-            self._called(process, hello, caller)
+            self._call_peer(process, hello, caller)
         self._maybe_connected(process)
 
     def _replace(self, process: SimulatedProcess, action: ReplacePeer) -> None:
         """Lets another worker take the place of a peer."""
         process.peers.pop(action.peer.slot, None)
-        process.meeting.replaced(action.peer)
+        process.meeting.expect_replacement(action.peer)
         early, process.early = process.early, []
         for hello, caller in early:
-            self._called(process, hello, caller)
+            self._call_peer(process, hello, caller)
 
     def _maybe_back(self, process: SimulatedProcess, slot: int) -> None:
         if process.meeting.back(slot):
@@ -220,17 +220,17 @@ class Workers:
     def _greet(self, caller: int, party: int, hello: PeerHello) -> None:
         def act() -> None:
             if party in self._cluster.processes:
-                self._called(self._cluster.processes[party], hello, caller)
+                self._call_peer(self._cluster.processes[party], hello, caller)
 
         self._cluster.send(caller, party, Event(f"hello of worker {hello.slot}", act))
 
-    def _called(self, process: SimulatedProcess, hello: PeerHello, caller: int) -> None:
+    def _call_peer(self, process: SimulatedProcess, hello: PeerHello, caller: int) -> None:
         other = self._cluster.processes.get(caller)
         if other is None or other.peers.get(process.slot) != process.party or process.party in other.cut:
             return  # the caller has hung up
         if other.meeting.hello != hello:
             return  # the caller has hung up, and has called again
-        match process.meeting.called(hello):
+        match process.meeting.admit(hello):
             case Acceptance.LATER:
                 process.early.append((hello, caller))
             case Acceptance.OUT:
@@ -254,6 +254,6 @@ class Workers:
         process.peers, process.early = {}, []
         process.meeting.over()
 
-    def _stored(self) -> Storage:
+    def _require_storage(self) -> Storage:
         assert self._storage is not None, "a job without checkpoints wants nothing of the storage"
         return self._storage

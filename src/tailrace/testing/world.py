@@ -100,7 +100,7 @@ class SimulatedProcess:
         recording = self.recording
         answer = self.machine.handle(event) if recording is None else recording.handle(self.machine, event)
         for observer in self.observers:
-            observer.handled(self, event)
+            observer.on_event(self, event)
         return answer
 
 
@@ -134,13 +134,13 @@ class Observer:
     """Receives the events of a simulated cluster, and changes nothing. A subclass implements the methods for the events
     that it needs."""
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         """Receives a line of the trace."""
 
-    def said(self, driver: Driver, action: Send) -> None:
+    def on_message(self, driver: Driver, action: Send) -> None:
         """Receives a message from a coordinator to a worker; it is not under way yet."""
 
-    def handled(self, process: SimulatedProcess, event: WorkerEvent) -> None:
+    def on_event(self, process: SimulatedProcess, event: WorkerEvent) -> None:
         """Receives an event that a worker has handled."""
 
     def dies(self, process: SimulatedProcess) -> None:
@@ -174,7 +174,7 @@ class StoreWork:
     orphan: Callable[[], None]
 
 
-def described(item: Any) -> str:
+def line_about(item: Any) -> str:
     """A line about an item that arrives."""
     if isinstance(item, FrameItem):
         frame = decode_frame(item.data)

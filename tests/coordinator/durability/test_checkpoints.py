@@ -34,8 +34,8 @@ class Books:
 
     def ack(self, number: int, older: list[str] | None = None, prepared: tuple[bytes, ...] = ()) -> None:
         for slot in range(self.slots):
-            said = [Transaction("sink", one) for one in prepared] if slot == 0 else []
-            self.books.ack(slot, Ack(number, file(number, slot), 100, older or [], [], said))
+            message = [Transaction("sink", one) for one in prepared] if slot == 0 else []
+            self.books.ack(slot, Ack(number, file(number, slot), 100, older or [], [], message))
 
     def commit(self, number: int, now: int = 0) -> Any:
         ready = self.books.ready()
@@ -43,17 +43,17 @@ class Books:
         ready.committing = True
         manifest = self.manifest()
         self.output.before_commit(number)
-        complete = self.books.committed(number, manifest, path(number), f"url/{path(number)}", now)
-        self.output.committed(number, manifest, path(number), complete.fresh)
+        complete = self.books.complete(number, manifest, path(number), f"url/{path(number)}", now)
+        self.output.commit_done(number, manifest, path(number), complete.fresh)
         return complete
 
     def manifest(self) -> Manifest:
         ready = next(one for one in self.books.pending.values() if len(one.acks) == self.slots)
-        return self.books.manifest(ready, self.output.carried(), 1)
+        return self.books.manifest(ready, self.output.carried_output(), 1)
 
     @property
     def unpublished(self) -> list[bytes]:
-        return [one.data for one in self.output.carried()]
+        return [one.data for one in self.output.carried_output()]
 
     def surplus(self) -> list[str]:
         return [name for name in self.books.surplus(self.output.unmarked) if name != _POINTER]
@@ -295,11 +295,11 @@ def test_what_was_prepared_goes_with_every_manifest_until_it_is_published() -> N
     assert [one.data for one in b.manifest().prepared] == [b"a", b"b"]
     b.commit(number)
     assert b.unpublished == [b"a", b"b"]
-    b.output.published(Published(1))
+    b.output.publication_done(Published(1))
     assert b.unpublished == [b"b"]
     b.complete()
     assert b.unpublished == [b"b"]
-    b.output.published(Published(2))
+    b.output.publication_done(Published(2))
     assert b.unpublished == []
 
 
@@ -381,7 +381,7 @@ def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
     assert b.surplus() == [], "3 may yet refer to what 1 has"
     assert b.trigger() == 4
     late = Ack(4, file(4, 1), 100, [file(1, 1)])
-    assert b.books.refused(1, late) is None
+    assert b.books.refusal(1, late) is None
     b.books.ack(1, late)
     b.books.ack(0, Ack(3, file(3), 100, [file(2)]))
     b.commit(3)
@@ -414,7 +414,7 @@ def test_a_later_checkpoint_may_refer_to_what_an_aborted_one_has_written() -> No
     b.books.ack(1, Ack(1, file(1, 1), 100))
     late = Ack(2, file(2, 1), 10, [file(1, 1)])
     aborted = b.books.abort(1, "the newer checkpoint 2 is complete", 0, failure=False)
-    assert aborted is not None and aborted.gone == [] and b.books.refused(1, late) is None
+    assert aborted is not None and aborted.gone == [] and b.books.refusal(1, late) is None
     b.books.ack(1, late)
     b.books.ack(0, Ack(2, file(2), 10))
     b.commit(2)
@@ -428,12 +428,12 @@ def test_a_file_that_is_acked_for_an_aborted_checkpoint_goes() -> None:
     b = Books(keep=1, max_concurrent=2)
     b.trigger(), b.trigger()
     b.books.abort(1, "why", 0)
-    assert b.books.unwanted(Ack(1, file(1, 1), 100)) == [], "2 may refer to it"
+    assert b.books.unneeded_files(Ack(1, file(1, 1), 100)) == [], "2 may refer to it"
     aborted = b.books.abort(2, "why", 0)
     assert aborted is not None and aborted.gone == [file(1, 1)]
     b.trigger()
     b.books.abort(3, "why", 0)
-    assert b.books.unwanted(Ack(3, file(3, 1), 100)) == [file(3, 1)]
+    assert b.books.unneeded_files(Ack(3, file(3, 1), 100)) == [file(3, 1)]
 
 
 def test_a_manifest_on_its_way_may_refer_to_a_file_of_an_earlier_checkpoint_that_a_restart_ends() -> None:
@@ -447,7 +447,7 @@ def test_a_manifest_on_its_way_may_refer_to_a_file_of_an_earlier_checkpoint_that
     assert ready is not None and ready.id == 2
     ready.committing, manifest = True, b.manifest()
     assert [type(one) for one in b.books.attempt_over("the job was restarted", 0)] == [CheckpointEnded, CheckpointEnded]
-    b.books.claimed(manifest, path(2))
+    b.books.claim_done(manifest, path(2))
     assert file(1, 1) not in b.surplus()
 
 
@@ -467,7 +467,7 @@ def test_what_a_manifest_on_its_way_needs_stays_until_a_claim_has_answered(writt
     ready.committing, manifest = True, b.manifest()
     b.books.attempt_over("the job was restarted", 0)
     assert file(1, 1) not in b.surplus()
-    b.books.claimed(manifest if written else None, path(3))
+    b.books.claim_done(manifest if written else None, path(3))
     assert (file(1, 1) in b.surplus()) is not written
     assert (file(1, 1) in b.books.needed) is written
 
@@ -478,9 +478,9 @@ def test_what_builds_on_a_deleted_file_is_noticed() -> None:
     b.complete()
     assert b.surplus() == files(1)
     assert b.trigger() == 3
-    refused = b.books.refused(0, Ack(3, file(3), 1, [file(2), file(1)]))
+    refused = b.books.refusal(0, Ack(3, file(3), 1, [file(2), file(1)]))
     assert refused == f"the file of worker 0 refers to {file(1)}, which is deleted"
-    assert b.books.refused(0, Ack(3, file(3), 1, [file(2)])) is None
+    assert b.books.refusal(0, Ack(3, file(3), 1, [file(2)])) is None
 
 
 def test_files_of_another_run_are_nobodys_to_delete() -> None:

@@ -61,7 +61,7 @@ def test_a_savepoint_of_a_stop_is_named() -> None:
     job = Job(retain="never").run()
     cut = cut_of(stopped(job, Aim(savepoint="here")))
     job.commit(acked(job, cut.number))
-    assert job.machine.copied(cut.number, "/there", 20, job.now)
+    assert job.machine.copy_done(cut.number, "/there", 20, job.now)
     gone(job)
     found = mark(job)
     assert found is not None and (found.status, found.savepoint) == ("STOPPED", "/there")

@@ -42,13 +42,13 @@ def no_answer(job: Job, commit: Commit) -> None:
 # Commits.
 
 
-def test_a_commit_of_unknown_outcome_is_asked_for_again_with_the_same_bytes_while_the_job_runs() -> None:
+def test_a_commit_of_unknown_outcome_is_requested_again_with_the_same_bytes_while_the_job_runs() -> None:
     job = Job().run()
     first = job.acked()
     no_answer(job, first)
-    [told] = job.actions()
+    [found] = job.actions()
     what = "checkpoint 1 could not be committed: OSError: no answer"
-    assert told == OutOfReach(STORAGE, what, 1, 0, LIMITS.retry, LIMITS.patience)
+    assert found == OutOfReach(STORAGE, what, 1, 0, LIMITS.retry, LIMITS.patience)
     job.now += LIMITS.retry - 1
     job.machine.tick(job.now)
     assert job.actions() == []
@@ -57,9 +57,9 @@ def test_a_commit_of_unknown_outcome_is_asked_for_again_with_the_same_bytes_whil
     assert job.actions() == [first], "once, and byte by byte the same"
     job.commit(first)
     assert (job.status, job.machine.attempts.restarts) == (S.RUNNING, 0)
-    said = job.actions()
-    assert InReach(STORAGE, LIMITS.retry) in said
-    assert [a.reason for a in said if isinstance(a, CheckpointEnded)] == [None]
+    message = job.actions()
+    assert InReach(STORAGE, LIMITS.retry) in message
+    assert [a.reason for a in message if isinstance(a, CheckpointEnded)] == [None]
     assert job.machine.durability.retry_at is None
 
 
@@ -69,9 +69,9 @@ def test_a_storage_that_is_away_for_minutes_is_asked_with_pauses_that_grow(secon
     commit, began, pauses = job.acked(), job.now, []
     while job.now - began < seconds * SECOND:
         no_answer(job, commit)
-        [told] = job.actions(OutOfReach)
-        pauses.append(told.pause)
-        job.now += told.pause
+        [found] = job.actions(OutOfReach)
+        pauses.append(found.pause)
+        job.now += found.pause
         job.machine.heartbeat(0, 10, job.now)
         job.machine.heartbeat(1, 11, job.now)
         job.machine.tick(job.now)
@@ -207,11 +207,11 @@ def test_checkpoints_that_cannot_be_written_are_taken_again_when_the_storage_is_
         [(_, trigger), _] = job.sent(Trigger)
         numbers.append(trigger.checkpoint)
         declined(job, trigger.checkpoint)
-        said = job.actions()
-        [failed] = [one for one in said if isinstance(one, CheckpointFailed)]
+        message = job.actions()
+        [failed] = [one for one in message if isinstance(one, CheckpointFailed)]
         assert failed.in_a_row == len(numbers) and "OSError: no space left" in failed.reason
         assert failed.then == "the job goes on, and the next one is taken when the storage is tried again"
-        [away] = [one for one in said if isinstance(one, OutOfReach)]
+        [away] = [one for one in message if isinstance(one, OutOfReach)]
         job.now += away.pause
         for slot in range(2):
             job.machine.heartbeat(slot, 10 + slot, job.now)
@@ -255,14 +255,14 @@ def test_one_that_times_out_while_all_wait_for_the_storage_is_not_counted() -> N
 # Output.
 
 
-def test_output_whose_place_is_out_of_reach_is_told_again_while_checkpoints_go_on() -> None:
+def test_output_whose_place_is_out_of_reach_is_reported_again_while_checkpoints_go_on() -> None:
     job = Job(restarts=Never()).run()
     job.complete(b"a")
     [first] = job.said(Publish)
     for tries in range(20):
         job.says(0, NotPublished(1, tries, "the sink 'files': full"))
-        [told] = job.actions(OutOfReach)
-        assert (told.place, told.reason, told.tries) == (SINKS, "the sink 'files': full", tries + 1)
+        [found] = job.actions(OutOfReach)
+        assert (found.place, found.reason, found.tries) == (SINKS, "the sink 'files': full", tries + 1)
         job.wait(MOST)
         [again] = job.said(Publish)
         assert again == Publish(first.prepared, 1, tries=tries + 1)
@@ -408,7 +408,7 @@ def test_the_books_say_what_has_failed_last_and_what_the_job_waits_for() -> None
 def test_failures_that_lie_far_apart_are_two_outages(gap: int) -> None:
     job = Job(restarts=Never()).run()
     outage = job.machine.durability.places
-    outage.failed("full", job.now)
+    outage.note_failure("full", job.now)
     assert outage.due_at is not None
-    outage.failed("full", outage.due_at + gap)
+    outage.note_failure("full", outage.due_at + gap)
     assert outage.tries == (1 if gap >= LIMITS.calm_after else 2)

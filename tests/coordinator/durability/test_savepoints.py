@@ -33,15 +33,15 @@ def test_a_savepoint_from_the_request_to_the_copy() -> None:
     job = Job(overtakes_after=0).run()
     number = wanted(job)
     job.wait(2)
-    said = complete(job, number, b"output")
-    assert not [one for one in said if isinstance(one, CopySavepoint)], "its output is not visible"
+    message = complete(job, number, b"output")
+    assert not [one for one in message if isinstance(one, CopySavepoint)], "its output is not visible"
     job.says(0, Published(number))
     [copy] = job.actions(CopySavepoint)
     assert (copy.checkpoint, copy.target) == (number, "here")
     assert (copy.savepoint.kind, copy.savepoint.prepared, copy.savepoint.older) == ("savepoint", [], [])
     assert [file.name for file in copy.savepoint.files] == [f"1/chk-{number}/w{slot}-1.state" for slot in (0, 1)]
     job.wait(1)
-    assert job.machine.copied(number, "/there", 20, job.now)
+    assert job.machine.copy_done(number, "/there", 20, job.now)
     [ended] = job.actions(SavepointEnded)
     assert (ended.who, ended.reason) == ("somebody", "")
     assert (ended.stats.path, ended.stats.size, ended.stats.duration) == ("/there", 20, 3 * SECOND)
@@ -50,8 +50,8 @@ def test_a_savepoint_from_the_request_to_the_copy() -> None:
 def test_where_nothing_is_prepared_it_is_copied_with_the_commit() -> None:
     job = Job().run()
     number = wanted(job)
-    said = complete(job, number)
-    assert [type(one) for one in said if isinstance(one, CopySavepoint)] == [CopySavepoint]
+    message = complete(job, number)
+    assert [type(one) for one in message if isinstance(one, CopySavepoint)] == [CopySavepoint]
     assert job.machine.checkpoints.newest == number
 
 
@@ -68,7 +68,7 @@ def test_its_files_stay_until_they_are_copied_however_many_checkpoints_come() ->
         job.commit()
         gone |= {name for delete in job.actions(Delete) for name in delete.names}
     assert f"1/{number}.manifest" in gone and not files & gone
-    job.machine.copied(number, "/there", 20, job.now)
+    job.machine.copy_done(number, "/there", 20, job.now)
     assert files <= {name for delete in job.actions(Delete) for name in delete.names}
 
 
@@ -91,19 +91,19 @@ def test_several_come_one_after_the_other() -> None:
     job.wait(1)
     [second, _] = job.said(Trigger)
     complete(job, second.checkpoint)
-    job.machine.copied(second.checkpoint, "/b", 2, job.now)
-    job.machine.copied(first, "/a", 1, job.now)
+    job.machine.copy_done(second.checkpoint, "/b", 2, job.now)
+    job.machine.copy_done(first, "/a", 1, job.now)
     assert [(one.who, one.stats.path) for one in job.actions(SavepointEnded)] == [("another", "/b"), ("somebody", "/a")]
 
 
-def test_one_that_cannot_be_taken_is_told_and_the_job_goes_on() -> None:
+def test_one_that_cannot_be_taken_is_reported_and_the_job_goes_on() -> None:
     job = Job().run()
     number = wanted(job)
     job.says(1, Declined(number, "the disk is full"))
-    said = job.actions()
-    [ended] = [one for one in said if isinstance(one, SavepointEnded)]
+    message = job.actions()
+    [ended] = [one for one in message if isinstance(one, SavepointEnded)]
     assert (ended.who, ended.stats, ended.reason) == ("somebody", None, "worker 1: the disk is full")
-    assert job.status is S.RUNNING and any(isinstance(getattr(one, "message", None), Abort) for one in said)
+    assert job.status is S.RUNNING and any(isinstance(getattr(one, "message", None), Abort) for one in message)
 
 
 def test_one_that_refers_to_an_earlier_file_is_given_up() -> None:
@@ -116,7 +116,7 @@ def test_one_that_refers_to_an_earlier_file_is_given_up() -> None:
     assert "refers to 1/chk-1/w0-1.state, and that of a savepoint must be whole" in ended.reason
 
 
-def test_a_copy_that_fails_is_told_and_its_checkpoint_stays() -> None:
+def test_a_copy_that_fails_is_reported_and_its_checkpoint_stays() -> None:
     job = Job().run()
     number = wanted(job)
     complete(job, number)
@@ -144,7 +144,7 @@ def test_a_restart_does_not_disturb_a_copy_and_one_that_nobody_began_is_taken_af
     complete(job, number)
     job.restart()
     assert job.actions(SavepointEnded) == []
-    assert job.machine.copied(number, "/there", 20, job.now)
+    assert job.machine.copy_done(number, "/there", 20, job.now)
     job.deployed()
     job.wait(1)
     assert [one.cut.kind for one in job.said(Trigger)] == [CutKind.SAVEPOINT] * 2
@@ -158,7 +158,7 @@ def test_the_end_of_a_job_waits_for_its_copies() -> None:
     [last, _] = job.said(Trigger)
     complete(job, last.checkpoint)
     assert job.status is S.FINISHING and job.said(Leave) == []
-    job.machine.copied(number, "/there", 20, job.now)
+    job.machine.copy_done(number, "/there", 20, job.now)
     assert len(job.said(Leave)) == 2
 
 
@@ -169,7 +169,7 @@ def test_a_job_that_is_cancelled_gives_its_copies_up_and_one_that_comes_is_to_go
     complete(job, number)
     job.machine.cancel(job.now)
     assert [(one.who, one.stats) for one in job.actions(SavepointEnded)] == [("somebody", None), ("another", None)]
-    assert not job.machine.copied(number, "/there", 20, job.now)
+    assert not job.machine.copy_done(number, "/there", 20, job.now)
 
 
 def test_it_is_refused_where_it_cannot_be() -> None:

@@ -35,9 +35,9 @@ def stopped(job: Job, aim: Aim = SUSPEND, who: str = "somebody") -> list[Any]:
     return job.actions()
 
 
-def cut_of(said: list[Any]) -> Any:
+def cut_of(actions: list[Any]) -> Any:
     """The cut that is requested of workers among these actions."""
-    [cut, _] = [one.message.cut for one in said if isinstance(getattr(one, "message", None), Trigger)]
+    [cut, _] = [one.message.cut for one in actions if isinstance(getattr(one, "message", None), Trigger)]
     return cut
 
 
@@ -95,8 +95,8 @@ def test_a_stop_that_suspends_from_the_word_to_the_end() -> None:
 
 def test_a_stop_that_drains_ends_the_sources_and_takes_the_last_checkpoint() -> None:
     job = Job(interval=SECOND).run()
-    said = stopped(job, DRAIN)
-    assert [one.message for one in said if hasattr(one, "message")] == [EndSources(), EndSources()]
+    actions = stopped(job, DRAIN)
+    assert [one.message for one in actions if hasattr(one, "message")] == [EndSources(), EndSources()]
     job.wait(5)
     assert job.said(Trigger) == [], "a checkpoint would have the sources ended, and the job may yet go on"
     job.all_say(SubtasksFinished([]))
@@ -134,17 +134,17 @@ def test_where_none_is_retained_none_is_left() -> None:
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_stop_with_a_savepoint(drain: bool, retain: str) -> None:
     job = Job(retain=retain).run()
-    said = stopped(job, Aim(drain, "here"))
+    actions = stopped(job, Aim(drain, "here"))
     if drain:
         job.all_say(SubtasksFinished([]))
-        said = job.actions()
-    cut = cut_of(said)
+        actions = job.actions()
+    cut = cut_of(actions)
     assert cut.kind is (CutKind.FINAL_SAVEPOINT if drain else CutKind.SAVEPOINT) and cut.hold is not drain
     job.commit(acked(job, cut.number, b"output"))
     job.says(0, Published(cut.number))
     [copy] = job.actions(CopySavepoint)
     assert copy.target == "here" and job.status is S.FINISHING and not copy.savepoint.stopped
-    assert job.machine.copied(cut.number, "/there", 20, job.now)
+    assert job.machine.copy_done(cut.number, "/there", 20, job.now)
     assert job.actions(SavepointEnded) == [], "nobody waits for it but the stop"
     gone(job)
     [ended] = told(job)
@@ -152,7 +152,7 @@ def test_a_stop_with_a_savepoint(drain: bool, retain: str) -> None:
     assert (job.machine.give_up(crashed=False) is None) == (retain != "never")
 
 
-def test_where_the_savepoint_fails_the_checkpoint_is_told_and_stays_whatever_is_retained() -> None:
+def test_where_the_savepoint_fails_the_checkpoint_is_reported_and_stays_whatever_is_retained() -> None:
     job = Job(retain="never").run()
     cut = cut_of(stopped(job, Aim(savepoint="here")))
     job.commit(acked(job, cut.number))
@@ -175,14 +175,14 @@ def test_checkpoints_under_way_are_given_up_and_who_waits_for_one_to_begin_gets_
     number = job.trigger()
     job.machine.checkpoint("later", job.now)
     job.machine.savepoint("too late", "", job.now)
-    said = stopped(job)
-    ended = [one for one in said if isinstance(one, CheckpointEnded)]
+    actions = stopped(job)
+    ended = [one for one in actions if isinstance(one, CheckpointEnded)]
     assert [(one.waiting, one.reason) for one in ended] == [(("somebody",), "the job is being stopped")]
-    assert [(one.who, one.reason) for one in said if isinstance(one, SavepointEnded)] == [
+    assert [(one.who, one.reason) for one in actions if isinstance(one, SavepointEnded)] == [
         ("too late", "the job is being stopped")
     ]
-    assert [one.message for one in said if isinstance(getattr(one, "message", None), Abort)] == [Abort(number)] * 2
-    cut = cut_of(said)
+    assert [one.message for one in actions if isinstance(getattr(one, "message", None), Abort)] == [Abort(number)] * 2
+    cut = cut_of(actions)
     job.ack(0, cut.number)
     job.ack(1, cut.number)
     job.commit()
@@ -297,22 +297,22 @@ def test_a_job_that_has_ended_otherwise_cannot_be_stopped(how: str) -> None:
 
 
 @pytest.mark.parametrize("aim", [SUSPEND, Aim(savepoint="")])
-def test_a_checkpoint_that_fails_is_told_and_the_job_goes_on_without_a_restart(aim: Aim) -> None:
+def test_a_checkpoint_that_fails_is_reported_and_the_job_goes_on_without_a_restart(aim: Aim) -> None:
     job = Job(interval=60 * SECOND, tolerated_failures=0).run()
     cut = cut_of(stopped(job, aim))
     job.says(1, Declined(cut.number, "the disk is full"))
-    said = job.actions()
-    [ended] = [one for one in said if isinstance(one, StopEnded)]
+    actions = job.actions()
+    [ended] = [one for one in actions if isinstance(one, StopEnded)]
     assert ended.reason == "worker 1: the disk is full; the job goes on"
     assert job.status is S.RUNNING
-    assert len([one for one in said if isinstance(getattr(one, "message", None), Abort)]) == 2, "tasks go on"
+    assert len([one for one in actions if isinstance(getattr(one, "message", None), Abort)]) == 2, "tasks go on"
     again = cut_of(stopped(job))
     job.commit(acked(job, again.number))
     gone(job)
     assert [one.stats.id for one in told(job)] == [again.number], "another stop is as good as ever"
 
 
-def test_one_that_takes_too_long_is_told_and_the_job_goes_on() -> None:
+def test_one_that_takes_too_long_is_reported_and_the_job_goes_on() -> None:
     job = Job(timeout=5 * SECOND).run()
     stopped(job)
     job.wait(6)
@@ -394,16 +394,16 @@ def test_a_failure_behind_it_publishes_and_restores_nothing_else(prepared: bool)
     job.all_say(Deployed())
     assert job.actions(CopySavepoint) == [], "it is under way, or waits for the output"
     job.says(0, Published(0))
-    said = job.actions()
-    assert [one.checkpoint for one in said if isinstance(one, CopySavepoint)] == [cut.number] * prepared
+    actions = job.actions()
+    assert [one.checkpoint for one in actions if isinstance(one, CopySavepoint)] == [cut.number] * prepared
     assert job.status is S.FINISHING
-    assert not [one for one in said if isinstance(getattr(one, "message", None), Start)]
-    job.machine.copied(cut.number, "/there", 2, job.now)
+    assert not [one for one in actions if isinstance(getattr(one, "message", None), Start)]
+    job.machine.copy_done(cut.number, "/there", 2, job.now)
     gone(job)
     assert job.status is S.FINISHED and [one.savepoint.path for one in told(job)] == ["/there"]
 
 
-def test_where_nothing_is_tried_again_its_checkpoint_is_told_with_the_failure() -> None:
+def test_where_nothing_is_tried_again_its_checkpoint_is_reported_with_the_failure() -> None:
     job = Job(restarts=Never()).run()
     cut = cut_of(stopped(job))
     job.commit(acked(job, cut.number, b"output"))
@@ -419,9 +419,9 @@ def test_where_nothing_is_tried_again_its_checkpoint_is_told_with_the_failure() 
 @pytest.mark.parametrize("stage", ["wanted", "suspending", "draining", "doubtful", "sealed", "restarting behind it"])
 def test_cancel_is_legal_at_every_stage(stage: str) -> None:
     job = Job().start() if stage == "wanted" else Job().run()
-    said = stopped(job, DRAIN if stage == "draining" else SUSPEND)
+    actions = stopped(job, DRAIN if stage == "draining" else SUSPEND)
     if stage in ("doubtful", "sealed", "restarting behind it"):
-        cut = cut_of(said)
+        cut = cut_of(actions)
         commit = acked(job, cut.number, b"output")
         if stage == "doubtful":
             job.says(0, Failed(FailureKind.USER, "it broke"))

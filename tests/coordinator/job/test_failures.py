@@ -20,8 +20,8 @@ def test_what_follows_is_what_the_table_says_of_the_kind(kind: FailureKind) -> N
 def test_a_job_without_checkpoints_asks_its_restart_strategy_where_a_place_is_out_of_reach(kind: FailureKind) -> None:
     """It would begin anew each time."""
     cause, usual = Cause("it broke", kind), REACTIONS[kind]
-    what, told = reaction(cause, checkpointing=False, finishing=False)
-    assert (what, told) == (Reaction.RESTART if usual is Reaction.WAIT else usual, cause)
+    what, found = reaction(cause, checkpointing=False, finishing=False)
+    assert (what, found) == (Reaction.RESTART if usual is Reaction.WAIT else usual, cause)
 
 
 @pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.value)
@@ -29,8 +29,8 @@ def test_a_job_without_checkpoints_that_is_publishing_fails_whatever_it_was_and_
     kind: FailureKind,
 ) -> None:
     cause = Cause("it broke", kind, "map", 1, "7", slot=2)
-    what, told = reaction(cause, checkpointing=False, finishing=True)
-    assert (what, told) == (Reaction.FAIL, Cause(f"it broke; {HALF_PUBLISHED}", kind, "map", 1, "7", slot=2))
+    what, found = reaction(cause, checkpointing=False, finishing=True)
+    assert (what, found) == (Reaction.FAIL, Cause(f"it broke; {HALF_PUBLISHED}", kind, "map", 1, "7", slot=2))
 
 
 @pytest.mark.parametrize(

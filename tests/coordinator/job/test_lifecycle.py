@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.coordinator.job.lifecycle import EDGES, ENDS, JobStatus, moved
+from tailrace.coordinator.job.lifecycle import EDGES, ENDS, JobStatus, next_status
 from tailrace.errors import InternalError
 
 S = JobStatus
@@ -50,10 +50,10 @@ def test_a_job_restarts_from_wherever_workers_may_fail_and_comes_back_to_running
 @pytest.mark.parametrize("finish", S)
 def test_only_what_is_in_the_table_is_legal(start: JobStatus, finish: JobStatus) -> None:
     if finish in EDGES[start]:
-        assert moved(start, finish) is finish
+        assert next_status(start, finish) is finish
         return
     with pytest.raises(InternalError, match=f"a job cannot go from {start} to {finish} .this is a bug in tailrace"):
-        moved(start, finish)
+        next_status(start, finish)
 
 
 @pytest.mark.parametrize("status", [s for s in S if not s.final])

@@ -47,7 +47,7 @@ def test_a_rate_forgets_what_is_long_ago() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("given", "meant"),
     [
         (NoRestart(), Never()),
         (FixedDelay(2, 0.5), Fixed(2, S // 2)),
@@ -56,5 +56,5 @@ def test_a_rate_forgets_what_is_long_ago() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_a_user_says_is_meant(said: object, meant: Strategy) -> None:
-    assert strategy_of(said) == meant
+def test_what_a_user_says_is_meant(given: object, meant: Strategy) -> None:
+    assert strategy_of(given) == meant

@@ -62,8 +62,8 @@ def views(script: Script, begin: list[tuple[int, str]]) -> Iterator[tuple[bool, 
         for slot in range(4):
             own = [one for one in pending if one[0] == slot and (one in begin or local(script, *one))]
             if not own and counts[slot] not in words[slot]:
-                said = (*words[slot], counts[slot])
-                following.append((pending, counts, (*words[:slot], said, *words[slot + 1 :])))
+                reports = (*words[slot], counts[slot])
+                following.append((pending, counts, (*words[:slot], reports, *words[slot + 1 :])))
         for state in following:
             if state not in seen:
                 seen.add(state)
@@ -83,7 +83,7 @@ def test_counts_that_fit_in_every_slot_mean_that_nothing_is_under_way(
     for pending, view in views(script, begin):
         book = FrameCounts(4)
         for slot, (sent, received) in enumerate(view):
-            book.said(slot, Quiet(0, list(sent), received))
+            book.report(slot, Quiet(0, list(sent), received))
         if book.fit:
             fits += 1
             assert not pending
@@ -92,13 +92,15 @@ def test_counts_that_fit_in_every_slot_mean_that_nothing_is_under_way(
     assert misled or script is not SCRIPTS[2][0], "a sum over all slots fits too early"
 
 
-def fit(said: dict[int, Quiet], slots: int, commands: int) -> bool:
+def fit(reports: dict[int, Quiet], slots: int, commands: int) -> bool:
     """The same, added up anew."""
-    if len(said) < slots or any(one.actions < commands for one in said.values()):
+    if len(reports) < slots or any(one.actions < commands for one in reports.values()):
         return False
     between = range(slots)
-    sent = [sum(said[one].sent[to] for one in between if one != to and to < len(said[one].sent)) for to in between]
-    return sent == [said[slot].received for slot in between]
+    sent = [
+        sum(reports[one].sent[to] for one in between if one != to and to < len(reports[one].sent)) for to in between
+    ]
+    return sent == [reports[slot].received for slot in between]
 
 
 Word = tuple[int, list[int], int, int]
@@ -112,13 +114,13 @@ QUIET = st.tuples(
 def test_counts_fit_whenever_they_would_if_they_were_added_up_anew(
     story: list[Word | None],
 ) -> None:
-    counts, said, commands = FrameCounts(3), dict[int, Quiet](), 0
+    counts, reports, commands = FrameCounts(3), dict[int, Quiet](), 0
     for happens in story:
         if happens is None:
             commands += 1
-            counts.commanded(commands)
+            counts.note_commands(commands)
         else:
             slot, sent, received, short = happens
-            said[slot] = Quiet(0, sent, received, max(0, commands - short))
-            counts.said(slot, said[slot])
-        assert counts.fit == fit(said, 3, commands)
+            reports[slot] = Quiet(0, sent, received, max(0, commands - short))
+            counts.report(slot, reports[slot])
+        assert counts.fit == fit(reports, 3, commands)

@@ -250,7 +250,7 @@ def test_restored_at_any_moment(data: st.DataObject, chance: Random) -> None:
             chance.choice(choices)(play)
         if not any(play.ended) and not play.ends:
             play = play.restarted()
-            assert not play.nests.ended(0) and play.nests._nests[0].wave == 0
+            assert not play.nests.is_ended(0) and play.nests._nests[0].wave == 0
     walk(play, chance)
 
 

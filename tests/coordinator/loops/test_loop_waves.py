@@ -118,7 +118,7 @@ def test_from_rest_to_the_end() -> None:
     desk.quiet(actions=3)
     desk.report(4, *[replaced(REST, rested_min=2, rested_max=2)] * 2)
     assert desk.said() == [StartWave(0, 4), EndLoop(0)]
-    assert desk.nests.ended(0) and desk.nests.waves(0) == 4
+    assert desk.nests.is_ended(0) and desk.nests.waves(0) == 4
     desk.quiet(actions=3)
     desk.say(0, EventTimeMoved(0, 7))
     desk.wait(10 * LONGEST_PAUSE)
@@ -268,8 +268,8 @@ def test_a_scope_where_nobody_has_anything_to_say_is_idle() -> None:
     desk.say(0, EventTimeMoved(0, 60))
     desk.wait(2 * PAUSE)
     desk.report(4, times(60), times(MAX_TIME))
-    told = [one.times[0][1] for one in desk.said() if isinstance(one, Release)]
-    assert told == [50, MAX_TIME, 60]
+    found = [one.times[0][1] for one in desk.said() if isinstance(one, Release)]
+    assert found == [50, MAX_TIME, 60]
 
 
 def test_at_the_end_event_time_goes_on_loop_by_loop_without_a_pause() -> None:
@@ -328,7 +328,7 @@ def test_the_coordinator_starts_waves_and_ends_the_loop() -> None:
     for slot in range(2):
         job.says(slot, WaveReport(0, 1, REST))
     assert job.sent() == [(0, EndLoop(0)), (1, EndLoop(0))]
-    assert job.machine.nests.ended(0)
+    assert job.machine.nests.is_ended(0)
 
 
 def test_the_clock_of_the_coordinator_starts_a_wave() -> None:
@@ -352,7 +352,7 @@ def test_what_an_older_attempt_says_of_a_wave_is_not_counted() -> None:
     job.says(0, Failed(FailureKind.USER, "it broke"))
     assert job.machine.status is JobStatus.RESTARTING
     job.says(1, WaveReport(0, 1, REST))
-    assert not job.machine.nests.ended(0)
+    assert not job.machine.nests.is_ended(0)
     for slot in range(2):
         job.says(slot, WasReset(1))
     job.machine.tick(job.now)

@@ -119,14 +119,14 @@ def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
     told to remove anything."""
     env = tr.Environment(parallelism=2)
     env.from_source(tr.sources.Sequence(0, 1)).sink_to(tr.sinks.Callback(print))
-    told: list[Any] = []
+    found: list[Any] = []
     plan = env._plan(env._pending())
-    monitor = ProgramMonitor("job", "id", plan, on_end=lambda status, kept: told.append(kept))
+    monitor = ProgramMonitor("job", "id", plan, on_end=lambda status, kept: found.append(kept))
     runner = JobRunner(job.machine, NoWorkers(), monitor, store)
     job.machine.checkpoints.settings = replace(job.machine.checkpoints.settings, retain=retain)
     runner._carry_out()
     runner._finish()
-    return told
+    return found
 
 
 def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancelled_before_it_is_published() -> None:
@@ -136,7 +136,7 @@ def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancel
     job = opened().deployed()
     store.claim("run")
     commit = job.acked()
-    job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
+    job.machine.commit_done(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     assert len(job.said(Publish)) == 1
     job.machine.cancel(job.now)
     job.actions()
@@ -162,7 +162,7 @@ def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
     job = opened().deployed()
     store.claim("run")
     commit = job.acked()
-    job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
+    job.machine.commit_done(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     MemoryStore("job", store.memory).claim("another", takeover=True)
     later = job.acked()
     job.machine.not_committed(later.checkpoint, "another start has taken over", FailureKind.FENCED, job.now)
@@ -179,7 +179,7 @@ def test_an_old_driver_does_not_delete_what_its_successor_starts_from(overtaken:
     job = opened().deployed()
     store.claim("run")
     commit = job.acked()
-    job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
+    job.machine.commit_done(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     successor = MemoryStore("job", store.memory)
     if overtaken:
         successor.claim("another", takeover=True)
@@ -206,12 +206,12 @@ def test_what_was_published_while_the_next_manifest_was_made_is_not_published_ag
     the second one exists. Whoever reads the output may have moved the files since: publishing them again would fail."""
     job = opened().deployed()
     first = job.acked()
-    job.machine.committed(first.checkpoint, "1/1.manifest", "url", job.now)
+    job.machine.commit_done(first.checkpoint, "1/1.manifest", "url", job.now)
     assert job.said(Publish) == [Publish([("sink", [b"of 0", b"of 1"])], 1)]
     second = job.trigger()
     job.ack(0, second, b"later")
     job.ack(1, second)
     job.says(0, Published(1))
-    job.machine.committed(second, "1/2.manifest", "url", job.now)
+    job.machine.commit_done(second, "1/2.manifest", "url", job.now)
     assert job.said(Publish) == [Publish([("sink", [b"later"])], 2)]
-    assert [one.data for one in job.machine.durability.output.carried()] == [b"later"]
+    assert [one.data for one in job.machine.durability.output.carried_output()] == [b"later"]

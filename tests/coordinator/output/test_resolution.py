@@ -183,7 +183,7 @@ class World:
         if self.requested is None:
             self.checkpoint += 1
             new = [Prepared("sink", f"{self.checkpoint} {i}".encode()) for i in range(fresh)]
-            prepared = [*self.book.carried(), *new]
+            prepared = [*self.book.carried_output(), *new]
             self.requested = Stored(
                 Manifest("job", "run", 1, self.checkpoint, 0, 128, 1, [], prepared=prepared, root=HERE)
             )
@@ -198,14 +198,14 @@ class World:
             path = f"1/{number}.manifest"
             self.storage[path] = stored
             fresh = [one for one in stored.manifest.prepared if bytes(one.data).startswith(b"%d " % number)]  # type: ignore[arg-type]
-            self.carry_out(self.book.committed(number, stored.manifest, path, fresh))
+            self.carry_out(self.book.commit_done(number, stored.manifest, path, fresh))
             ours = [path for path, one in self.storage.items() if one.manifest.run_id == "run"]
             for old in ours[:-keep]:
                 if old in self.book.unmarked:
                     break
                 assert self.storage[old].marked or not self.storage[old].pieces, "it may still ask for output"
                 del self.storage[old]
-            self.book.kept([path for path in ours if path in self.storage])
+            self.book.keep_only([path for path in ours if path in self.storage])
 
     def report(self, number: int, done: bool) -> None:
         """The publisher answers for a number."""
@@ -213,7 +213,7 @@ class World:
         if done:
             del self.awaited[number]
             self.visible |= self.publications[number]
-            self.carry_out(self.book.published(Published(number)))
+            self.carry_out(self.book.publication_done(Published(number)))
         else:
             assert self.book.not_published(NotPublished(number, tries, "away"))
 
@@ -222,11 +222,11 @@ class World:
         path = self.marking.pop(which)
         if done and path in self.storage:
             self.storage[path].marked = True
-        (self.book.marked if done else self.book.not_marked)(path)
+        (self.book.mark_done if done else self.book.not_marked)(path)
 
     def retry(self) -> None:
         """The place of a sink that was out of reach is tried again."""
-        self.carry_out(self.book.tell_again())
+        self.carry_out(self.book.send_again())
         assert not self.book.unpublished
 
     def restart(self, existed: bool) -> None:
@@ -314,7 +314,7 @@ def ends_well(world: World) -> None:
             world.report(number, done=True)
         while world.marking:
             world.mark(0, done=True)
-    assert not world.book.pending and world.book.carried() == []
+    assert not world.book.pending and world.book.carried_output() == []
     ours = {path: one for path, one in world.storage.items() if one.manifest.run_id == "run"}
     assert all(one.pieces <= world.visible for one in ours.values())
     assert all(one.marked for one in ours.values() if one.pieces)

@@ -31,7 +31,7 @@ def test_who_joins_anew_starts_anew() -> None:
     slot = roster.slots[0]
     slot.deployed = slot.finished = True
     roster.admit(hello(0, pid=2), 9)
-    assert (slot.deployed, slot.finished, slot.heard_at) == (False, False, 9)
+    assert (slot.deployed, slot.finished, slot.received_at) == (False, False, 9)
 
 
 def test_the_roster_is_ready_when_every_slot_is_held() -> None:
@@ -54,11 +54,11 @@ def test_the_longest_silence_is_found_whoever_is_heard_joins_and_is_lost(story: 
         if what == "joins":
             roster.admit(hello(index, pid=10 + index), now)
         elif what == "is heard":
-            roster.heard(index, 10 + index, now)
+            roster.note_sign_of_life(index, 10 + index, now)
         elif what == "is lost":
             roster.lose(index)
         elif what == "is asked":
-            assert roster.silent_at(5) == min((p.heard_at + 5 for p in roster.places if p.connected), default=None)
+            assert roster.silent_at(5) == min((p.received_at + 5 for p in roster.places if p.connected), default=None)
 
 
 def test_a_sign_of_life_is_of_the_process_that_gives_it_whatever_place_it_holds() -> None:
@@ -66,13 +66,13 @@ def test_a_sign_of_life_is_of_the_process_that_gives_it_whatever_place_it_holds(
     roster.admit(hello(0, pid=10), 0)
     roster.admit(msgspec.structs.replace(hello(1, pid=12), place=2), 0)  # a standby has taken slot 1
     roster.admit(hello(2, pid=13), 0)  # and another one stands by in its place
-    roster.heard(2, 12, 5)
-    assert [place.heard_at for place in roster.places] == [0, 5, 0]
-    roster.heard(2, 13, 6)
-    assert [place.heard_at for place in roster.places] == [0, 5, 6]
-    roster.heard(1, 10, 7)
-    roster.heard(7, 10, 7)
-    assert [place.heard_at for place in roster.places] == [0, 5, 6], "nobody that was started for these is there"
+    roster.note_sign_of_life(2, 12, 5)
+    assert [place.received_at for place in roster.places] == [0, 5, 0]
+    roster.note_sign_of_life(2, 13, 6)
+    assert [place.received_at for place in roster.places] == [0, 5, 6]
+    roster.note_sign_of_life(1, 10, 7)
+    roster.note_sign_of_life(7, 10, 7)
+    assert [place.received_at for place in roster.places] == [0, 5, 6], "nobody that was started for these is there"
 
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
@@ -102,34 +102,34 @@ def test_a_step_that_is_under_way_counts_as_work_until_a_later_report() -> None:
     roster.admit(hello(0), 0)
     slot = roster.slots[0]
     reports = [SubtaskReport(0, 0, busy_micros=5, waits_for="no input"), SubtaskReport(1, 0, busy_micros=7)]
-    slot.reported(Progress(reports, 100), 1_000)
+    slot.report(Progress(reports, 100), 1_000)
 
     def beat(under_way: UnderWay | None) -> list[tuple[int, int, str]]:
-        roster.heard(0, 1, 2_000, under_way)
+        roster.note_sign_of_life(0, 1, 2_000, under_way)
         return [(one.worked_micros, one.under_way_micros, one.waits_for) for one in slot.figures(2_500)]
 
     assert beat(UnderWay(101, 50, 0)) == [(55, 50, ""), (7, 0, "")]
     assert beat(UnderWay(101, 90, 0)) == [(95, 90, ""), (7, 0, "")]
     assert [one.age_micros for one in slot.figures(2_500)] == [1_500, 1_500]
-    slot.reported(Progress([SubtaskReport(0, 0, busy_micros=100), SubtaskReport(1, 0, busy_micros=7)], 200), 3_000)
+    slot.report(Progress([SubtaskReport(0, 0, busy_micros=100), SubtaskReport(1, 0, busy_micros=7)], 200), 3_000)
     assert beat(UnderWay(101, 95, 0)) == [(100, 0, ""), (7, 0, "")]
     assert beat(UnderWay(201, 10, 1)) == [(100, 0, ""), (17, 10, "")]
     assert beat(None) == [(100, 0, ""), (7, 0, "")]
 
 
-def test_watchers_are_told_of_a_step_where_the_beat_has_its_stack() -> None:
+def test_watchers_are_reported_of_a_step_where_the_beat_has_its_stack() -> None:
     roster = Roster(1)
     roster.admit(hello(0), 0)
     stuck = UnderWay(5, 10_000_000, 0, "map", "File ...")
-    assert roster.heard(0, 1, 9, msgspec.structs.replace(stuck, stack="")) == []
-    assert roster.heard(0, 1, 9, stuck) == [Stalled(0, stuck)]
-    assert roster.heard(0, 2, 9, stuck) == []  # another process, which holds the slot no more
+    assert roster.note_sign_of_life(0, 1, 9, msgspec.structs.replace(stuck, stack="")) == []
+    assert roster.note_sign_of_life(0, 1, 9, stuck) == [Stalled(0, stuck)]
+    assert roster.note_sign_of_life(0, 2, 9, stuck) == []  # another process, which holds the slot no more
 
 
 def test_a_worker_that_is_new_has_a_clock_of_its_own() -> None:
     roster = Roster(1)
     roster.admit(hello(0), 0)
-    roster.slots[0].reported(Progress([SubtaskReport(0, 0)], 1_000_000), 5)
+    roster.slots[0].report(Progress([SubtaskReport(0, 0)], 1_000_000), 5)
     roster.admit(hello(0, pid=2), 6)
-    roster.heard(0, 2, 9, UnderWay(10, 500, 0))
+    roster.note_sign_of_life(0, 2, 9, UnderWay(10, 500, 0))
     assert [one.under_way_micros for one in roster.slots[0].reports] == [500]

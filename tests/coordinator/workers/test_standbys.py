@@ -79,9 +79,9 @@ def test_a_standby_gets_the_plan_and_nothing_else() -> None:
 def test_a_standby_that_has_taken_a_slot_is_one_of_the_workers() -> None:
     job = standing()
     job.lose(1)
-    told = job.actions()
-    assert [(one.slot, one.message) for one in told if getattr(one, "slot", None) == 2] == [(2, TakeSlot(1))]
-    assert [one for one in told if isinstance(one, Launch | Kill)] == [Kill(1)], "nobody is started for the slot"
+    found = job.actions()
+    assert [(one.slot, one.message) for one in found if getattr(one, "slot", None) == 2] == [(2, TakeSlot(1))]
+    assert [one for one in found if isinstance(one, Launch | Kill)] == [Kill(1)], "nobody is started for the slot"
     job.survivor_knows(1)
     assert job.comes(2, slot=1) == 2, "the epoch behind that of the lost one"
     (resume,) = job.said(Resume)
@@ -165,9 +165,9 @@ def test_a_standby_that_never_comes_to_be_ready_is_left_after_three_starts() -> 
     for launch in (1, 2, 3):
         job.comes(2, launch)
         job.says(2, Failed(FailureKind.IMPORT, "no module named numpy"))
-        told = job.actions()
-        assert [one.left for one in told if isinstance(one, StandbyLost)] == [launch == 3]
-        assert any(isinstance(one, CloseLink) for one in told)
+        found = job.actions()
+        assert [one.left for one in found if isinstance(one, StandbyLost)] == [launch == 3]
+        assert any(isinstance(one, CloseLink) for one in found)
     assert job.status is S.RUNNING
     job.restart()
     job.deployed()
@@ -181,14 +181,14 @@ def test_a_silent_standby_is_replaced() -> None:
         for place in (0, 1, 3):
             job.machine.heartbeat(place, 10 + place, job.now)
         job.machine.tick(job.now)
-    told = job.actions()
-    assert [one.reason for one in told if isinstance(one, StandbyLost)] == ["it has given no sign of life for 10 s"]
-    assert [one for one in told if isinstance(one, CloseLink | Launch)] == [CloseLink(2, 1), Launch(2, 2)]
+    found = job.actions()
+    assert [one.reason for one in found if isinstance(one, StandbyLost)] == ["it has given no sign of life for 10 s"]
+    assert [one for one in found if isinstance(one, CloseLink | Launch)] == [CloseLink(2, 1), Launch(2, 2)]
 
 
 def held(job: Standing) -> dict[int, list[int]]:
     """The slices in `Hold` messages to standbys since the last call."""
-    return {place: said.slots for place, said in job.sent(Hold)}
+    return {place: holding.slots for place, holding in job.sent(Hold)}
 
 
 def test_slices_are_dealt_to_those_that_have_come_each_to_another_executor_than_its_worker_is_in() -> None:
@@ -242,12 +242,12 @@ def test_a_standby_is_to_hold_each_complete_checkpoint_from_when_it_is_ready() -
     first = job.complete()
     assert job.sent(Hold) == []
     job.stands_by(2)
-    [(place, said)] = job.sent(Hold)
-    assert (place, said.checkpoint, said.slots) == (2, first, [0, 1])
-    assert decode_manifest(said.manifest, "it").checkpoint == first
+    [(place, hold)] = job.sent(Hold)
+    assert (place, hold.checkpoint, hold.slots) == (2, first, [0, 1])
+    assert decode_manifest(hold.manifest, "it").checkpoint == first
     second = job.complete(b"prepared by a sink")
-    [(_, said)] = job.sent(Hold)
-    assert said.checkpoint == second and decode_manifest(said.manifest, "it").prepared == []
+    [(_, hold)] = job.sent(Hold)
+    assert hold.checkpoint == second and decode_manifest(hold.manifest, "it").prepared == []
 
 
 def test_the_one_that_holds_the_newest_of_a_slice_takes_it() -> None:
@@ -286,9 +286,9 @@ def test_where_the_standby_is_lost_as_well_another_one_takes_the_slot() -> None:
     job.lose(1)
     assert job.sent(TakeSlot) == [(2, TakeSlot(1))]
     job.lose(2)
-    told = job.actions()
-    assert [(one.slot, one.message) for one in told if hasattr(one, "message")] == [(3, TakeSlot(1))]
-    assert Kill(2) in told
+    found = job.actions()
+    assert [(one.slot, one.message) for one in found if hasattr(one, "message")] == [(3, TakeSlot(1))]
+    assert Kill(2) in found
     job.survivor_knows(1)
     job.comes(3, slot=1)
     assert [slot for slot, _ in job.sent(Resume)] == [1]
@@ -326,9 +326,9 @@ def test_a_standby_that_comes_while_a_slot_waits_takes_it_and_the_start_that_wai
     assert job.actions(Launch) == [Launch(1, 2)]
     job.survivor_knows(1)
     job.comes(2)
-    told = job.actions()
-    assert Kill(1, 2) in told
-    assert [one.message for one in told if getattr(one, "slot", None) == 2][-1] == TakeSlot(1)
+    found = job.actions()
+    assert Kill(1, 2) in found
+    assert [one.message for one in found if getattr(one, "slot", None) == 2][-1] == TakeSlot(1)
     job.comes(2, slot=1)
     assert [slot for slot, _ in job.sent(Resume)] == [1]
 
@@ -377,9 +377,9 @@ def test_at_the_end_standbys_leave_and_those_that_wait_for_spark_are_not_wanted_
     job.stands_by(2)
     job.actions()
     job.machine.cancel(job.now)
-    told = job.actions()
-    assert {one.slot for one in told if isinstance(getattr(one, "message", None), Leave)} == {0, 1, 2}
-    assert [one for one in told if isinstance(one, Kill)] == [Kill(3)]
+    found = job.actions()
+    assert {one.slot for one in found if isinstance(getattr(one, "message", None), Leave)} == {0, 1, 2}
+    assert [one for one in found if isinstance(one, Kill)] == [Kill(3)]
     for place in (0, 1, 2, 3):
         assert not job.status.final
         job.ended(place)

@@ -93,19 +93,19 @@ def test_how_long_a_slice_was_busy_goes_on_when_its_worker_is_replaced_and_begin
     assert [one.busy_micros for one in slot.reports] == [7]
 
 
-def test_survivors_are_told_who_has_taken_its_place() -> None:
+def test_survivors_learn_who_has_taken_its_place() -> None:
     job = running()
     job.lose(1)
     for survivor in (0, 2):
         job.says(survivor, KnownHistory(1, Gained(0, []), [], 1))
     job.actions()
     job.hello(1, port=77)
-    told = job.sent(Replaced)
-    assert [slot for slot, _ in told] == [0, 2]
-    assert {(one.peer.slot, one.peer.port, one.checkpoint) for _, one in told} == {(1, 77, 0)}
+    found = job.sent(Replaced)
+    assert [slot for slot, _ in found] == [0, 2]
+    assert {(one.peer.slot, one.peer.port, one.checkpoint) for _, one in found} == {(1, 77, 0)}
 
 
-def test_what_it_is_to_be_told_waits_until_it_goes_on_and_what_it_has_heard_is_not_said_again() -> None:
+def test_what_it_is_to_be_reported_waits_until_it_goes_on_and_what_it_has_heard_is_not_said_again() -> None:
     job = running()
     job.says(0, OperatorEvent(0, 0, 1, b"heard"))
     job.says(0, OperatorEvent(0, 0, 1, b"not heard"))
@@ -140,9 +140,9 @@ def test_a_second_loss_before_the_first_is_made_good_is_a_restart() -> None:
     job.lose(1)
     job.actions()
     job.lose(2)
-    (told,) = [one for one in job.actions() if isinstance(one, NotReplaced)]
+    (found,) = [one for one in job.actions() if isinstance(one, NotReplaced)]
     why = "worker 1 was still being replaced, and StandbyConfig(depth=1) covers no more at once"
-    assert (told.slot, told.reason) == (2, why)
+    assert (found.slot, found.reason) == (2, why)
     assert job.status is S.RESTARTING and job.machine.attempts.restarts == 1
 
 
@@ -153,8 +153,8 @@ def test_a_worker_that_is_lost_again_and_again_before_the_next_checkpoint_is_a_r
         job.says(1, SaidReplayed(0))
         assert job.actions(NotReplaced) == []
     job.lose(1)
-    (told,) = job.actions(NotReplaced)
-    assert told.reason == "worker 1 was replaced 3 times since the newest checkpoint, and is lost again"
+    (found,) = job.actions(NotReplaced)
+    assert found.reason == "worker 1 was replaced 3 times since the newest checkpoint, and is lost again"
     assert job.status is S.RESTARTING
 
 
@@ -172,10 +172,10 @@ def test_a_worker_whose_history_had_grown_too_large_is_replaced_again_behind_the
     assert [one.history.entries for one in job.said(Resume)] == [[b"cut"]], (
         "who tells it has not heard of the checkpoint"
     )
-    job.says(1, SaidReplayed(len(job.machine.takeovers._said[1].messages)))
+    job.says(1, SaidReplayed(len(job.machine.takeovers._histories[1].messages)))
     job.lose(0)
-    (told,) = job.actions(NotReplaced)
-    assert "StandbyConfig(history_bytes=...)" in told.reason and job.status is S.RESTARTING
+    (found,) = job.actions(NotReplaced)
+    assert "StandbyConfig(history_bytes=...)" in found.reason and job.status is S.RESTARTING
 
 
 def test_where_only_others_know_that_it_had_grown_too_large_all_start_again() -> None:
@@ -185,8 +185,8 @@ def test_where_only_others_know_that_it_had_grown_too_large_all_start_again() ->
     job.says(0, KnownHistory(1, Gained(9, [b"c"], cut_short=True), [], 1))
     job.says(2, KnownHistory(1, Gained(0, [b"a"]), [], 1))
     job.hello(1)
-    (told,) = job.actions(Restarting)
-    assert "had grown larger" in told.cause.message
+    (found,) = job.actions(Restarting)
+    assert "had grown larger" in found.cause.message
 
 
 def test_a_replacement_that_is_lost_while_it_does_again_what_was_done_is_replaced() -> None:
@@ -206,8 +206,8 @@ def test_a_process_that_spark_has_started_again_by_itself_takes_the_place() -> N
         job.hello(1)
         actions = job.actions()
         assert not any(isinstance(one, Launch) for one in actions), "nobody else is wanted"
-        asked = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
-        assert asked == [WorkerLost(1, 0, turn)] * 2
+        requested = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
+        assert requested == [WorkerLost(1, 0, turn)] * 2
         for survivor in (0, 2):
             job.says(survivor, KnownHistory(1, Gained(0, []), [], turn))
         assert [slot for slot, _ in job.sent(Resume)] == [1]
@@ -227,7 +227,7 @@ def test_an_answer_to_an_older_question_does_not_count() -> None:
     assert len(job.said(Resume)) == 1
 
 
-def test_several_that_are_lost_at_once_are_told_together_what_to_do() -> None:
+def test_several_that_are_lost_at_once_are_reported_together_what_to_do() -> None:
     """The one that came first waits for the other one: each is fed by what the other one makes again."""
     job = running(depth=2)
     job.lose(1)
@@ -267,8 +267,8 @@ def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() 
     actions = job.actions()
     assert [one.slot for one in actions if isinstance(one, CloseLink)] == [1]
     assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 3), Launch(2, 2)]
-    asked = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
-    assert asked == [WorkerLost(1, 0, 2), WorkerLost(2, 0, 2)]
+    requested = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
+    assert requested == [WorkerLost(1, 0, 2), WorkerLost(2, 0, 2)]
 
 
 def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
@@ -350,8 +350,8 @@ def test_links_that_close_again_and_again_to_one_that_does_again_are_a_restart()
         job.machine.tick(job.now)
         if job.status is S.RUNNING:
             resumed(job, 1)
-    (told,) = job.actions(NotReplaced)
-    assert told.reason == "3 workers were lost that were to replace worker 1" and job.status is S.RESTARTING
+    (found,) = job.actions(NotReplaced)
+    assert found.reason == "3 workers were lost that were to replace worker 1" and job.status is S.RESTARTING
 
 
 def test_a_link_between_others_that_closes_meanwhile_is_a_restart() -> None:
@@ -362,8 +362,8 @@ def test_a_link_between_others_that_closes_meanwhile_is_a_restart() -> None:
     job.says(0, Severed(2, "reset", job.epochs[2]))
     job.wait(2)
     job.machine.tick(job.now)
-    (told,) = job.actions(Restarting)
-    assert told.cause.message == "worker 0 has lost the connection to worker 2, which lives"
+    (found,) = job.actions(Restarting)
+    assert found.cause.message == "worker 0 has lost the connection to worker 2, which lives"
 
 
 def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:
@@ -396,7 +396,7 @@ def taken(job: Job, slot: int) -> None:
     for survivor in {0, 1, 2} - {slot}:
         job.says(survivor, KnownHistory(slot, Gained(0, []), [], turn))
     job.hello(slot)
-    job.says(slot, SaidReplayed(len(job.machine.takeovers._said[slot].messages)))
+    job.says(slot, SaidReplayed(len(job.machine.takeovers._histories[slot].messages)))
 
 
 def test_a_stop_that_suspends_asks_for_its_cut_once_more_when_a_lost_worker_is_replaced() -> None:
@@ -424,7 +424,7 @@ def test_the_savepoint_of_a_stop_is_taken_though_a_worker_was_lost_meanwhile() -
         job.ack(slot, cut.number)
     job.commit()
     assert [one.target for one in job.actions(CopySavepoint)] == ["there"]
-    job.machine.copied(cut.number, "there", 1, job.now)
+    job.machine.copy_done(cut.number, "there", 1, job.now)
     for slot, launch in ((0, 1), (1, 1), (1, 2), (2, 1)):
         job.ended(slot, launch=launch)
     [ended] = job.actions(StopEnded)

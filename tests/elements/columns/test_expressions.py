@@ -68,11 +68,11 @@ def by_arrow(expression: pc.Expression, batch: pa.RecordBatch) -> pa.Array:
 
 @pytest.mark.parametrize("expression", SAME, ids=str)
 def test_it_gives_what_arrow_gives(expression: pc.Expression) -> None:
-    want = by_arrow(expression, BATCH)
+    expected = by_arrow(expression, BATCH)
     formula = Formula(expression)
     made = formula(BATCH)
-    assert made.type == want.type == formula.type_in(SCHEMA)
-    assert repr(made.to_pylist()) == repr(want.to_pylist())
+    assert made.type == expected.type == formula.type_in(SCHEMA)
+    assert repr(made.to_pylist()) == repr(expected.to_pylist())
     assert Formula(pickle.loads(pickle.dumps(expression)))(BATCH).type == made.type
     assert len(formula(BATCH.slice(0, 0))) == 0
 
@@ -203,7 +203,7 @@ def test_places_in_a_text_are_counted_in_bytes_and_utf8_functions_count_characte
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "wanted", "why"),
+    ("values", "kind", "expected", "why"),
     [
         ([NOON], pa.timestamp("us"), [NOON.date()], r"pc.is_in looks up date32\[day\] among timestamp\[us\]; cast one"),
         ([0.1], pa.float64(), [0.1], r"up float, and no such value is 0\.1; .*give the set as pa.array\(values, float\)"),
@@ -214,11 +214,11 @@ def test_places_in_a_text_are_counted_in_bytes_and_utf8_functions_count_characte
         ([Decimal("0.1")], pa.decimal128(1, 1), [0.1], r"looks up double among decimal128\(1, 1\); cast one"),
     ],
 )  # fmt: skip
-def test_a_set_of_other_values_is_refused(values: Any, kind: Any, wanted: Any, why: str) -> None:
+def test_a_set_of_other_values_is_refused(values: Any, kind: Any, expected: Any, why: str) -> None:
     """Arrow found a day among the times of that day, infinity among large numbers, and a float among decimals near it."""
     column = pa.float32() if kind == pa.float64() else None
     with pytest.raises(TypeError, match=why):
-        looked_up(x.isin(pa.array(values, kind)), wanted, column)
+        looked_up(x.isin(pa.array(values, kind)), expected, column)
 
 
 def test_a_set_that_the_decimals_of_a_column_cannot_hold_is_refused() -> None:

@@ -153,9 +153,9 @@ PYTHON_TYPES = {
 
 def test_there_is_a_line_for_every_kind() -> None:
     assert len(TABLE) == 33
-    said = {name for line in TABLE for name in (*line.takes, *line.columns) if name}
-    assert said <= {*VALUES, *ARROW_KINDS}
-    assert said >= {*ARROW_KINDS, *VALUES} - {"other"}
+    message = {name for line in TABLE for name in (*line.takes, *line.columns) if name}
+    assert message <= {*VALUES, *ARROW_KINDS}
+    assert message >= {*ARROW_KINDS, *VALUES} - {"other"}
 
 
 @pytest.mark.parametrize("line", TABLE, ids=lambda line: str(line.arrow))
@@ -180,15 +180,15 @@ def test_a_column_takes_the_columns_that_the_table_says(line: Line) -> None:
     for name, kinds in ARROW_KINDS.items():
         for kind in kinds:
             source = pa.array(ARROW_VALUES[name], kind)
-            wanted = rows_of(pa.record_batch([source], ["x"]))
+            expected = rows_of(pa.record_batch([source], ["x"]))
             parts = [source, source.slice(1), pa.concat_arrays([source, source]).slice(len(source) - 1, 3)]
             for part in parts[: 2 if pa.types.is_dictionary(kind) else 3]:
-                wanted = rows_of(pa.record_batch([part], ["x"]))
+                expected = rows_of(pa.record_batch([part], ["x"]))
                 if name in line.columns:
                     made = column_as(part, field)
                     made.validate(full=True)
                     assert made.type == line.arrow
-                    assert rows_of(pa.record_batch([made], ["x"])) == wanted, (kind, made)
+                    assert rows_of(pa.record_batch([made], ["x"])) == expected, (kind, made)
                 else:
                     with pytest.raises(Misfit, match="column 'x"):
                         print(name, column_as(part, field))

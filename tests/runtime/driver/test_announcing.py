@@ -25,16 +25,16 @@ class Told:
 
 
 def test_nothing_waits_for_a_sink_and_no_news_are_lost() -> None:
-    told = Told()
-    announcer = Announcer("job", [("table", told)])
+    found = Told()
+    announcer = Announcer("job", [("table", found)])
     announcer.announce()
-    assert told.begun.acquire(timeout=20)
+    assert found.begun.acquire(timeout=20)
     for _ in range(3):
         announcer.announce()  # comes back although the sink does not
-    assert told.times == 1
-    told.go_on.release(2)
+    assert found.times == 1
+    found.go_on.release(2)
     announcer.close(20)
-    assert told.times == 2  # once more, for all three
+    assert found.times == 2  # once more, for all three
 
 
 def test_sinks_do_not_wait_for_each_other() -> None:
@@ -47,7 +47,7 @@ def test_sinks_do_not_wait_for_each_other() -> None:
     announcer.close(20)
 
 
-def test_a_sink_that_raises_is_told_again_and_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_raises_is_reported_again_and_named(caplog: pytest.LogCaptureFixture) -> None:
     calls = []
 
     def raises() -> None:
@@ -63,11 +63,11 @@ def test_a_sink_that_raises_is_told_again_and_named(caplog: pytest.LogCaptureFix
 
 
 def test_a_sink_that_does_not_come_back_is_left_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    told = Told()
-    announcer = Announcer("a job", [("table", told)])
+    found = Told()
+    announcer = Announcer("a job", [("table", found)])
     announcer.announce()
-    assert told.begun.acquire(timeout=20)
+    assert found.begun.acquire(timeout=20)
     with caplog.at_level(logging.WARNING):
         announcer.close(0.01)
     assert "published() of sink 'table' has not returned; the job ends without it" in caplog.text
-    told.go_on.release()
+    found.go_on.release()

@@ -21,7 +21,7 @@ from tailrace.cli.main import app
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import ConfigError
 from tailrace.log import sparing
-from tailrace.runtime.driver.control import ControlDoor, Reply, ask, folders, jobs
+from tailrace.runtime.driver.control import ControlDoor, Reply, folders, jobs, query
 from tailrace.runtime.eventloop.loop import EventLoop
 
 
@@ -82,26 +82,26 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 def test_a_request_is_answered_and_the_socket_goes_with_the_door(served: Callable[..., Served]) -> None:
     one = served()
-    assert ask(one.door.paths[0], {"verb": "who"}, 5) == WHO
+    assert query(one.door.paths[0], {"verb": "who"}, 5) == WHO
     [(path, who)] = jobs()
     assert ([path], who) == (one.door.paths, WHO)
     one.close()
-    assert ask(path, {"verb": "who"}, 5) is None
+    assert query(path, {"verb": "who"}, 5) is None
     assert list(jobs()) == []
 
 
 def test_what_is_no_request_is_shown_out_and_others_are_served(served: Callable[..., Served]) -> None:
     one = served()
-    for said in (b"not json\n", b"x" * 70_000 + b"\n"):
+    for message in (b"not json\n", b"x" * 70_000 + b"\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(5)
             sock.connect(one.door.paths[0])
             try:
-                sock.sendall(said)
+                sock.sendall(message)
                 assert sock.recv(10) == b""
             except ConnectionError:
                 pass  # its connection was closed before it had sent all
-    assert ask(one.door.paths[0], {"verb": "who"}, 5) == WHO
+    assert query(one.door.paths[0], {"verb": "who"}, 5) == WHO
 
 
 def test_only_this_user_may_enter(served: Callable[..., Served]) -> None:
@@ -139,15 +139,15 @@ def test_a_job_that_has_no_door_says_why(
 ) -> None:
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path / "nowhere"))
     loop = EventLoop()
-    said = "job 'routes' cannot be asked from another terminal (tailrace list, show, stop, …): "
+    message = "job 'routes' cannot be reached from another terminal (tailrace list, show, stop, …): "
     ControlDoor(loop, lambda request, reply: None, "routes").close()
     [nowhere] = caplog.messages
-    assert nowhere.startswith(f"{said}TAILRACE_CONTROL_DIR={tmp_path}/nowhere must be the absolute path of a folder")
+    assert nowhere.startswith(f"{message}TAILRACE_CONTROL_DIR={tmp_path}/nowhere must be the absolute path of a folder")
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     monkeypatch.setattr(socket.socket, "bind", _refused)
     sparing.forget()
     ControlDoor(loop, lambda request, reply: None, "routes").close()
-    assert caplog.messages[1] == f"{said}[Errno 28] No space left on device"
+    assert caplog.messages[1] == f"{message}[Errno 28] No space left on device"
     assert list(tmp_path.iterdir()) == [], "no folder is left"
     loop.close()
 
@@ -306,13 +306,13 @@ def test_a_job_that_is_not_there_is_a_wrong_call_and_those_that_are_are_named(se
     assert "no job 'other' is running; running on this machine: routes (abcd1234)" in called.output
 
 
-def test_a_checkpoint_that_failed_is_told(served: Callable[..., Served]) -> None:
+def test_a_checkpoint_that_failed_is_reported(served: Callable[..., Served]) -> None:
     served({"error": "checkpoint 3 of job 'routes': the disk is full"})
     called = CliRunner().invoke(app, ["checkpoint", "routes"])
     assert (called.exit_code, "the disk is full" in called.output) == (1, True)
 
 
-def test_a_checkpoint_that_does_not_come_in_time_is_told(served: Callable[..., Served]) -> None:
+def test_a_checkpoint_that_does_not_come_in_time_is_reported(served: Callable[..., Served]) -> None:
     served(None)
     called = CliRunner().invoke(app, ["checkpoint", "routes", "--timeout", "0.2"])
     assert (called.exit_code, "no checkpoint within 0.2 s" in called.output) == (1, True)
@@ -335,8 +335,8 @@ flights by day  01234567  RESTARTING     4711
 routes          abcd1234  RUNNING           1
 """
     assert called("list") == (0, table)
-    code, told = called("list", "--json")
-    assert (code, [one["name"] for one in json.loads(told)]) == (0, ["flights by day", "routes"])
+    code, output = called("list", "--json")
+    assert (code, [one["name"] for one in json.loads(output)]) == (0, ["flights by day", "routes"])
 
 
 OPERATOR = {"parallelism": 2, "records_in": 12_000, "records_out": 11, "busy_seconds": 1.25}
@@ -414,8 +414,8 @@ operator     input   watermark  in subtask  held back by
 map, filter  source  -inf                1  subtask 0
 
 slice"""
-    told = called("show", "routes", "--subtasks")[1]
-    assert text in told
+    output = called("show", "routes", "--subtasks")[1]
+    assert text in output
     assert one.asked == [{"verb": "show", "subtasks": True}]
 
 
@@ -440,8 +440,8 @@ slice 0: all had to start again when it was lost: the job is STOPPING
 slice 1: lost at 2023-11-14T22:13:20.500Z and replaced in 400 ms (process 20, survivors 1, restore 300, replay 79)
 slice 2: its worker was lost, and is being replaced
 """  # noqa: E501 - as wide as it is
-    told = called("show", "routes")[1]
-    assert told[told.index("slice") :] == text
+    output = called("show", "routes")[1]
+    assert output[output.index("slice") :] == text
     assert json.loads(called("show", "routes", "--json")[1])["slices"][1]["last_failover"] == asdict(failover)
 
 
@@ -480,10 +480,10 @@ def test_a_stop_says_how_it_is_to_end(
     served: Callable[..., Served], options: list[str], drain: bool, savepoint: str | None
 ) -> None:
     one = served(STOPPED)
-    code, told = called("stop", "routes", *options)
+    code, output = called("stop", "routes", *options)
     kind = "checkpoint" if savepoint is None else "savepoint"
-    assert (code, told.splitlines()[0]) == (0, f"{kind} 7: /c/routes/1/7.manifest")
-    assert told.splitlines()[-1] == "job 'routes' has stopped"
+    assert (code, output.splitlines()[0]) == (0, f"{kind} 7: /c/routes/1/7.manifest")
+    assert output.splitlines()[-1] == "job 'routes' has stopped"
     assert one.asked == [{"verb": "stop", "drain": drain, "savepoint": savepoint}]
     assert json.loads(called("stop", "routes", "--json")[1]) == STOPPED
 
@@ -495,11 +495,11 @@ def test_a_stop_that_leaves_no_checkpoint_says_so(served: Callable[..., Served])
 
 def test_a_job_that_was_to_stop_and_ended_otherwise_has_not_stopped(served: Callable[..., Served]) -> None:
     served({"status": "FAILED", **DONE})
-    code, told = called("stop", "routes")
-    assert (code, "did not stop in order: it is FAILED" in told) == (1, True)
+    code, output = called("stop", "routes")
+    assert (code, "did not stop in order: it is FAILED" in output) == (1, True)
 
 
-def test_a_cancelled_job_is_told_when_it_has_ended(served: Callable[..., Served]) -> None:
+def test_a_cancelled_job_is_reported_when_it_has_ended(served: Callable[..., Served]) -> None:
     one = served({"status": "CANCELLED"})
     assert called("cancel", "routes") == (0, "job 'routes' is CANCELLED\n")
     assert json.loads(called("cancel", "routes", "--json")[1]) == {"status": "CANCELLED"}
@@ -510,14 +510,14 @@ def test_a_cancelled_job_is_told_when_it_has_ended(served: Callable[..., Served]
 def test_every_command_says_what_is_running_what_went_wrong_and_what_took_too_long(
     served: Callable[..., Served], command: str
 ) -> None:
-    code, told = called(command, "routes")
-    assert (code, told) == (2, f"tailrace {command}: no job 'routes' is running; running on this machine: none\n")
+    code, output = called(command, "routes")
+    assert (code, output) == (2, f"tailrace {command}: no job 'routes' is running; running on this machine: none\n")
     one = served({"error": "it does not want to"})
     assert called(command, "routes") == (1, f"tailrace {command}: it does not want to\n")
     one.close()
     served(None)
-    code, told = called(command, "routes", "--timeout", "0.2")
-    assert (code, "within 0.2 s (--timeout)" in told) == (1, True)
+    code, output = called(command, "routes", "--timeout", "0.2")
+    assert (code, "within 0.2 s (--timeout)" in output) == (1, True)
     served(None, id="ffff")
-    code, told = called(command, "routes")
-    assert (code, "several running jobs are called 'routes'; give the id of one" in told) == (2, True)
+    code, output = called(command, "routes")
+    assert (code, "several running jobs are called 'routes'; give the id of one" in output) == (2, True)

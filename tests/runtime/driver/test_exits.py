@@ -104,7 +104,7 @@ def test_sys_exit_is_an_end_like_any_other(code: int) -> None:
     assert ran(f"job(); sys.exit({code})") == (code, f"job FINISHED\n{RAN}", "")
 
 
-def test_a_job_that_fails_after_the_program_is_told_and_makes_the_exit_code_1() -> None:
+def test_a_job_that_fails_after_the_program_is_reported_and_makes_the_exit_code_1() -> None:
     """Nobody is left to be told by `await_termination`, and who started the process looks at its exit code only."""
     code, out, err = ran_anew("job(how='FAILED'); sys.exit(0)")
     assert (code, out) == (1, f"job FAILED\n{RAN}")
@@ -231,8 +231,8 @@ def test_where_a_signal_stops_jobs_the_program_goes_on_as_when_they_finish(numbe
     does = "one.await_termination(); os.write(1, b'behind it\\n')" if where == "in a wait for the job" else "0"
     program = f"one = {STOPPED}; {LATER.format(number)}\ntry: {does}\nfinally: os.write(1, b'finally\\n')"
     code, out, err = ran(program)
-    said = ["job FINISHED", "behind it", "finally"] if "behind" in does else ["finally", "job FINISHED"]
-    assert (code, out.splitlines(), err) == (0, [*said, RAN.strip()], TOLD)
+    message = ["job FINISHED", "behind it", "finally"] if "behind" in does else ["finally", "job FINISHED"]
+    assert (code, out.splitlines(), err) == (0, [*message, RAN.strip()], TOLD)
 
 
 def test_a_second_signal_kills_a_process_whose_jobs_are_being_stopped() -> None:
@@ -253,7 +253,7 @@ def test_a_job_that_starts_behind_the_signal_is_cancelled_and_does_not_keep_the_
     program = f"one = {STOPPED}; {LATER.format('SIGTERM')}one.await_termination(); {STOPPED}"
     code, out, err = ran(program)
     assert (code, out) == (130, f"job FINISHED\njob CANCELLED\n{RAN}")
-    assert "the process was told to end: job 'the job' is cancelled" in err
+    assert "the process got a signal to end: job 'the job' is cancelled" in err
 
 
 def test_a_signal_without_a_running_job_ends_the_process_also_where_it_would_stop_jobs() -> None:

@@ -134,13 +134,13 @@ def test_a_pipe_gets_no_codes_though_colours_are_forced(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELLED])
-def test_a_job_that_ended_before_its_first_second_can_be_told(status: JobStatus) -> None:
+def test_a_job_that_ended_before_its_first_second_can_be_reported(status: JobStatus) -> None:
     stream = io.StringIO()
     ProgressLine("x", stream)(report(0, 0, 0, 0.0), status)
     assert stream.getvalue() == f"x: {status} | in 0 | out 7 | 0/s | busy 0% | watermark none\n"
 
 
-def test_a_checkpoint_that_does_not_come_is_told_with_its_phase_and_why_others_did_not() -> None:
+def test_a_checkpoint_that_does_not_come_is_reported_with_its_phase_and_why_others_did_not() -> None:
     stream, progress = io.StringIO(), report(0, 0, 0, 0.0)
     progress["tailrace"]["checkpoints"] = {
         "last": None,

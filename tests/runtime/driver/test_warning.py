@@ -21,7 +21,7 @@ def test_the_first_checkpoint_that_fails_is_a_warning_with_its_number_the_reason
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_of_many_in_a_row_each_power_of_two_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_many_in_a_row_each_power_of_two_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     for count in range(1, 20):
         warn("visits", CheckpointFailed(100 + count, "no", count, "on"))
     assert [one.split(": ")[1] for one in caplog.messages] == [
@@ -30,7 +30,7 @@ def test_of_many_in_a_row_each_power_of_two_is_told(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_a_place_out_of_reach_is_told_with_pauses_that_double_and_when_it_is_back(
+def test_a_place_out_of_reach_is_reported_with_pauses_that_double_and_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for tries in range(1, 10):

@@ -110,8 +110,8 @@ class Stored:
         self.storage._thread.do(done.set)
         assert done.wait(5)
         self.loop.poll(0)
-        told, self.machine.told = self.machine.told, []
-        return told
+        events, self.machine.told = self.machine.told, []
+        return events
 
     def read(self, number: int = 1, folder: str = "", manifest: bytes = MANIFEST) -> None:
         self.storage.read(ReadState(number, manifest, folder, {}))
@@ -133,7 +133,7 @@ def test_one_thing_is_done_after_the_other_and_events_come_in_the_loop() -> None
     thread = StorageThread(loop, "test")
     seen: list[Any] = []
     for i in range(5):
-        thread.do(lambda i=i: thread.tell(lambda: seen.append((i, threading.current_thread()))))  # type: ignore[misc]
+        thread.do(lambda i=i: thread.post(lambda: seen.append((i, threading.current_thread()))))  # type: ignore[misc]
     thread.close(5)
     loop.poll(0)
     assert seen == [(i, threading.current_thread()) for i in range(5)]
@@ -173,7 +173,7 @@ def test_its_end_waits_longer_for_what_it_is_to_do_at_the_end_than_for_what_does
 # Writing.
 
 
-def test_pieces_become_a_file_and_then_the_machine_is_told(stored: Stored) -> None:
+def test_pieces_become_a_file_and_then_the_machine_is_reported(stored: Stored) -> None:
     stored.write(b"a")
     stored.write(b"b")
     assert stored.told() == [] and stored.store.files == {}
@@ -193,7 +193,7 @@ def test_two_checkpoints_may_be_written_at_once(stored: Stored) -> None:
 
 
 @pytest.mark.parametrize("what", ["open", "append", "close"])
-def test_a_failure_is_told_once_with_the_file(stored: Stored, what: str) -> None:
+def test_a_failure_is_reported_once_with_the_file(stored: Stored, what: str) -> None:
     stored.store.failing = {what, "discard"}
     stored.write(b"a")
     stored.write(b"b")
@@ -302,7 +302,7 @@ def part(i: int) -> MetaOf:
 
 
 def parts(monkeypatch: pytest.MonkeyPatch, found: Callable[[], Iterator[Any]]) -> None:
-    monkeypatch.setattr(storing, "read_state", lambda store, manifest, wanted, **more: found())
+    monkeypatch.setattr(storing, "read_state", lambda store, manifest, required, **more: found())
 
 
 def test_parts_come_one_after_the_other_and_then_their_end(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +326,7 @@ def test_parts_come_one_after_the_other_and_then_their_end(stored: Stored, monke
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_cannot_be_read_is_told_and_whether_trying_again_may_help(
+def test_what_cannot_be_read_is_reported_and_whether_trying_again_may_help(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, error: Exception, fatal: bool
 ) -> None:
     def found() -> Iterator[Any]:
@@ -335,14 +335,14 @@ def test_what_cannot_be_read_is_told_and_whether_trying_again_may_help(
 
     parts(monkeypatch, found)
     stored.read(number=3)
-    _, told = stored.told()
-    assert told == StateUnreadable(3, f"checkpoint 5 of job 'job' cannot be read: {error}", fatal)
+    _, events = stored.told()
+    assert events == StateUnreadable(3, f"checkpoint 5 of job 'job' cannot be read: {error}", fatal)
 
 
-def test_a_damaged_manifest_is_told(stored: Stored) -> None:
+def test_a_damaged_manifest_is_reported(stored: Stored) -> None:
     stored.read(manifest=b"nonsense")
-    [told] = stored.told()
-    assert isinstance(told, StateUnreadable) and told.fatal and "its manifest is damaged" in told.reason
+    [events] = stored.told()
+    assert isinstance(events, StateUnreadable) and events.fatal and "its manifest is damaged" in events.reason
 
 
 def test_it_does_not_read_far_ahead_of_who_takes_it(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,9 +369,9 @@ def test_who_wants_something_else_gives_up_what_was_being_read(stored: Stored, m
     time.sleep(0.1)
     parts(monkeypatch, lambda: iter([part(7)]))
     stored.read(number=2)
-    told = stored.told()
-    assert StateRead(1) not in told
-    assert told[-2:] == [StatePartRead(2, part(7)), StateRead(2)]
+    events = stored.told()
+    assert StateRead(1) not in events
+    assert events[-2:] == [StatePartRead(2, part(7)), StateRead(2)]
 
 
 def test_its_end_gives_up_what_is_being_read(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:

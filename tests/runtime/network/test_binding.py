@@ -49,7 +49,7 @@ def test_a_port_is_free_again_as_soon_as_its_listener_is_closed() -> None:
     at.listen().close()
 
 
-def test_what_is_bound_and_what_is_dialed_are_told_apart(loop: EventLoop) -> None:
+def test_what_is_bound_and_what_is_dialed_are_reported_apart(loop: EventLoop) -> None:
     """A container listens at its own addresses, and workers dial that of the machine it runs on."""
     for bound in ("127.0.0.1", "0.0.0.0"):
         listener = Listener(TOKEN, Binding(bound, "spark.example.org"), loop, lambda link: None)
@@ -100,7 +100,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(
-    ("conf", "said", "at"),
+    ("conf", "given", "at"),
     [
         ({"spark_driver_host": "127.0.0.1"}, None, Binding("127.0.0.1")),
         ({"spark_driver_host": "127.0.0.1", "spark_driver_bindAddress": "0.0.0.0"}, None, Binding("127.0.0.1")),
@@ -115,12 +115,12 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ],
 )
 def test_a_driver_listens_where_its_settings_say(
-    plain: pytest.MonkeyPatch, conf: dict[str, str], said: str | None, at: Binding
+    plain: pytest.MonkeyPatch, conf: dict[str, str], given: str | None, at: Binding
 ) -> None:
     """Spark's `bindAddress` is bound, its `host` is dialed, unless the variable names another one. All addresses of a
     machine are bound only where the one that is dialed is none of them."""
-    if said is not None:
-        plain.setenv("TAILRACE_DRIVER_HOST", said)
+    if given is not None:
+        plain.setenv("TAILRACE_DRIVER_HOST", given)
     assert slots_on("spark://there:7077", **conf).listen_at() == at
 
 

@@ -106,11 +106,11 @@ def test_messages_arrive_in_order_and_are_counted(loop: EventLoop, pair: tuple[L
     left.send(FRAME)
     left.send(FRAME, b"", bytearray(b"a"), memoryview(b"bc"), b"x" * 5000)
     sent = [(CONTROL, b"hello"), (FRAME, b""), (FRAME, b"abc" + b"x" * 5000)]
-    assert left.wants_write
+    assert left.needs_write
     assert left.queued_bytes == len(wire(*sent))
     assert (left.bytes_out, right.bytes_in) == (0, 0)
     assert left.flush()
-    assert not left.wants_write
+    assert not left.needs_write
     assert left.queued_bytes == 0
     run(loop, lambda: len(got) == 3)
     assert got == sent
@@ -200,7 +200,7 @@ def test_tiny_kernel_buffers(loop: EventLoop, pair: tuple[Link, Link]) -> None:
         left.send(kind, payload[:at], payload[at:])
     total = left.queued_bytes
     assert not left.flush()
-    assert left.wants_write
+    assert left.needs_write
     assert 0 < left.queued_bytes == total - left.bytes_out < total
     got = collect(loop, right)
     drain(loop, left)
@@ -293,7 +293,7 @@ def test_any_cut_of_what_is_sent(messages: list[tuple[int, list[bytes]]], data: 
     for kind, buffers in messages:
         link.send(kind, *buffers)
     while not link.flush():
-        assert link.wants_write
+        assert link.needs_write
         assert link.queued_bytes == sum(map(len, link._out)) > 0
     assert link.queued_bytes == 0
     assert sock.outgoing == wire(*((kind, b"".join(buffers)) for kind, buffers in messages))
@@ -411,7 +411,7 @@ def test_after_a_failed_flush_the_last_words_are_still_there(
             link.send(FRAME, bytes(100_000))
             link.flush()
     assert link.queued_bytes == 0
-    assert not link.wants_write
+    assert not link.needs_write
     with pytest.raises(LinkBroken, match="sending failed"):
         link.send(CONTROL)
     with pytest.raises(LinkBroken, match="sending failed"):
@@ -430,7 +430,7 @@ def test_close_is_final_and_may_be_repeated(pair: tuple[Link, Link]) -> None:
     left.close()
     assert left.fileno() == -1
     assert left.queued_bytes == 0
-    assert not left.wants_write
+    assert not left.needs_write
     for use in (left.flush, left.readable, lambda: left.send(CONTROL)):
         with pytest.raises(LinkClosed, match="left's peer: closed by this side"):
             use()

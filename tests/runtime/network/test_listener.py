@@ -41,13 +41,13 @@ class World:
         self.listener = Listener(TOKEN, Binding("127.0.0.1"), loop, self.links.append, clock=self.clock, **options)
         self.raw: list[socket.socket] = []
 
-    def connect(self, said: bytes = b"") -> socket.socket:
+    def connect(self, data: bytes = b"") -> socket.socket:
         """A stranger, known to the listener."""
         sock = socket.create_connection(self.listener.address)
         self.raw.append(sock)
         seen = self.listener.pending + sum(self.listener.refused.values())
         self.run(lambda: self.listener.pending + sum(self.listener.refused.values()) > seen)
-        sock.sendall(said)
+        sock.sendall(data)
         return sock
 
     def later(self, seconds: float) -> None:
@@ -183,7 +183,7 @@ def test_a_slow_peer_gets_in_byte_by_byte(world: World) -> None:
             sock.sendall(bytes([byte]))
             world.loop.poll(10)
         sock.settimeout(10)
-        dialer.receive(sock.recv(dialer.wants))
+        dialer.receive(sock.recv(dialer.expected_bytes))
     assert world.listener.accepted == 1
 
 
@@ -228,7 +228,7 @@ def test_a_wrong_proof_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("data", "reason"),
     [
         (b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n", Refusal.BAD_MAGIC),
         (b"\x16\x03\x01\x02\x00\x01\x00", Refusal.BAD_MAGIC),
@@ -239,10 +239,10 @@ def test_a_wrong_proof_is_refused(world: World) -> None:
     ],
     ids=["http", "tls", "a flood", "a later version", "one byte too many", "hello and a flood"],
 )
-def test_noise_is_refused(world: World, said: bytes, reason: Refusal) -> None:
+def test_noise_is_refused(world: World, data: bytes, reason: Refusal) -> None:
     sock = world.connect()
     with ThreadPoolExecutor(1) as pool:
-        sending = pool.submit(lambda: sock.sendall(said))
+        sending = pool.submit(lambda: sock.sendall(data))
         world.run(lambda: world.listener.pending == 0)
         assert sending.exception(10) is None or isinstance(sending.exception(), OSError)
     assert hung_up(sock)
@@ -252,8 +252,8 @@ def test_noise_is_refused(world: World, said: bytes, reason: Refusal) -> None:
 
 
 def test_who_hangs_up_is_forgotten(world: World) -> None:
-    for said in (b"", b"TAIL", HELLO):
-        world.connect(said).close()
+    for data in (b"", b"TAIL", HELLO):
+        world.connect(data).close()
     world.run(lambda: world.listener.pending == 0)
     assert world.refused() == {Refusal.HUNG_UP: 3}
     assert world.listener.next_deadline is None
@@ -449,8 +449,8 @@ def test_dial_meets_a_trickle(server: socket.socket) -> None:
 
 
 def test_dial_meets_another_program(server: socket.socket) -> None:
-    said = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    assert "does not belong to this job" in failure(server, 10, lambda sock: (sock.recv(1000), sock.sendall(said)))
+    data = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    assert "does not belong to this job" in failure(server, 10, lambda sock: (sock.recv(1000), sock.sendall(data)))
 
 
 def test_dial_meets_another_job(server: socket.socket) -> None:

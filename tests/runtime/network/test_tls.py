@@ -30,10 +30,10 @@ from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkClosed, LinkError
 from tailrace.runtime.network.listener import DialFailed, Listener, dial
 from tailrace.runtime.network.securelink import SecureLink
-from tailrace.runtime.network.tls import AUTHORITY, CERTIFICATE, KEY, Tls, chosen, made
+from tailrace.runtime.network.tls import AUTHORITY, CERTIFICATE, KEY, Tls, choose, make
 
 TOKEN = b"0123456789abcdef"
-OURS, OTHERS = made(), made()
+OURS, OTHERS = make(), make()
 
 
 class World:
@@ -148,7 +148,7 @@ def test_nothing_of_it_can_be_read_on_the_way(world: World) -> None:
     assert len(seen) > 8_000 and b"a secret" not in seen and TOKEN not in seen
 
 
-def test_an_end_that_closes_is_told_from_one_that_breaks(world: World) -> None:
+def test_an_end_that_closes_is_reported_from_one_that_breaks(world: World) -> None:
     dialled, accepted = world.pair()
     dialled.send(CONTROL, b"last words")
     dialled.flush()
@@ -213,11 +213,11 @@ def test_who_expects_tls_says_nothing_to_who_has_none() -> None:
 
 
 def test_nothing_is_chosen_where_nothing_is_said() -> None:
-    assert chosen(None) is chosen("") is chosen("0") is None
+    assert choose(None) is choose("") is choose("0") is None
 
 
 def test_what_is_made_is_of_one_job_only_and_stays_out_of_texts() -> None:
-    one, other = chosen("1"), chosen("1")
+    one, other = choose("1"), choose("1")
     assert one is not None and other is not None and one.key != other.key
     assert one.key not in repr(one) and "PRIVATE KEY" not in repr(one)
 
@@ -230,7 +230,7 @@ def given_folder(tmp_path: Path) -> Path:
 
 
 def test_certificates_of_a_folder_are_read_by_each_end_for_itself(given_folder: Path) -> None:
-    theirs = chosen(str(given_folder))
+    theirs = choose(str(given_folder))
     assert theirs == Tls(folder=str(given_folder)), "no key travels"
     world = World(theirs)
     try:
@@ -242,29 +242,29 @@ def test_certificates_of_a_folder_are_read_by_each_end_for_itself(given_folder: 
 def test_a_folder_without_a_file_is_refused_with_what_belongs_there(given_folder: Path) -> None:
     (given_folder / KEY).unlink()
     with pytest.raises(ConfigError, match=r"Every machine of the cluster needs cert\.pem, key\.pem and ca\.pem"):
-        chosen(str(given_folder))
+        choose(str(given_folder))
 
 
 def test_a_key_of_another_certificate_is_refused(given_folder: Path) -> None:
     (given_folder / KEY).write_text(OTHERS.key)
     with pytest.raises(ConfigError, match=f"{re.escape(str(given_folder))}: the certificate.* of no use"):
-        chosen(str(given_folder))
+        choose(str(given_folder))
 
 
 def test_a_place_that_depends_on_the_working_directory_is_refused() -> None:
     with pytest.raises(ConfigError, match="absolute path"):
-        chosen("certificates")
+        choose("certificates")
 
 
 def test_without_the_package_that_makes_them_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"pip install \"tailrace\[tls\]\""):
-        tls.made()
+        tls.make()
 
 
 def test_files_that_are_replaced_count_for_the_next_job(given_folder: Path) -> None:
     """They were read once in the life of a process, and an expired certificate was shown for ever."""
-    theirs = chosen(str(given_folder))
+    theirs = choose(str(given_folder))
     assert theirs is not None
     before = tls.accepting(theirs)
     assert tls.accepting(theirs) is before
@@ -273,7 +273,7 @@ def test_files_that_are_replaced_count_for_the_next_job(given_folder: Path) -> N
     assert tls.accepting(theirs) is not before
     (given_folder / AUTHORITY).unlink()
     with pytest.raises(ConfigError, match=r"ca\.pem"):
-        chosen(str(given_folder))
+        choose(str(given_folder))
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(given_folder: Path) -> None:
@@ -283,13 +283,13 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(given_folde
     locked = key.private_bytes(form, kind, serialization.BestAvailableEncryption(b"secret"))
     (given_folder / KEY).write_bytes(locked)
     with pytest.raises(ConfigError, match="the key is encrypted"):
-        chosen(str(given_folder))
+        choose(str(given_folder))
 
 
 def test_files_that_are_no_text_are_refused(given_folder: Path) -> None:
     (given_folder / KEY).write_bytes(b"\x30\x82\xff\xfe")
     with pytest.raises(ConfigError, match="to be in PEM"):
-        chosen(str(given_folder))
+        choose(str(given_folder))
 
 
 # Certificates that expire, and those that come in their place.
@@ -331,7 +331,7 @@ def test_a_certificate_that_is_not_valid_now_is_refused_where_the_job_starts(
     """Each worker failed at its dial."""
     issued(tmp_path, ends, begins=begins)
     with pytest.raises(ConfigError, match=r"no connection can be made .*: certificate (has expired|is not yet valid)"):
-        chosen(str(tmp_path))
+        choose(str(tmp_path))
 
 
 DAYS = st.floats(-1000, 1000).filter(lambda day: abs(day) > 0.01)
@@ -350,27 +350,27 @@ def test_certificates_that_follow_each_other_are_taken_while_they_and_their_auth
                 authority, until = None, max(life, -29)
             authority = issued(Path(name), ends, authority, begins, until)
             if begins < 0 < ends and until > 0:
-                assert chosen(name) == Tls(folder=name)
+                assert choose(name) == Tls(folder=name)
                 assert tls.accepting(Tls(folder=name)) and tls.dialing(Tls(folder=name))
             else:
                 with pytest.raises(ConfigError, match="no connection can be made with this certificate"):
-                    chosen(name)
+                    choose(name)
 
 
 def test_a_certificate_of_another_authority_is_refused_where_the_job_starts(tmp_path: Path) -> None:
     issued(tmp_path, 10)
     (tmp_path / AUTHORITY).write_text(OTHERS.authority)
     with pytest.raises(ConfigError, match=r"no connection can be made with this certificate: .*issuer certificate"):
-        chosen(str(tmp_path))
+        choose(str(tmp_path))
 
 
 def test_a_certificate_or_authority_that_expires_soon_is_warned_of_with_date_and_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     issued(tmp_path, 40, life=40)
-    assert chosen(str(tmp_path)) is not None and not caplog.records
+    assert choose(str(tmp_path)) is not None and not caplog.records
     authority = issued(tmp_path, 20.1, life=25.1)
-    assert chosen(str(tmp_path)) is not None
+    assert choose(str(tmp_path)) is not None
     certificate, above = (record.getMessage() for record in caplog.records)
     day = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=20.1)
     assert f"{tmp_path / CERTIFICATE}: the certificate expires at {day:%Y-%m-%d}" in certificate
@@ -379,7 +379,7 @@ def test_a_certificate_or_authority_that_expires_soon_is_warned_of_with_date_and
     caplog.clear()
     sparing.forget()
     issued(tmp_path, 0.5, authority)
-    assert chosen(str(tmp_path)) is not None
+    assert choose(str(tmp_path)) is not None
     assert "the certificate expires at" in caplog.text and "in 12.0 hours" in caplog.text
 
 
@@ -387,7 +387,7 @@ def test_an_authority_that_has_expired_is_refused_by_name(tmp_path: Path) -> Non
     issued(tmp_path, 10, life=-2)
     day = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=2)
     with pytest.raises(ConfigError, match=rf"the authority in ca\.pem has expired at {day:%Y-%m-%d}"):
-        chosen(str(tmp_path))
+        choose(str(tmp_path))
 
 
 def test_an_old_authority_beside_its_renewed_one_does_not_matter(
@@ -400,13 +400,13 @@ def test_an_old_authority_beside_its_renewed_one_does_not_matter(
     new = (tmp_path / AUTHORITY).read_text()
     for text in (old + new, new + old):
         (tmp_path / AUTHORITY).write_text(text)
-        assert chosen(str(tmp_path)) is not None and not caplog.records
+        assert choose(str(tmp_path)) is not None and not caplog.records
 
 
 def test_a_renewed_certificate_is_taken_by_a_job_that_runs(tmp_path: Path) -> None:
     """Files were read once, when the job started: with the first loss of a worker behind their end it was over."""
     authority = issued(tmp_path, 10)
-    theirs = chosen(str(tmp_path))
+    theirs = choose(str(tmp_path))
     world = World(theirs)
     try:
         before = world.dial(theirs)
@@ -426,7 +426,7 @@ def test_files_that_do_not_fit_each_other_while_they_are_replaced_stop_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = issued(tmp_path, 10)
-    theirs = chosen(str(tmp_path))
+    theirs = choose(str(tmp_path))
     world = World(theirs)
     try:
         assert theirs is not None and tls.dialing(theirs) is not None

@@ -23,15 +23,15 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
 from tailrace.log import log
-from tailrace.runtime.driver.control import ask, jobs
+from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.settings import settings_of
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
-from tailrace.runtime.network.tls import Tls, made
+from tailrace.runtime.network.tls import Tls, make
 from tailrace.runtime.outpost.following import CoordinatorGone, Follower, Succession
-from tailrace.runtime.outpost.hosting import FileRequest, Host, asked
+from tailrace.runtime.outpost.hosting import FileRequest, Host, send_request
 from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, StoreAt
 from tailrace.runtime.outpost.outpost import LETTER, Outpost
 from tailrace.runtime.worker.process import WorkerProcess
@@ -43,20 +43,20 @@ from tests.runtime.test_job import Threads
 
 def test_each_saying_is_heard_once_and_in_order_whatever_becomes_of_letters() -> None:
     one, other = Mailbox(), Mailbox()
-    heard: list[Any] = []
-    one.say("a")
+    received: list[Any] = []
+    one.add("a")
     first = one.letter()
-    one.say("b")
+    one.add("b")
     second = one.letter()
-    heard += other.receive(second)
-    heard += other.receive(first)  # it was late
-    heard += other.receive(second)  # and came twice
+    received += other.receive(second)
+    received += other.receive(first)  # it was late
+    received += other.receive(second)  # and came twice
     one.receive(Mailbox().letter())  # an answer that confirms nothing
-    assert heard == ["a", "b"] and not one.all_heard
-    one.say("c")
-    heard += other.receive(one.letter())
-    assert heard == ["a", "b", "c"]
-    assert not one.receive(other.letter()) and one.all_heard and one.letter().said == ()
+    assert received == ["a", "b"] and not one.all_received
+    one.add("c")
+    received += other.receive(one.letter())
+    assert received == ["a", "b", "c"]
+    assert not one.receive(other.letter()) and one.all_received and one.letter().said == ()
     one.say("d")
     assert list(other.receive(one.letter())) == ["d"]
 
@@ -89,12 +89,12 @@ class Near:
         request, data = FileRequest(LETTER), pickle.dumps(letter)
         fault = next(self.faults, "")
         if fault == "answer lost":
-            asked(self.host, request, data)
+            send_request(self.host, request, data)
         elif fault == "late":
             self.late.append((request, data))
-        _, found = asked(self.host, request, data)
+        _, found = send_request(self.host, request, data)
         if fault == "" and self.late:
-            asked(self.host, *self.late.pop())
+            send_request(self.host, *self.late.pop())
         if self.lost:  # a process that is gone does not answer that its thread has broken
             raise CoordinatorGone("its process was killed", self.cancelled)
         time.sleep(0.005)
@@ -131,8 +131,8 @@ class Far:
         self.post = self._post()
         self.posts = [self.post]
         self.published: list[int] = []
-        told = [("sink", lambda: self.published.append(1))]
-        monitor = ProgramMonitor("job", "run", self.plan, on_published=told)
+        found = [("sink", lambda: self.published.append(1))]
+        monitor = ProgramMonitor("job", "run", self.plan, on_published=found)
         self.follower = Follower(self.post, self.provider, monitor)
         self.job = Job(self.follower, monitor)
         self.env, self.folder = env, folder
@@ -196,7 +196,7 @@ def flow(tmp_path: Path) -> Callable[..., tr.Environment]:
     return make
 
 
-@pytest.mark.parametrize("secure", [None, made()], ids=["plain", "TLS"])
+@pytest.mark.parametrize("secure", [None, make()], ids=["plain", "TLS"])
 def test_a_job_runs_and_tells_how_it_went(
     secure: Tls | None, flow: Callable[..., tr.Environment], tmp_path: Path
 ) -> None:
@@ -223,7 +223,7 @@ def test_a_cancelled_job_ends_with_its_coordinator(flow: Callable[..., tr.Enviro
     assert not far.post.thread.is_alive()
 
 
-def test_a_failure_of_user_code_is_told_as_ever(tmp_path: Path) -> None:
+def test_a_failure_of_user_code_is_reported_as_ever(tmp_path: Path) -> None:
     env = tr.Environment(parallelism=1)
     env.from_collection([1, 0]).map(lambda x: 1 // x, name="divided").sink_to(tr.sinks.TextFiles(str(tmp_path)))
     far = Far(env)
@@ -257,10 +257,10 @@ def test_another_process_of_the_user_finds_the_job_and_has_it_take_a_checkpoint(
     until(lambda: job.status is JobStatus.RUNNING)
     [(path, who)] = jobs()
     assert (who["name"], who["id"], who["status"]) == ("job", "run", "RUNNING")
-    answer = ask(path, {"verb": "checkpoint"}, 20)
+    answer = query(path, {"verb": "checkpoint"}, 20)
     assert answer is not None and answer["path"].startswith(str(tmp_path))
     until(lambda: answer["id"] in [one.id for one in job.checkpoints])
-    assert ask(path, {"verb": "dance"}, 5) == {"error": "unknown verb 'dance'"}
+    assert query(path, {"verb": "dance"}, 5) == {"error": "unknown verb 'dance'"}
     job.cancel()
     job.await_termination(20)
     until(lambda: not list(jobs()))
@@ -276,18 +276,18 @@ def test_another_terminal_shows_stops_and_cancels_it(
     job = far.begin()
     until(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"])
     [(path, _)] = jobs()
-    shown = ask(path, {"verb": "show"}, 20)
+    shown = query(path, {"verb": "show"}, 20)
     assert shown is not None and (shown["status"], shown["restarts"]) == ("RUNNING", 0)
     assert shown["progress"]["tailrace"]["totalInputRows"] and shown["operators"][0]["records_in"]
     assert [one["parallelism"] for one in shown["operators"]] == [v.parallelism for v in far.plan.vertices]
-    ended = ask(path, {"verb": "stop", "savepoint": ""}, 20)
+    ended = query(path, {"verb": "stop", "savepoint": ""}, 20)
     assert ended is not None and (ended["status"], Path(ended["path"]).is_dir()) == ("FINISHED", True)
     far.post.thread.join(5)
     far = Far(flow(None, 100))
     far.begin()
     until(lambda: [who["status"] for _, who in jobs()] == ["RUNNING"])
     [(path, _)] = jobs()
-    assert ask(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    assert query(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
     far.post.thread.join(5)
 
 
@@ -316,7 +316,7 @@ def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
     assert (standby.place, standby.pid, standby.ready) == (2, os.getpid(), True)
     assert standby.behind is not None and [one.place for one in second.standbys] == [2]
     [(path, _)] = jobs()
-    shown = ask(path, {"verb": "show"}, 20)
+    shown = query(path, {"verb": "show"}, 20)
     assert shown is not None and shown["standby"]["ready"] == 1
     assert [one["standbys"][0]["place"] for one in shown["slices"]] == [2, 2]
     job.cancel()
@@ -397,13 +397,13 @@ def test_who_waits_for_a_checkpoint_of_a_job_that_ends_is_told_so(
     until(lambda: job.status is JobStatus.RUNNING)
     [(path, _)] = jobs()
     monkeypatch.setattr(far.post, "exchange", CoordinatorGone)  # nobody brings the request to the coordinator any more
-    told: list[Any] = []
-    asking = threading.Thread(target=lambda: told.append(ask(path, {"verb": "checkpoint"}, 20)))
+    found: list[Any] = []
+    asking = threading.Thread(target=lambda: found.append(query(path, {"verb": "checkpoint"}, 20)))
     asking.start()
-    until(lambda: far.follower._waiting or told)
+    until(lambda: far.follower._waiting or found)
     far.post.lose()
     asking.join(20)
-    assert told == [{"error": "job 'job' has ended"}]
+    assert found == [{"error": "job 'job' has ended"}]
 
 
 def test_a_job_goes_on_from_its_newest_checkpoint_when_its_coordinator_is_lost(
@@ -481,7 +481,7 @@ def test_a_coordinator_whose_program_is_silent_ends_its_job(flow: Callable[..., 
     far.post.exchange = lambda letter: Letter(0, 1, ()) if over.wait(30) else None  # type: ignore
     far.post.outpost._silence = 0.3  # only now: a busy machine lets longer pass between two letters of a start
     far.post.thread.join(20)
-    assert re.fullmatch(r"the program has said nothing for \d+ s", far.post.left)
+    assert re.fullmatch(r"the program was silent for \d+ s", far.post.left)
     for thread in far.provider.threads:
         thread.join(20)
         assert not thread.is_alive()

@@ -50,7 +50,9 @@ def host(tmp_path: Path) -> Iterator[FolderHost]:
 def folder(request: pytest.FixtureRequest, host: FolderHost) -> Folder:
     if request.param == "from its own":
         return open_hosted(f"{host.host.url}/job/out")
-    return HostedFolder(f"{host.host.url}/job/out", "job/out", lambda *asked: hosting._ask(host.host, *asked))
+    return HostedFolder(
+        f"{host.host.url}/job/out", "job/out", lambda *request: hosting._request_once(host.host, *request)
+    )
 
 
 def put(folder: Folder, name: str, data: bytes) -> None:
@@ -66,7 +68,7 @@ def test_a_request_that_comes_again_when_its_file_is_complete_changes_nothing(ho
     writer.append(b"B" * 100)
     writer.close()
     for offset, data in ((0, b""), (0, b"A" * 100)):
-        hosting._ask(host.host, FileRequest("write", "job/out/file", "", offset), data)
+        hosting._request_once(host.host, FileRequest("write", "job/out/file", "", offset), data)
     assert (Path(host.path) / "job/out/file").read_bytes() == b"A" * 100 + b"B" * 100 and host.used == 200
 
 
@@ -109,7 +111,7 @@ def test_a_writer_that_gives_up_leaves_nothing(folder: Folder, host: FolderHost)
 @pytest.mark.parametrize("name", ["../secret", "a/../../secret", "..", "a\0b"])
 def test_nobody_reaches_out_of_the_folder(host: FolderHost, name: str) -> None:
     (Path(host.path).parent / "secret").write_text("not for you")
-    outside = HostedFolder(host.host.url, "", lambda *asked: hosting._ask(host.host, *asked))
+    outside = HostedFolder(host.host.url, "", lambda *request: hosting._request_once(host.host, *request))
     for reach in (outside.read, lambda name: outside.create(name, b""), lambda name: outside.delete([name])):
         with pytest.raises(ConfigError, match="no name in a folder of the driver"):
             reach(name)
@@ -146,7 +148,7 @@ def test_files_that_nobody_needs_any_more_make_room(host: FolderHost) -> None:
     assert list(open_hosted(host.host.url).walk()) == [] and host.used == 0
 
 
-def test_a_host_to_which_no_way_leads_is_told_at_once(host: FolderHost) -> None:
+def test_a_host_to_which_no_way_leads_is_reported_at_once(host: FolderHost) -> None:
     """A client makes its request several times, since a host may be busy."""
     hosting.meet(host.host)
     hosting.meet(Host(host.host.address, bytes(32)))  # somebody is there
@@ -168,7 +170,9 @@ def test_who_does_not_know_the_token_is_turned_away(host: FolderHost) -> None:
 
 def test_strangers_in_great_numbers_keep_nobody_out(host: FolderHost) -> None:
     """Some send nothing, some a part of a handshake, some anything; clients that know the token write and read meanwhile."""
-    folder = HostedFolder(f"{host.host.url}/job/out", "job/out", lambda *asked: hosting._ask(host.host, *asked))
+    folder = HostedFolder(
+        f"{host.host.url}/job/out", "job/out", lambda *request: hosting._request_once(host.host, *request)
+    )
     held = []
     try:
         for turn in range(4):
@@ -216,19 +220,19 @@ def test_another_process_reaches_it_once_it_was_told_how(host: FolderHost, tmp_p
     assert done.stdout.splitlines()[1] == "words of the driver"
 
 
-def test_a_host_that_is_gone_is_told(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_is_gone_is_reported(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting, "RETRIES", Retries(within=0.0))
     gone = Host(host.host.address, host.host.token)
     host.close()
     with pytest.raises(OSError, match=r"the driver's folder at .* cannot be reached"):
-        hosting._ask(gone, FileRequest("size", "file"), b"")
+        hosting._request_once(gone, FileRequest("size", "file"), b"")
 
 
 def test_a_driver_that_is_stopped_for_a_while_is_waited_for(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job whose results went through its folder failed two minutes after Ctrl-Z."""
     monkeypatch.setattr(hosting, "DIAL_SECONDS", 0.05)
     monkeypatch.setattr(hosting, "RETRIES", Retries(within=0.0))
-    folder = HostedFolder(f"{host.host.url}/job", "job", lambda *said: hosting._ask(host.host, *said))
+    folder = HostedFolder(f"{host.host.url}/job", "job", lambda *args: hosting._request_once(host.host, *args))
     goes_on = threading.Event()
     host._loop.call_soon_threadsafe(lambda: goes_on.wait(30))
     timer = threading.Timer(0.2, goes_on.set)
@@ -242,18 +246,18 @@ def test_a_driver_that_is_stopped_for_a_while_is_waited_for(host: FolderHost, mo
 
 
 def test_a_connection_that_breaks_is_made_again(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    real = hosting._asked
+    request: list[Any] = []
+    real = hosting._try_request
 
     def breaking(*args: Any) -> Any:
-        asked.append(real(*args))  # it was done, and the answer is lost
-        if len(asked) % 2:
+        request.append(real(*args))  # it was done, and the answer is lost
+        if len(request) % 2:
             raise DialFailed("the driver's folder", "broken")
-        return asked[-1]
+        return request[-1]
 
-    monkeypatch.setattr(hosting, "_asked", breaking)
+    monkeypatch.setattr(hosting, "_try_request", breaking)
     monkeypatch.setattr(hosting, "RETRIES", Retries(within=60.0, first=0.0))
-    folder = HostedFolder(host.host.url, "", lambda *told: hosting._ask(host.host, *told))
+    folder = HostedFolder(host.host.url, "", lambda *args: hosting._request_once(host.host, *args))
     put(folder, "file", b"once")
     assert folder.read("file") == b"once"
 
@@ -270,16 +274,16 @@ def test_whole_folders_are_fetched_in_few_requests(host: FolderHost, tmp_path: P
         folder, _, last = name.rpartition("/")
         put(open_hosted(f"{host.host.url}/{folder}"), last, data)
     put(open_hosted(f"{host.host.url}/job/c"), "not wanted", b"c")
-    asked: list[FileRequest] = []
+    requests: list[FileRequest] = []
 
     def ask(request: FileRequest, data: bytes) -> Any:
-        asked.append(request)
+        requests.append(request)
         return host.answer(request, data)
 
     fetch(ask, ["job/a", "job/b"], str(tmp_path / "copy"))
     copied = [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]
     assert {str(path.relative_to(tmp_path / "copy")): path.read_bytes() for path in copied} == files
-    assert len(asked) == 2
+    assert len(requests) == 2
     with pytest.raises(ConfigError, match="is no name"):
         fetch(
             lambda request, data: (FileResponse(number=1, entries=[("../out", False, 1)]), b"x"),

@@ -51,9 +51,9 @@ def test_it_is_seen_whether_they_were_used(use: Callable[[], object]) -> None:
     shared = SharedGenerators()
     for seed in range(50):
         shared.seed(seed * 7_919)
-        assert not shared.used()
+        assert not shared.was_used()
         use()
-        assert shared.used()
+        assert shared.was_used()
 
 
 def test_where_numpy_has_another_generator_it_is_taken_for_used() -> None:
@@ -62,15 +62,15 @@ def test_where_numpy_has_another_generator_it_is_taken_for_used() -> None:
     try:
         np.random.set_bit_generator(np.random.MT19937(3))
         shared.seed(5)
-        assert shared.used()
+        assert shared.was_used()
     finally:
         np.random.set_bit_generator(before)
     shared.seed(5)
-    assert not shared.used()
+    assert not shared.was_used()
 
 
 def test_what_cannot_be_seen_is_taken_for_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.implementation.name", "another")
     shared = SharedGenerators()
     shared.seed(5)
-    assert shared.used()
+    assert shared.was_used()

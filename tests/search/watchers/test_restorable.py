@@ -54,6 +54,6 @@ def test_a_file_of_an_older_one_that_is_kept_is_missed() -> None:
             del self._sizes[name]
         return names
 
-    with mock.patch.object(Checkpoints, "_unneeded", greedy):
+    with mock.patch.object(Checkpoints, "_unneeded_names", greedy):
         wrong = run(seed=1).wrong
     assert any("was deleted, and" in one and "which is kept, needs it" in one for one in wrong)

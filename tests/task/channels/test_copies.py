@@ -92,7 +92,7 @@ def test_one_object_given_twice_is_two_records() -> None:
     assert records(program, copy_records=True) == [2, 2]
 
 
-def test_a_record_that_cannot_be_copied_is_told() -> None:
+def test_a_record_that_cannot_be_copied_is_reported() -> None:
     with pytest.raises(tr.JobFailed, match=r"operator 'functions'.*cannot be pickled to be copied"):
         records(
             lambda env: boxes(env).map(lambda box: lambda: 1, name="functions").rebalance().map(id), copy_records=True

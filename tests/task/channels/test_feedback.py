@@ -449,7 +449,7 @@ def test_what_a_checkpoint_held_comes_first_and_is_in_the_next_one(memory: int, 
     frames = old.log(1, 7)
 
     loop = Loop(memory, by_key() if combine else None)
-    loop.queue.restored(frames)
+    loop.queue.restore(frames)
     loop.queue.append(rows(("new", 1)))
     assert (loop.queue.records, loop.queue.returned, loop.queue.appended) == (41, 40, 1)
     loop.queue.check()
@@ -467,14 +467,14 @@ def test_a_damaged_log_is_refused() -> None:
     good = log_frame(rows(1, 2), 0, "relax", 0)
     for frame in (LogFrame(False, 2, b"nonsense"), LogFrame(False, 3, good.data), LogFrame(False, 2, good.data[:-1])):
         with pytest.raises(CheckpointCorrupt, match="'relax'"):
-            Loop().queue.restored([frame])
+            Loop().queue.restore([frame])
 
 
 def test_nothing_is_restored_into_a_queue_that_has_begun() -> None:
     loop = Loop()
     loop.queue.append(rows(1))
     with pytest.raises(InternalError, match="after its start"):
-        loop.queue.restored([log_frame(rows(2), 0, "relax", 0)])
+        loop.queue.restore([log_frame(rows(2), 0, "relax", 0)])
 
 
 # --- rounds ---
@@ -517,7 +517,7 @@ def test_what_waited_at_the_cut_waits_after_the_restore(memory: int, combine: bo
     assert logged(frames, True) == waiting
 
     after = Loop(memory, combiner, rounds=True)
-    after.queue.restored(frames)
+    after.queue.restore(frames)
     assert (after.queue.records, after.queue.waiting) == (2, len(waiting))
     assert after.take_all() == [("b", 2), ("c", 3)]
     assert after.queue.open_round() == len(waiting)
@@ -632,7 +632,7 @@ def test_a_merge_across_the_cut_is_in_the_log_once() -> None:
 def test_who_does_again_what_was_done_behind_a_cut_merges_the_same_records() -> None:
     """What is merged depends on how large records were found to be: before the cut they may have been others, and equal ones
     may share their parts or not."""
-    told: list[list[int]] = []
+    found: list[list[int]] = []
 
     def behind_a_cut(before: tuple[str, str], shares: bool) -> list[Any]:
         loop, sizes = Loop(memory=400, combine=by_key()), Facts()
@@ -641,14 +641,14 @@ def test_who_does_again_what_was_done_behind_a_cut_merges_the_same_records() -> 
         loop.queue.cut(1)
         loop.queue.barrier(1)
         assert loop.take_all() == [before]
-        sizes.taken()
+        sizes.take()
         text = "t" * 50
         for at in range(40):
-            if len(told) == 40:
-                sizes.give(told[at])
+            if len(found) == 40:
+                sizes.give(found[at])
             loop.queue.append(rows(*((key % 9, text if shares else f"{text}!"[:-1]) for key in range(at, at + 3))))
             if sizes.given is None:
-                told.append(sizes.taken())
+                found.append(sizes.take())
         return loop.take_all()
 
     first = behind_a_cut(("a", "small"), shares=True)
@@ -866,7 +866,7 @@ class Model(RuleBasedStateMachine):
         frames = self.loop.log(checkpoint, limit)
         ready, later = self.logs.pop(checkpoint)
         again = Loop(memory, None, self.rounds)
-        again.queue.restored(frames)
+        again.queue.restore(frames)
         again.queue.check()
         for opened, expected in enumerate((ready, later)):
             if opened and self.rounds:
@@ -962,27 +962,27 @@ def test_markers_that_waited_are_put_back_among_what_a_log_has_or_behind_it() ->
     loop.queue.barrier(1)
     marks, log = loop.queue.marks, loop.log(1)
     assert marks == [(4, 2)]
-    for frames, wanted in (
+    for frames, expected in (
         ([log_frame(rows(1, 2, 3), 0, "relax", 3), log_frame(rows(5, 6), 0, "relax", 3)], [1, 2, 3, WaveMark(4), 5, 6]),
         (log, [1, 2, 3, 5, 6, WaveMark(4)]),
     ):
         again = Loop()
-        again.queue.restored(frames)
+        again.queue.restore(frames)
         again.queue.marks = marks
-        assert again.take_all() == wanted
+        assert again.take_all() == expected
 
 
 @pytest.mark.parametrize("value", [1, {"a": [1]}, {1}, frozenset((1,)), [{1}]], ids=repr)
-def test_records_that_do_not_come_back_as_they_are_are_told_of_where_they_become_bytes(value: Any) -> None:
+def test_records_that_do_not_come_back_as_they_are_are_reported_of_where_they_become_bytes(value: Any) -> None:
     """Whoever takes the place of a worker would go on with what the bytes give, and this one goes on with the objects."""
-    told = list[int]()
+    found = list[int]()
     in_log, on_disk = Loop(ALL), Loop(0)
     for loop in (in_log, on_disk):
-        loop.record(Facts(), lambda: told.append(1))
+        loop.record(Facts(), lambda: found.append(1))
     in_log.queue.append(rows(value))
     in_log.queue.cut(1)
     in_log.queue.barrier(1)
-    assert not told
+    assert not found
     in_log.log(1)
     on_disk.queue.append(rows(value))
-    assert len(told) == (2 if not comes_back(value) else 0)
+    assert len(found) == (2 if not comes_back(value) else 0)

@@ -124,7 +124,7 @@ VIOLATIONS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", VIOLATIONS)
-def test_what_must_not_come_is_told(what: str) -> None:
+def test_what_must_not_come_is_reported(what: str) -> None:
     send, why = VIOLATIONS[what]
     with pytest.raises(ProtocolViolation, match=why):
         send(gate())
@@ -137,7 +137,7 @@ class Demanding(Exception):
         super().__init__(one)
 
 
-def test_records_that_cannot_be_made_again_are_told_with_their_channel() -> None:
+def test_records_that_cannot_be_made_again_are_reported_with_their_channel() -> None:
     frame = encode_batch(A, 1, 0, 0, Rows([Demanding(1, 2)]))
     g = gate()
     g.arrive(A, 0, decode(frame), len(frame))

@@ -173,11 +173,11 @@ def test_records_that_cannot_be_read_any_more_fail_the_job_and_are_not_left_out(
     life = Life(shuffled, 2, 2, NARROW, disk, manifest)
     while not life.fleet.reads:
         assert life.fleet.turn()
-    worker, asked = life.fleet.reads.pop(0)
-    assert isinstance(asked, ReadPlaced) and asked.what == "records in flight at the restored checkpoint"
-    worker.handle(PlacedUnreadable(asked.number, "the file is gone", True))
-    [said] = [one.message for one in worker.actions if isinstance(one, ToCoordinator)]
-    assert isinstance(said, Failed) and "the file is gone" in said.message
+    worker, requested = life.fleet.reads.pop(0)
+    assert isinstance(requested, ReadPlaced) and requested.what == "records in flight at the restored checkpoint"
+    worker.handle(PlacedUnreadable(requested.number, "the file is gone", True))
+    [message] = [one.message for one in worker.actions if isinstance(one, ToCoordinator)]
+    assert isinstance(message, Failed) and "the file is gone" in message.message
 
 
 @pytest.mark.parametrize("build", EXPECTED, ids=["by key", "shuffle"])

@@ -26,8 +26,8 @@ def reported(made: Crew) -> list[tuple[int, int, int]]:
     for worker in made.workers:
         worker.handle(ReportDue({}, 1))
     made.carry()
-    said = [message for _, message in made.said if isinstance(message, Progress)][-2:]
-    return [(one.log_entries, one.log_bytes, one.kept_bytes) for one in said]
+    text = [message for _, message in made.said if isinstance(message, Progress)][-2:]
+    return [(one.log_entries, one.log_bytes, one.kept_bytes) for one in text]
 
 
 def there(made: Crew) -> list[tuple[int, int, int]]:
@@ -35,7 +35,7 @@ def there(made: Crew) -> list[tuple[int, int, int]]:
     found = []
     for worker in made.workers:
         assert isinstance(worker.slice, RecordedSlice)
-        kept = sum(item.size for task in worker.slice.tasks for item in outbox_of(task).held())
+        kept = sum(item.size for task in worker.slice.tasks for item in outbox_of(task).kept_items())
         entries = worker.slice.history.entries
         found.append((len(entries), sum(map(len, entries)), kept))
     return found
@@ -75,7 +75,7 @@ def test_what_goes_once_more_is_counted_once(came: int) -> None:
 def test_a_slice_that_was_done_again_has_the_history_that_was_done_again() -> None:
     history = History()
     history.add(Flushed())
-    history.go_on_from(Gained(5, [b"abc", b"de"]), heard=0, since=0)
+    history.go_on_from(Gained(5, [b"abc", b"de"]), received=0, since=0)
     assert (len(history.entries), history.size) == (2, 5)
     history.add(Flushed())
     assert history.size == 5 + len(history.entries[-1])

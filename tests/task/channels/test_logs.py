@@ -33,7 +33,7 @@ class Channel:
     def came(self, *values: Any) -> None:
         for item in self.shelf.place(Rows(list(values))):
             self.items.append(item)
-            self.logs.came(item)
+            self.logs.add(item)
 
     def cut(self, checkpoint: int, start: int = 0) -> None:
         log = self.logs.begin(checkpoint)
@@ -66,11 +66,11 @@ def test_what_comes_goes_into_every_open_log_and_into_no_other() -> None:
     channel.cut(2, start=1)
     channel.came(4)
     channel.logs.check()
-    channel.logs.completed(1)
+    channel.logs.complete_logs(1)
     channel.came(5)
     channel.logs.check()
     assert [log.checkpoint for log in channel.logs.open] == [2]
-    channel.logs.completed(2)
+    channel.logs.complete_logs(2)
     channel.came(6)
     assert channel.encoded(1) == [2, 3, 4]
     assert channel.encoded(2) == [2, 3, 4, 5]
@@ -86,7 +86,7 @@ def test_a_record_is_held_once_however_many_logs_want_it_and_is_gone_with_the_la
     assert 900 < held < 1_200
     channel.read_all()
     for checkpoint in (1, 2):
-        channel.logs.completed(checkpoint)
+        channel.logs.complete_logs(checkpoint)
         assert channel.encoded(checkpoint) == ["x" * 1_000]
     assert channel.shelf.memory + channel.shelf.spilled == held
     channel.logs.discard(3)
@@ -127,14 +127,14 @@ def test_of_a_frame_in_a_checkpoint_only_what_belongs_to_the_log_comes_back() ->
 
 
 def test_a_frame_that_does_not_hold_what_the_checkpoint_says_is_refused() -> None:
-    for part, said in (
+    for part, message in (
         (piece(count=5, start=2), r"a\[1\] -> b:0\[2\] holds 4 records where 5"),
         (piece(count=1, start=9), "holds 0 records where 1"),
         (piece(count=2, groups=(1, 4)), "holds 3 records where 2"),
         (piece(count=3, groups=(1, 4), grouped=False), "does not say theirs"),
         (LogOf(AB, 2, 1, b"nonsense", 1), "cannot be read"),
     ):
-        with pytest.raises(CheckpointCorrupt, match=said):
+        with pytest.raises(CheckpointCorrupt, match=message):
             restored_frame(part, "it", 0)
 
 

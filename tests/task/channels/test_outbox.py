@@ -57,7 +57,7 @@ class Sending:
                 found.append((channel, frame.batch().to_rows().values if frame.count else frame.marker()))
         for channel, grant in grants:
             if grant is not None:
-                self.box.granted(channel, grant)
+                self.box.grant(channel, grant)
         return found
 
 
@@ -138,7 +138,7 @@ def test_batches_of_another_schema_go_in_a_frame_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("channel", [LOCAL, REMOTE])
-def test_a_watermark_comes_behind_the_records_before_it_and_only_the_last_one_is_said(channel: ChannelId) -> None:
+def test_a_watermark_comes_behind_the_records_before_it_and_only_the_last_one_is_sent(channel: ChannelId) -> None:
     s = Sending(channel)
     s.emit("a")
     s.watermark(5)
@@ -162,7 +162,7 @@ def test_a_watermark_goes_without_records_too_and_the_last_one_is_left_to_the_en
     assert s.sent() == [(LOCAL, EndOfInput())]
 
 
-def test_idleness_is_said_at_once_and_taken_back_by_a_watermark() -> None:
+def test_idleness_is_sent_at_once_and_taken_back_by_a_watermark() -> None:
     s = Sending()
     s.emit("a")
     s.watermark(5)
@@ -173,7 +173,7 @@ def test_idleness_is_said_at_once_and_taken_back_by_a_watermark() -> None:
     assert s.sent() == [(LOCAL, Watermark(6))]
 
 
-def test_idleness_is_said_again_behind_records_and_not_behind_other_markers() -> None:
+def test_idleness_is_sent_again_behind_records_and_not_behind_other_markers() -> None:
     s = Sending()
     s.box.idle(s.output)
     s.box.mark(WaveMark(1))
@@ -183,11 +183,17 @@ def test_idleness_is_said_again_behind_records_and_not_behind_other_markers() ->
     s.box.mark(WaveMark(2))
     s.box.still_idle(s.output)
     s.box.flush()
-    said = [(LOCAL, IdleChannel()), (LOCAL, WaveMark(1)), (LOCAL, ["a"]), (LOCAL, WaveMark(2)), (LOCAL, IdleChannel())]
-    assert s.sent() == said
+    message = [
+        (LOCAL, IdleChannel()),
+        (LOCAL, WaveMark(1)),
+        (LOCAL, ["a"]),
+        (LOCAL, WaveMark(2)),
+        (LOCAL, IdleChannel()),
+    ]
+    assert s.sent() == message
 
 
-def test_idleness_is_said_again_behind_a_watermark_that_was_not_yet_sent() -> None:
+def test_idleness_is_sent_again_behind_a_watermark_that_was_not_yet_sent() -> None:
     """The watermark ends idleness for its reader, and no marker would have followed it."""
     s = Sending()
     s.watermark(50)
@@ -197,7 +203,7 @@ def test_idleness_is_said_again_behind_a_watermark_that_was_not_yet_sent() -> No
     assert s.sent() == [(LOCAL, Watermark(50)), (LOCAL, IdleChannel()), (LOCAL, Watermark(60)), (LOCAL, IdleChannel())]
 
 
-def test_waking_is_said_once_by_whatever_goes_first() -> None:
+def test_waking_is_sent_once_by_whatever_goes_first() -> None:
     s = Sending()
     s.box.idle(s.output)  # before any watermark
     s.box.awake(s.output)
@@ -266,7 +272,7 @@ def test_without_credit_frames_wait_in_order_and_markers_behind_them(channel: Ch
     assert s.box.blocked == 1
     grant = s.consumers[channel].consume(s.consumers[channel].arrived)
     assert grant is not None
-    s.box.granted(channel, grant)
+    s.box.grant(channel, grant)
     assert [what for _, what in s.sent()] == [[b"y" * 300], Watermark(5), EndOfInput()]
     assert s.box.blocked == 0
 

@@ -83,11 +83,11 @@ def test_of_spans_that_overlap_the_one_that_has_most_is_found_whatever_was_writt
 
 def test_where_many_are_written_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint with many frames in flight looks for each of them. It had looked at all of them each time."""
-    written, asked = WrittenRecords(), 0
+    written, requested = WrittenRecords(), 0
 
     def last(entry: Any) -> int:
-        nonlocal asked
-        asked += 1
+        nonlocal requested
+        requested += 1
         return int(entry.first + entry.span.count)
 
     written.files.add("a")
@@ -95,7 +95,7 @@ def test_where_many_are_written_few_are_looked_at(monkeypatch: pytest.MonkeyPatc
         written.wrote(HERE, 3 * i, span("a", 0, 3))
     monkeypatch.setattr("tailrace.task.channels.written_records._Entry.last", property(last))
     assert all(written.find(HERE, 3 * i, 3) for i in range(0, 5_000, 5))
-    assert asked < 10_000
+    assert requested < 10_000
 
 
 # All workers of a job.
@@ -248,14 +248,14 @@ def lives(name: str, seed: int, parallelisms: list[int], ahead: bool = False) ->
             fleet.to_the_end()
             got += [one for sink in sinks for one in sink.got]
             break
-        with what_is_referred_to(fleet) as said:
+        with what_is_referred_to(fleet) as message:
             first = job.cut(2, 5)
             fleet.say(Complete(first[seed % 2].checkpoint))
             fleet.say(Abort(first[1 - seed % 2].checkpoint))
             second = job.cut(5, 3, 3)
-        assert all(records_of(disk, span) == values for span, values in said)
+        assert all(records_of(disk, span) == values for span, values in message)
         referred += job.referred(*first, *second)
-        grouped += sum(span.count for span, _ in said if span.groups is not None)
+        grouped += sum(span.count for span, _ in message if span.groups is not None)
         manifest = second[(seed + life) % 3]
         got += [one for sink in sinks for one in sink.got[: sink.before[manifest.checkpoint]]]
         named = {*(file.name for file in manifest.files), *manifest.older}
@@ -288,6 +288,6 @@ def test_a_savepoint_refers_to_nothing_and_writes_again_what_a_checkpoint_has() 
         item = shelf.refer(3, 30, batch=Rows([1, 2, 3]))
         item.at = HERE, 0
         recording.write(recording.begin(number, whole), item)
-        recording.completed(number)
+        recording.complete_logs(number)
         [frame], last = recording.encode(number, 1 << 40)
         assert last and isinstance(frame, LogFrame if whole else Referred)

@@ -19,7 +19,7 @@ from tailrace.task.contract.recorded_answers import Gave, Outside, Raised, Recor
 def again(recorder: Recorder) -> ReplayedAnswers:
     """A replay of what a recorder has kept since the last call."""
     replayed = ReplayedAnswers()
-    replayed.give(recorder.taken())
+    replayed.give(recorder.take())
     return replayed
 
 
@@ -39,22 +39,22 @@ def never(*args: Any) -> Any:
 
 
 def test_in_life_the_world_is_asked() -> None:
-    told: list[str] = []
-    assert Outside().ask(lambda: 7) == 7
-    Outside().tell(lambda: told.append("done"))
-    assert told == ["done"]
+    found: list[str] = []
+    assert Outside().request(lambda: 7) == 7
+    Outside().act(lambda: found.append("done"))
+    assert found == ["done"]
     batch, lost = Outside().read(of(1, 2, 3, lost=5), 2)
     assert batch is not None and (len(batch), lost) == (2, 5)
 
 
 def test_a_value_is_the_same_again_and_nobody_is_asked() -> None:
     recorder = Recorder()
-    assert recorder.ask(lambda: {"a": [1, 2]}) == {"a": [1, 2]}
-    recorder.tell(lambda: object())
+    assert recorder.request(lambda: {"a": [1, 2]}) == {"a": [1, 2]}
+    recorder.act(lambda: object())
     replayed = again(recorder)
-    assert replayed.ask(never) == {"a": [1, 2]}
-    replayed.tell(never)
-    assert replayed.unasked == 0 and recorder.taken() == []
+    assert replayed.request(never) == {"a": [1, 2]}
+    replayed.act(never)
+    assert replayed.remaining == 0 and recorder.take() == []
 
 
 class Refused(Exception):
@@ -70,9 +70,9 @@ def test_what_was_raised_is_raised_again_by_name_and_text(error: Exception) -> N
         raise error
 
     with pytest.raises(type(error)):
-        recorder.ask(fail)
+        recorder.request(fail)
     with pytest.raises(Exception, match=str(error)) as raised:
-        again(recorder).tell(never)
+        again(recorder).act(never)
     assert type(raised.value).__name__ == type(error).__name__
 
 
@@ -82,11 +82,11 @@ def test_a_value_is_in_life_what_its_bytes_give() -> None:
         grown.discard(one)
     recorder, shared = Recorder(), [1]
     assert list(pickle.loads(pickle.dumps(grown))) != list(grown)
-    found, first = recorder.ask(lambda: grown), recorder.ask(lambda: shared)
+    found, first = recorder.request(lambda: grown), recorder.request(lambda: shared)
     shared.append(2)  # what is not the user's changes later
     replayed = again(recorder)
-    assert list(found) == list(replayed.ask(never))
-    assert first == replayed.ask(never) == [1]
+    assert list(found) == list(replayed.request(never))
+    assert first == replayed.request(never) == [1]
 
 
 class Unreachable(OSError):
@@ -111,9 +111,9 @@ def test_an_exception_that_pickle_does_not_bring_back_is_of_its_class_again(erro
         raise error
 
     with pytest.raises(type(error)):
-        recorder.ask(fail)
+        recorder.request(fail)
     with pytest.raises(type(error)) as raised:  # so it comes into the same branch of the user's code
-        again(recorder).ask(never)
+        again(recorder).request(never)
     assert str(raised.value) == str(error)
     kept = {name: one for name, one in vars(error).items() if isinstance(one, str | int)}
     assert kept.items() <= vars(raised.value).items()
@@ -123,7 +123,7 @@ def test_a_reader_is_asked_for_as_many_records_as_it_gave() -> None:
     recorder, records = Recorder(), of(1, 2, 3, lost=4)
     recorder.read(records, 10)
     recorder.read(records, 10)
-    answers = recorder.taken()
+    answers = recorder.take()
     assert answers == [Gave(3, 4), Gave(0, 4)]
     replayed = ReplayedAnswers()
     replayed.give(answers)
@@ -151,19 +151,19 @@ def test_a_reader_may_give_its_records_in_other_portions_and_pauses() -> None:
     assert isinstance(batch, Rows) and (batch.values, batch.split) == ([1, 2, 3], 6)
 
 
-def test_a_reader_that_does_not_give_what_it_gave_is_told() -> None:
+def test_a_reader_that_does_not_give_what_it_gave_is_reported() -> None:
     replayed = ReplayedAnswers()
     replayed.give([Gave(3)])
     with pytest.raises(InternalError, match="K3: a source gave 2 records where it had given 3 before"):
         replayed.read(of(1, 2), 5)
 
 
-def test_what_had_not_been_asked_before_is_told() -> None:
+def test_what_had_not_been_asked_before_is_reported() -> None:
     replayed = ReplayedAnswers()
     replayed.give([Gave(1)])
     with pytest.raises(InternalError, match="asks for a value, and the log has a number of records"):
-        replayed.ask(never)
+        replayed.request(never)
     with pytest.raises(InternalError, match="asks for something that it had not asked for before"):
-        replayed.ask(never)
+        replayed.request(never)
     replayed.give([Raised(b"", "OSError", "gone")])
-    assert replayed.unasked == 1
+    assert replayed.remaining == 1

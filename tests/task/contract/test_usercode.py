@@ -93,9 +93,9 @@ def test_an_exception_of_any_class_travels_as_the_users(error: BaseException, lo
     found = raised(error)
     if located:
         found = user_error(found, "guilty", 3, error)
-    told = wire.decode_from_worker(wire.encode(fault_of(found, 3, "guilty")))
-    assert isinstance(told, Failed) and any(name in told.message for name in ("Odd", "of a pair", "many"))
-    assert "in raised" in told.message, "where it was raised"
+    result = wire.decode_from_worker(wire.encode(fault_of(found, 3, "guilty")))
+    assert isinstance(result, Failed) and any(name in result.message for name in ("Odd", "of a pair", "many"))
+    assert "in raised" in result.message, "where it was raised"
     if located or not isinstance(error, Exception):
-        assert (told.kind, told.operator, told.subtask) == (FailureKind.USER, "guilty", 3)
-        assert "inside tailrace" not in told.message
+        assert (result.kind, result.operator, result.subtask) == (FailureKind.USER, "guilty", 3)
+        assert "inside tailrace" not in result.message

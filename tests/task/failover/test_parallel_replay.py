@@ -106,7 +106,7 @@ def sent(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
     for task in slice.tasks:
         logs = outbox_of(task).logs
         for ident in task.outbox.channels:
-            frames = logs[ident].held() if ident in logs else []
+            frames = logs[ident].items() if ident in logs else []
             found[ident] = [
                 value for item in frames for value in decode(task.outbox.frame(item)).batch().to_rows().values
             ]
@@ -114,7 +114,7 @@ def sent(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
 
 
 def frames(slice: RecordedSlice) -> int:
-    return sum(len(log.held()) for task in slice.tasks for log in outbox_of(task).logs.values())
+    return sum(len(log.items()) for task in slice.tasks for log in outbox_of(task).logs.values())
 
 
 def steps(slice: RecordedSlice) -> list[Did]:
@@ -127,13 +127,13 @@ def test_steps_that_read_one_after_the_other_are_done_as_one(monkeypatch: pytest
     workers.run()
     lost = workers.slices[1]
     taken: list[int] = []
-    merged = RecordedGate.merged
+    merge = RecordedGate.merge
 
     def watched(gate: RecordedGate, pieces: Any) -> Any:
         taken.append(len(pieces))
-        return merged(gate, pieces)
+        return merge(gate, pieces)
 
-    monkeypatch.setattr(RecordedGate, "merged", watched)
+    monkeypatch.setattr(RecordedGate, "merge", watched)
     other, _ = workers.done_again()
     assert sent(other) == sent(lost) and sum(map(len, sent(lost).values())) > 50
     assert len(taken) < len(steps(lost)) / 4, "few of them"
@@ -160,7 +160,7 @@ def test_what_a_step_has_of_its_own_is_what_it_was(of: Callable[[int, tr.Context
     )
 
 
-def test_a_step_that_asks_for_the_clock_is_told_from_others() -> None:
+def test_a_step_that_asks_for_the_clock_is_reported_from_others() -> None:
     workers = Workers(plan(lambda record, ctx: ctx.now() if record == 149 else record))
     workers.run()
     assert [entry.by_itself for entry in steps(workers.slices[1])].count(True) <= 1
@@ -175,7 +175,7 @@ def test_others_have_a_part_of_a_frame_that_was_made_again() -> None:
     values = sent(lost)
     other, _ = workers.done_again()
     (task, ident) = next(
-        (task, ident) for task in other.tasks for ident, log in outbox_of(task).logs.items() if log.held()
+        (task, ident) for task in other.tasks for ident, log in outbox_of(task).logs.items() if log.items()
     )
     whole, outbox = len(values[ident]), outbox_of(task)
     for came in (1, whole // 2, whole - 1, whole):
@@ -187,14 +187,14 @@ def test_others_have_a_part_of_a_frame_that_was_made_again() -> None:
         again = [decode(data).batch().to_rows().values for _, _, data, _ in task.outbox.sends if decode(data).count]
         assert [value for values in again for value in values] == values[ident][came:]
         assert sent(other)[ident] == values[ident], "all of it is kept"
-        outbox.keeping.check([item for one in other.tasks for item in outbox_of(one).held()])
+        outbox.keeping.check([item for one in other.tasks for item in outbox_of(one).kept_items()])
 
 
 def of_values(slice: RecordedSlice, ident: ChannelId, count: int) -> int:
     """The digest of the first records of a channel, as they lay in the frames of who made them first."""
     digest = Digest()
     (outbox,) = [outbox_of(task) for task in slice.tasks if ident in task.outbox.channels]
-    for item in outbox.logs[ident].held():
+    for item in outbox.logs[ident].items():
         digest.add(decode(outbox.frame(item)), count - digest.count)
     return digest.value
 

@@ -86,12 +86,12 @@ def test_a_step_that_has_read_a_whole_window_finds_all_of_it_again() -> None:
     incoming, outbox = channel_between(sender, reader)
     outgoing = outbox.channels[incoming.id]
     outgoing.flow.allowed = incoming.flow.granted = WINDOW * 6 // 10  # so much was open at the checkpoint
-    said = 0
-    while not said:
+    reported = 0
+    while not reported:
         work(sender, 1)
         deliver(sender, reader)
         work(reader, 1)
-        said = deliver(reader, sender)
+        reported = deliver(reader, sender)
     fill(sender, reader, outbox)
     assert incoming.flow.arrived - incoming.flow.consumed > WINDOW * 0.9
     work(reader, 1_000)
@@ -109,7 +109,7 @@ def test_a_step_that_has_read_more_than_a_window_finds_all_of_it_again() -> None
     (task,) = [task for task in reader.tasks if incoming.id in task.gate.channels]
     task.gate.sender_replaced(incoming.id)
     outbox.channels[incoming.id].flow = Producer(WINDOW)
-    outbox.granted(incoming.id, WINDOW)
+    outbox.grant(incoming.id, WINDOW)
     fill(sender, reader, outbox)
     assert incoming.flow.arrived - incoming.flow.consumed > WINDOW * 1.8
     work(reader, 1_000)

@@ -58,8 +58,8 @@ class Standby:
 
     def read(self) -> None:
         """The storage has carried out all read requests."""
-        while asked := self.wanted(ReadState):
-            for one in asked:
+        while requested := self.wanted(ReadState):
+            for one in requested:
                 self.machine.handle(StateRead(one.number))
                 self.held = [a.message for a in self.machine.actions if isinstance(a, ToCoordinator)]
 
@@ -84,10 +84,10 @@ def test_what_it_is_not_to_hold_any_more_it_drops() -> None:
 def test_an_answer_of_the_storage_for_what_it_has_dropped_is_for_nobody(answer: Any) -> None:
     one = Standby()
     one.hold(1, 0)
-    [asked] = one.wanted(ReadState)
+    [requested] = one.wanted(ReadState)
     one.hold(1, 1)
     [other] = one.wanted(ReadState)
-    one.machine.handle(StateRead(asked.number) if answer is StateRead else StatePartRead(asked.number, None))  # type: ignore[arg-type]
+    one.machine.handle(StateRead(requested.number) if answer is StateRead else StatePartRead(requested.number, None))  # type: ignore[arg-type]
     assert one.wanted(object) == [], "it is not held"
     one.machine.handle(StateRead(other.number))
     assert [a.message for a in one.wanted(ToCoordinator)] == [StateHeld(1, [1])] and one.open == [1]

@@ -250,7 +250,7 @@ def crowded() -> Overtaken:
 
 def give_credit(task: Overtaken) -> None:
     for target in task.task.outbox.channels:
-        task.task.granted(target, 1 << 20)
+        task.task.grant(target, 1 << 20)
 
 
 def told(sent: list[tuple[int, Any]]) -> list[Any]:
@@ -385,8 +385,8 @@ class Fleet(Crew):
         self.workers[link[1]].handle(FrameArrived(self.links[link].popleft(), link[0]))
         self.carry()
 
-    def _read(self, asked: tuple[Worker, ReadPlaced]) -> None:
-        super().do(*asked)
+    def _read(self, requested: tuple[Worker, ReadPlaced]) -> None:
+        super().do(*requested)
         self.carry()
 
     def _say(self, slot: int) -> None:

@@ -33,17 +33,17 @@ def test_a_history_never_takes_more_memory_than_it_may() -> None:
 
 def test_who_was_told_before_is_told_that_it_was_cut_short() -> None:
     made, copy = history(9), Copy()
-    first = made.gained(1)
+    first = made.new_entries(1)
     assert first is not None and not first.cut_short
     copy.gain(first)
     for _ in range(3):
         made.add(STEP)
-    then = made.gained(1)
+    then = made.new_entries(1)
     assert then is not None and (then.first, then.cut_short) == (11, True)
     copy.gain(then)
     assert (copy.first, copy.end) == (made.first, made.end), "it is let go of everywhere"
     made.add(STEP)
-    later = made.gained(1)
+    later = made.new_entries(1)
     assert later is not None and not later.cut_short, "that is told once"
 
 
@@ -55,8 +55,8 @@ def test_a_checkpoint_counts_only_where_all_its_cuts_are_there() -> None:
     made.add(cut(2))
     assert made.cuts == {2: made.end - 1}
     made.complete(1)
-    told = made.gained(1)
-    assert told is not None and told.cut_short and not told.reaches_back_to(1)
+    gained = made.new_entries(1)
+    assert gained is not None and gained.cut_short and not gained.reaches_back_to(1)
     made.complete(2)
-    told = made.gained(2)
-    assert told is not None and not told.cut_short
+    gained = made.new_entries(2)
+    assert gained is not None and not gained.cut_short

@@ -50,11 +50,11 @@ def test_records_of_several_channels_are_one_batch_in_the_order_of_the_steps(see
     pieces, timed = drawn(chance, chance.randint(1, 3)), {0: seed % 2 == 0, 1: False, 2: seed % 3 == 0}
     read = {n: batches(chance, n, count, timed[n]) for n, count in totals(pieces).items()}
     ((port, batch),) = in_order(pieces, read, dict.fromkeys(read, 7))
-    wanted = one_by_one(pieces)
-    assert port == 7 and isinstance(batch, Rows) and batch.values == wanted
-    assert batch.groups is not None and batch.groups.tolist() == [100 * n + i for n, i in wanted]
+    expected = one_by_one(pieces)
+    assert port == 7 and isinstance(batch, Rows) and batch.values == expected
+    assert batch.groups is not None and batch.groups.tolist() == [100 * n + i for n, i in expected]
     if any(timed[n] for n in read):
-        assert batch.times is not None and batch.times.tolist() == [i if timed[n] else NO_TIME for n, i in wanted]
+        assert batch.times is not None and batch.times.tolist() == [i if timed[n] else NO_TIME for n, i in expected]
     else:
         assert batch.times is None
 

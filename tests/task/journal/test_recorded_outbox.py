@@ -86,7 +86,7 @@ def test_frames_end_where_they_ended_when_records_that_are_equal_take_more_bytes
 
     one, sizes, others = "one and the same word, of some length" * 2, Facts(), Facts()
     was = cut(lambda: one, sizes)
-    kept, anew = sizes.taken(), "".join
+    kept, anew = sizes.take(), "".join
     others.give(kept)
     assert cut(lambda: anew(one), others) == was and not others.given
     assert cut(lambda: anew(one), Facts()) != was

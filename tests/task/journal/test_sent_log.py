@@ -86,7 +86,7 @@ class Sending:
                 self.readers[ident].arrive(charge)  # raises where more came than was granted
                 grant = self.readers[ident].consume(charge)
                 if grant is not None:
-                    self.box.granted(ident, grant)
+                    self.box.grant(ident, grant)
             if ident == HERE:
                 found += frame.batch().to_rows().values if frame.count else [frame.marker()]
         self.check()
@@ -102,7 +102,7 @@ class Sending:
 
     def check(self) -> None:
         self.box.check()
-        self.keeping.check(self.box.held())
+        self.keeping.check(self.box.kept_items())
 
 
 @pytest.mark.parametrize("budget", [0, 100, 1_000, 1 << 20])
@@ -146,7 +146,7 @@ def test_frames_are_kept_as_they_went_and_not_copied() -> None:
     s.box.emit(s.outputs[HERE], Rows(["a record"]))
     s.box.flush()
     ((_, _, sent, _),) = s.box.sends
-    (item,) = s.box.held()
+    (item,) = s.box.kept_items()
     assert item.data is sent
 
 
@@ -224,7 +224,7 @@ def test_closing_lets_go_of_everything() -> None:
 def test_what_is_counted_otherwise_than_it_is_held_is_an_error() -> None:
     s = Sending(0)
     s.emit("a", "b")
-    s.keeping.release(s.box.held()[0])
+    s.keeping.release(s.box.kept_items()[0])
     with pytest.raises(InternalError, match="O4"):
         s.check()
 
@@ -289,7 +289,7 @@ class Sizes(Observer):
         self.world, self.seen = world, dict[int, list[Keeps]]()
         world.watch(self)
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         for process in self.world.processes.values():
             if process.machine.slice is not None:
                 self.seen.setdefault(process.slot, []).append(process.machine.slice.keeps)
@@ -322,13 +322,13 @@ def test_what_nobody_wants_any_more_is_let_go_a_little_at_a_time() -> None:
     s.emit(*range(3_000))
     s.barrier(1)
     s.emit("behind")
-    before = len(s.box.held())
+    before = len(s.box.kept_items())
     s.box.complete(1)
-    assert before - len(s.box.held()) == AT_LEAST
+    assert before - len(s.box.kept_items()) == AT_LEAST
     s.emit(*range(100))
-    assert before - len(s.box.held()) == AT_LEAST + 100 * AT_ONCE - 100
+    assert before - len(s.box.kept_items()) == AT_LEAST + 100 * AT_ONCE - 100
     s.emit(*range(300))
-    assert len(s.box.held()) == 401, "all that is behind the barrier"
+    assert len(s.box.kept_items()) == 401, "all that is behind the barrier"
     s.replaced()
     assert s.came() == ["behind", *range(100), *range(300)]
 
@@ -338,6 +338,6 @@ def test_what_nobody_wants_any_more_is_let_go_before_anything_is_spilled() -> No
     s.emit(*range(1_500))
     s.barrier(1)
     s.box.complete(1)
-    assert len(s.box.held()) > 900
+    assert len(s.box.kept_items()) > 900
     s.emit("x" * 150_000)
-    assert s.disk.appended == 0 and len(s.box.held()) == 1
+    assert s.disk.appended == 0 and len(s.box.kept_items()) == 1

@@ -196,7 +196,7 @@ class Fields(Observer):
         self._world, self._turn = world, 0
         world.watch(self)
 
-    def noted(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         if self._world.turns >= self._turn:
             self._turn = self._world.turns + self._every
             for process in self._world.processes.values():

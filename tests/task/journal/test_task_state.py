@@ -28,8 +28,8 @@ def task() -> Task:
     return next(one for one in held.tasks if one.gate.channels)
 
 
-def hear(one: Task, *said: tuple[int, Marker]) -> Task:
-    for source, marker in said:
+def hear(one: Task, *markers: tuple[int, Marker]) -> Task:
+    for source, marker in markers:
         one.arrive(ChannelId(0, source, 0), 0, marker, 0)
         while one.step(0, 100) is None:
             pass

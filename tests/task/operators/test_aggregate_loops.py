@@ -22,7 +22,7 @@ class Thing:
 
 
 @pytest.mark.parametrize(
-    ("getter", "said"),
+    ("getter", "message"),
     [
         (itemgetter(1), "r[1]"),
         (itemgetter(-1), "r[-1]"),
@@ -37,8 +37,8 @@ class Thing:
         (lambda record: record[1], None),
     ],
 )
-def test_what_only_reads_a_field_is_an_expression(getter: Any, said: str | None) -> None:
-    assert expression_of(getter) == said
+def test_what_only_reads_a_field_is_an_expression(getter: Any, message: str | None) -> None:
+    assert expression_of(getter) == message
 
 
 def first(key: Any) -> tuple[Any, ...]:
@@ -84,11 +84,11 @@ def of_records(records: list[Any]) -> None:
     tr.testing.run(env)
 
 
-def test_a_field_that_is_not_there_is_said_with_its_record() -> None:
+def test_a_field_that_is_not_there_is_reported_with_its_record() -> None:
     with pytest.raises(tr.JobFailed, match=r"record \('b',\): reading 'itemgetter' from a record raised IndexError"):
         of_records([("a", 1), ("b",), ("a", 2)])
 
 
-def test_a_key_that_cannot_be_one_is_said_with_its_record() -> None:
+def test_a_key_that_cannot_be_one_is_reported_with_its_record() -> None:
     with pytest.raises(tr.JobFailed, match=r"record \(\[\], 1\): \[\] of type list cannot be a key"):
         of_records([("a", 1), ([], 1)])

@@ -175,7 +175,7 @@ def test_what_does_not_fit_the_first_batch_that_went_there_fails_the_job() -> No
         (batches(7), "not int"),
     ],
 )
-def test_what_is_no_batch_is_told(f: Any, why: str) -> None:
+def test_what_is_no_batch_is_reported(f: Any, why: str) -> None:
     with pytest.raises(tr.JobFailed, match=f"operator 'parts'.*{why}"):
         outcome(f)
 

@@ -179,8 +179,8 @@ PLANTS: dict[str, Any] = {
     "what is in columns stays there when they end": mock.patch.object(StateTable, "settle", lambda self: None),
     "texts are told by their hash, and that is their length": mock.patch.multiple(
         TextTable,
-        hashes=lambda self, asked: asked.lengths.view(np.uint64) % np.uint64(2),
-        _equal=lambda self, asked, which, slots: asked.lengths[which] == self.texts().lengths[slots],
+        hashes=lambda self, requested: requested.lengths.view(np.uint64) % np.uint64(2),
+        _equal=lambda self, requested, which, slots: requested.lengths[which] == self.texts().lengths[slots],
     ),
 }
 

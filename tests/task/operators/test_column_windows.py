@@ -71,7 +71,7 @@ class WindowTwins(Twins):
     def restart(self, crossed: bool) -> None:
         super().restart(crossed)
         for task in self.tasks:
-            task.backend.restored(True)
+            task.backend.end_restore(True)
             task.one_schema.schema = self.schema
 
     schema: Any = None

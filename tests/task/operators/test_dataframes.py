@@ -46,7 +46,7 @@ def ran(f: Any, format: Any = "pandas", schema: str = "id long, x double, s stri
 def test_every_value_comes_back_as_it_was(format: Any) -> None:
     """Through the types of NumPy 2**53 + 1 beside a null became 2**53, and the year 9999 was out of range."""
     frames = frames_of(format)
-    (back,) = frames.batches(frames.given(BATCH)) or []
+    (back,) = frames.batches(frames.convert(BATCH)) or []
     assert back.schema.types == BATCH.schema.types and repr(back.to_pylist()) == repr(BATCH.to_pylist())
 
 
@@ -169,13 +169,13 @@ def test_a_type_that_makes_polars_panic_is_refused_with_its_column(kind: pa.Data
     """A panic is no `Exception`, and looked as if the user's function had raised it."""
     batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int64()).cast(kind)], names=["when"])
     with pytest.raises(TypeError, match=r"column 'when' is .*, which is another type in Polars; cast it"):
-        frames_of("polars").given(batch)
+        frames_of("polars").convert(batch)
 
 
 def test_polars_refuses_what_it_has_no_type_for() -> None:
     times = pa.RecordBatch.from_arrays([pa.array([1], pa.time32("ms"))], names=["s"])
     with pytest.raises(TypeError, match=r"column 's' is time32\[ms\], which is another type in Polars; cast it"):
-        frames_of("polars").given(times)
+        frames_of("polars").convert(times)
     with pytest.raises(tr.JobFailed, match=r"LazyFrame; return lazy.collect\(\)"):
         ran(lambda frame: frame.lazy(), "polars")
     assert ran(lambda frame: frame.filter(polars.col("x") > 1), "polars") == [(None, 1.5, None), (2, 2.5, "a")]

@@ -208,7 +208,7 @@ def test_columns_of_any_encoding_can_be_shuffled(column: pa.Array) -> None:
     assert [row.k for row in sorted(rows, key=lambda row: row.x)] == column.to_pylist()
 
 
-def test_a_time_that_python_cannot_hold_is_told_with_its_column() -> None:
+def test_a_time_that_python_cannot_hold_is_reported_with_its_column() -> None:
     late = pa.record_batch({"at": pa.array([253_402_300_800 * 10**6], pa.timestamp("us"))})
     with pytest.raises(tr.JobFailed, match=r"operator 'to_rows'.*column 'at' of timestamp\[us\].*cannot hold"):
         given([late], lambda s: s.to_rows())

@@ -59,13 +59,13 @@ def test_what_a_writer_keeps_goes_on_where_the_checkpoint_was() -> None:
     first = sink()
     first.process(Rows([1, 2]), 0)
     saved = first.snapshot(1)
-    assert first.prepared(1) == [(1, b"1")]
+    assert first.prepared_output(1) == [(1, b"1")]
     first.process(Rows([3]), 0)
     first.snapshot(2)
 
     again = sink(parts=[MetaPart(0, 1, False, saved)])
     again.snapshot(3)
-    assert again.prepared(3) == [(3, b"2")]
+    assert again.prepared_output(3) == [(3, b"2")]
 
 
 def test_what_is_no_list_needs_the_parallelism_it_had() -> None:

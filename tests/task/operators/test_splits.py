@@ -399,14 +399,14 @@ def test_what_was_sent_behind_a_cut_waits_for_that_cut() -> None:
     enumerator.event(1, ask)
     found = pickle.dumps((1, 3, False))
     behind = Cuts()
-    behind.made(7)
+    behind.note_cut(7)
     reader.event(0, behind.stamp(Deal([(1, found)])))
     assert reader.splits == []
     reader.abort(6)
     assert reader.splits == []
     reader.snapshot(7)
     assert [split.index for split in reader.splits] == [1]
-    behind.made(8)
+    behind.note_cut(8)
     reader.event(0, behind.stamp(Deal([(3, found)])))
     assert len(reader.splits) == 1
     reader.abort(8)
@@ -416,8 +416,8 @@ def test_what_was_sent_behind_a_cut_waits_for_that_cut() -> None:
 def test_cuts_that_are_over_need_no_waiting() -> None:
     cuts = Cuts()
     for n in (1, 2, 3):
-        cuts.made(n)
-    cuts.aborted(2)
+        cuts.note_cut(n)
+    cuts.abort(2)
     assert read_post(cuts.stamp(Ask(True))).cuts == [1, 3]
     cuts.complete(1)
     assert read_post(cuts.stamp(Ask(True))).cuts == [3]
@@ -444,14 +444,14 @@ def test_what_has_ended_is_forgotten() -> None:
 
 def test_a_dealer_keeps_a_split_for_its_own_subtask_until_it_asked_once() -> None:
     dealer = Dealer(3, everything=False)
-    dealer.found([b"0", b"1", b"2", b"3"])
+    dealer.add([b"0", b"1", b"2", b"3"])
     dealer.over = True
-    assert dealer.ask(2, Ask(True)) == [(2, Deal([(2, b"2")]))]
-    assert dealer.ask(2, Ask(True)) == [(2, Deal([(3, b"3")], last=True))], "the others are kept for others"
-    assert dealer.ask(2, Ask(True)) == []  # it was under way when that was reported
-    assert dealer.ask(0, Ask(True)) == [(0, Deal([(0, b"0")], last=True))]
-    assert dealer.ask(1, Ask(True)) == [(1, Deal([(1, b"1")], last=True))]
-    assert dealer.ask(1, Ask(True)) == []
+    assert dealer.answer(2, Ask(True)) == [(2, Deal([(2, b"2")]))]
+    assert dealer.answer(2, Ask(True)) == [(2, Deal([(3, b"3")], last=True))], "the others are kept for others"
+    assert dealer.answer(2, Ask(True)) == []  # it was under way when that was reported
+    assert dealer.answer(0, Ask(True)) == [(0, Deal([(0, b"0")], last=True))]
+    assert dealer.answer(1, Ask(True)) == [(1, Deal([(1, b"1")], last=True))]
+    assert dealer.answer(1, Ask(True)) == []
 
 
 def test_a_subtask_that_had_finished_takes_nothing_more_and_still_answers() -> None:
@@ -559,16 +559,16 @@ def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_a
     splits that are found at once would be late."""
     dealer = Dealer(2, everything=True)
     dealer.restore(said.EnumeratorState([], 0, over=False), set(), set())
-    assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
-    dealer.found([b"a", b"b"])
+    assert dealer.answer(0, Ask(True)) == dealer.answer(1, Ask(True)) == []
+    dealer.add([b"a", b"b"])
     assert dict(dealer.deal()) == {0: Deal([(0, b"a")]), 1: Deal([(1, b"b")])}
 
 
 def test_who_has_no_split_is_told_so_once_it_was_looked_for_splits_anew() -> None:
     dealer = Dealer(2, everything=True)
     dealer.restore(said.EnumeratorState([(0, b"a")], 1, over=False), {0}, set())
-    assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
-    dealer.found([])
+    assert dealer.answer(0, Ask(True)) == dealer.answer(1, Ask(True)) == []
+    dealer.add([])
     assert dict(dealer.deal()) == {0: Deal(), 1: Deal()}
 
 

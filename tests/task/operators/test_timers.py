@@ -492,9 +492,9 @@ LATEST = [
 @pytest.mark.parametrize("time", LATEST)
 def test_a_timer_of_event_time_fires_at_the_end_of_the_input_however_late_it_is(time: Any, levels: int) -> None:
     """In a loop that is while the loop is still there: what it emits goes around."""
-    told = "returned" if levels else "fired"
+    found = "returned" if levels else "fired"
     for how in ("1", "2"):
-        assert sorted(records(around(Last("event", time), levels), how, 2)) == [(told, 1), (told, 2), (told, 3)]
+        assert sorted(records(around(Last("event", time), levels), how, 2)) == [(found, 1), (found, 2), (found, 3)]
 
 
 def test_a_timer_at_the_end_of_time_is_deleted_as_it_was_set() -> None:
@@ -531,5 +531,5 @@ def test_a_timer_outside_of_time_is_refused(clock: str, time: Any) -> None:
 @pytest.mark.parametrize("time", [timedelta(microseconds=MIN_TIME), datetime.min])
 def test_a_timer_at_the_beginning_of_time_fires_first(clock: str, time: Any) -> None:
     for levels in (0, 1):
-        told = "returned" if levels else "fired"
-        assert sorted(records(around(Last(clock, time), levels), "1", 2)) == [(told, 1), (told, 2), (told, 3)]
+        found = "returned" if levels else "fired"
+        assert sorted(records(around(Last(clock, time), levels), "1", 2)) == [(found, 1), (found, 2), (found, 3)]

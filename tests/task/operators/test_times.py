@@ -102,8 +102,8 @@ class Seen(tr.KeyedProcessFunction):
         yield "record", number, ctx.timestamp
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
-        for number, asked in self.asked.items():
-            if asked <= timestamp:
+        for number, count in self.asked.items():
+            if count <= timestamp:
                 del self.asked[number]
                 yield "timer", number, timestamp, ctx.timestamp, ctx.watermark
 

@@ -46,13 +46,13 @@ def test_seconds_datetimes_and_dates_are_microseconds(value: Any, expected: int)
 
 
 @pytest.mark.parametrize("value", ["5", b"5", "2020-01-01", [1], object(), 1j])
-def test_what_is_no_time_is_told(value: Any) -> None:
+def test_what_is_no_time_is_reported(value: Any) -> None:
     with pytest.raises(TypeError, match=r"a time must be a number of seconds, a timedelta or a datetime, not"):
         micros(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1 << 60, 1e300])
-def test_what_lies_beyond_all_time_is_told(value: Any) -> None:
+def test_what_lies_beyond_all_time_is_reported(value: Any) -> None:
     with pytest.raises(OverflowError):
         micros(value)
     with pytest.raises(OverflowError):
@@ -91,7 +91,7 @@ def test_a_column_has_the_times_that_its_rows_have(kind: pa.DataType, values: An
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.bool_(), pa.binary(), pa.list_(pa.int64())])
-def test_a_column_of_another_kind_is_told(kind: pa.DataType) -> None:
+def test_a_column_of_another_kind_is_reported(kind: pa.DataType) -> None:
     with pytest.raises(TypeError, match="holds no timestamps; use a timestamp, a date or a number of seconds"):
         arrow_times(pa.array([None], kind))
 
@@ -108,7 +108,7 @@ def test_a_column_of_another_kind_is_told(kind: pa.DataType) -> None:
     ],
     ids=str,
 )
-def test_a_column_with_a_time_beyond_all_time_is_told(column: pa.Array) -> None:
+def test_a_column_with_a_time_beyond_all_time_is_reported(column: pa.Array) -> None:
     with pytest.raises((OverflowError, pa.ArrowInvalid)):
         arrow_times(column)
 

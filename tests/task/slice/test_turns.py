@@ -55,7 +55,7 @@ def test_tasks_take_turns_and_sources_wait_until_none_of_them_has_anything_to_do
     turns = Turns(tasks)
     assert names(turns) == "abcst"
     for stepped, then in ((b, "cabst"), (c, "abcst"), (s, "abcts"), (a, "bcats"), (t, "bcast")):
-        turns.stepped(stepped)
+        turns.note_step(stepped)
         assert names(turns) == then
 
 
@@ -64,9 +64,9 @@ def test_sources_come_first_where_a_head_has_read_feedback() -> None:
     body, head, _ = tasks = [task("b"), task("h"), task("s", source=True)]
     turns = Turns(tasks)
     head.work.brought_in = True
-    turns.stepped(head)
+    turns.note_step(head)
     assert names(turns) == "sbh"
-    turns.stepped(body)
+    turns.note_step(body)
     assert names(turns) == "hbs"
 
 
@@ -76,16 +76,16 @@ def test_sources_come_first_from_time_to_time_where_others_always_have_something
     turns = Turns(tasks)
     for _ in range(3):
         for _ in range(PATIENCE - 1):
-            turns.stepped(a)
+            turns.note_step(a)
             assert names(turns) == "as"
-        turns.stepped(a)
+        turns.note_step(a)
         assert names(turns) == "sa"
-        turns.stepped(s)
+        turns.note_step(s)
         assert names(turns) == "as"
     for _ in range(PATIENCE):
-        turns.stepped(a)
+        turns.note_step(a)
     assert names(turns) == "sa"
-    turns.stepped(a)
+    turns.note_step(a)
     assert names(turns) == "as"
 
 
@@ -97,12 +97,12 @@ def test_who_is_to_cut_comes_first_but_not_for_ever() -> None:
     for _ in range(3):
         for _ in range(ROUNDS * len(tasks)):
             assert turns.to_cut() == tasks[:2]
-            turns.stepped(tasks[0])
+            turns.note_step(tasks[0])
         for _ in range(ROUNDS * len(tasks)):
             assert turns.to_cut() == []
             one = turns.order()[0]
             done[one.id] += 1
-            turns.stepped(one)
+            turns.note_step(one)
     assert done == dict.fromkeys("abc", 3 * ROUNDS)
 
 
@@ -111,7 +111,7 @@ def test_where_nobody_comes_first_for_long_who_is_to_cut_always_does() -> None:
     turns = Turns(tasks)
     for _ in range(100):
         assert turns.to_cut() == [c]
-        turns.stepped(c)
+        turns.note_step(c)
         for _ in range(2):
             turns.to_cut()
-            turns.stepped(a)
+            turns.note_step(a)

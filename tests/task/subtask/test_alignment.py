@@ -145,7 +145,7 @@ def test_the_end_of_a_channel_counts_as_its_marker() -> None:
     assert a.marker("a", 2).cuts == [2], "and of every cut to come"
 
 
-def test_when_all_channels_have_ended_cuts_that_were_asked_for_are_made_in_order() -> None:
+def test_when_all_channels_have_ended_cuts_that_were_requested_are_made_in_order() -> None:
     a = aligner("ab")
     for cut in (2, 1):
         assert a.trigger(cut) == Outcome()
@@ -214,7 +214,7 @@ def test_a_marker_that_was_overtaken_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ({"blocked": {"a": None, "x": None}, "current": 1}, "A1: a channel that ended is blocked"),
         ({"blocked": {"a": None}, "current": None}, "A1: channels are blocked without an open cut"),
@@ -222,12 +222,12 @@ def test_a_marker_that_was_overtaken_is_passed_over() -> None:
         ({"blocked": {"a": None, "b": None}, "current": 1}, "A3: cut 1 is open though every live channel"),
     ],
 )
-def test_a_broken_invariant_is_told(broken: dict[str, object], said: str) -> None:
+def test_a_broken_invariant_is_reported(broken: dict[str, object], message: str) -> None:
     a = aligner("ab")
     assert a.check() is None
     for name, value in broken.items():
         setattr(a.cuts, name, value)
-    assert (a.check() or "").startswith(said)
+    assert (a.check() or "").startswith(message)
 
 
 # In every order. A channel is a list of what its sender sends, in order; the coordinator triggers in order, and may abort
@@ -243,7 +243,7 @@ class Played:
 
     def __init__(self, channels: tuple[tuple[int, ...], ...], aborts: frozenset[int]) -> None:
         self.aligner = Aligned(range(len(channels)))
-        self.todo = [list(said) for said in channels]
+        self.todo = [list(message) for message in channels]
         self.triggers = list(CUTS)
         self.aborts = sorted(aborts)
         self.blocked: set[int] = set()
@@ -253,7 +253,7 @@ class Played:
 
     def choices(self) -> list[tuple[str, int]]:
         """What may happen next."""
-        found = [("channel", i) for i, said in enumerate(self.todo) if said and i not in self.blocked]
+        found = [("channel", i) for i, message in enumerate(self.todo) if message and i not in self.blocked]
         if self.triggers:
             found.append(("trigger", self.triggers[0]))
         found += [("abort", cut) for cut in self.aborts if cut not in self.triggers]
@@ -269,8 +269,8 @@ class Played:
             self.aborted.add(which)
             self.follow(self.aligner.abort(which), None)
         else:
-            said = self.todo[which].pop(0)
-            outcome = self.aligner.ended(which) if said == END else self.aligner.marker(which, said)
+            message = self.todo[which].pop(0)
+            outcome = self.aligner.ended(which) if message == END else self.aligner.marker(which, message)
             self.follow(outcome, which)
 
     def follow(self, outcome: Outcome, channel: int | None) -> None:
@@ -355,9 +355,9 @@ def test_two_channels_of_which_one_leaves_out_what_is_aborted(aborted: frozenset
 
 def test_no_channel_and_one_channel_in_every_order() -> None:
     everything((), frozenset({2}))
-    for said in said_by_a_sender(frozenset()):
+    for message in said_by_a_sender(frozenset()):
         for aborted in (frozenset(), frozenset({1}), frozenset({1, 3})):
-            everything((said,), aborted)
+            everything((message,), aborted)
 
 
 @st.composite

@@ -52,7 +52,7 @@ class One:
                     assert operator.backend is not None and old.backend is not None
                     operator.backend.apply(old.backend.tables_info()[block.table], block.group, block.data)
                 if operator.backend is not None:
-                    operator.backend.restored(False)
+                    operator.backend.end_restore(False)
         self.task.open()
         self.now = 1000
         self.taken: Any = None
@@ -119,7 +119,7 @@ def state(snapshot: TaskSnapshot) -> dict[Any, Any]:
         if info.name not in made:
             made[info.name] = backend.table(info.name, kind=info.kind, encoding=info.encoding)
         backend.apply(info, block.group, block.data)
-    backend.restored(True)
+    backend.end_restore(True)
     return {key: value for table in made.values() if table.kind != "timers" for key, value in table.items()}
 
 
@@ -212,7 +212,7 @@ def test_what_happens_between_the_cut_and_the_encoding_is_not_in_the_snapshot() 
     assert state(one.taken) == {0: 1}
 
 
-def test_how_long_it_waited_is_told() -> None:
+def test_how_long_it_waited_is_reported() -> None:
     one = One(summed).barrier(0, 1)
     one.run()
     one.now += 500
@@ -346,7 +346,7 @@ def test_without_credit_the_cut_is_made_and_its_barrier_stays_in_order() -> None
     assert one.run() == Idle(Reason.NO_CREDIT) and one.task.checkpoints.snapshot is None
     for _ in range(20):
         for channel in list(one.task.outbox.channels):
-            one.task.granted(channel, 1 << 30)
+            one.task.grant(channel, 1 << 30)
         one.run(encode=True)
     sent = before + one.sent()
     for target in (0, 1):
@@ -597,7 +597,7 @@ def test_a_sink_prepares_at_each_cut_and_for_the_last_time_at_the_end() -> None:
     one.task.confirm(4)
     one.task.trigger(CutRequest(5))
     assert prepared() == []
-    assert one.task.prepared() == [], "that is for jobs without checkpoints"
+    assert one.task.prepared_output() == [], "that is for jobs without checkpoints"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -608,16 +608,16 @@ def test_whatever_the_order_each_record_is_on_one_side_of_each_cut(seed: int) ->
     before: dict[int, int] = {}
     todo: list[list[Any]] = []
     for _ in range(2):
-        said: list[Any] = []
+        message: list[Any] = []
         total = 0
         for number in (1, 2, 3):
             for _ in range(chance.randrange(4)):
                 values = [chance.randrange(100) for _ in range(chance.randrange(1, 4))]
                 total += sum(values)
-                said.append(values)
+                message.append(values)
             before[number] = before.get(number, 0) + total
-            said.append(number)
-        todo.append(said)
+            message.append(number)
+        todo.append(message)
     found: dict[int, int] = {}
     for _ in range(2000):
         channel = chance.randrange(2)

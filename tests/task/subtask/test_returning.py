@@ -253,7 +253,7 @@ def waiting(env: tr.Environment, sink: tr.Sink) -> None:
 
 
 @pytest.mark.parametrize("rescale", [(2, 2), (2, 1), (1, 3)], ids=str)
-def test_event_time_is_said_again_though_the_input_has_nothing_more(rescale: tuple[int, int]) -> None:
+def test_event_time_is_sent_again_though_the_input_has_nothing_more(rescale: tuple[int, int]) -> None:
     """The watermark was in flight, and who had sent it would not have said it again before its next record: windows did not
     fire until then."""
     for seed in range(12):
@@ -274,8 +274,8 @@ class Two(tr.Source):
 
 
 class TwoReader(tr.Reader):
-    def __init__(self, split: int, at: int, asked: int) -> None:
-        self.split, self.at, self.asked = split, at, asked
+    def __init__(self, split: int, at: int, requested: int) -> None:
+        self.split, self.at, self.asked = split, at, requested
 
     def read(self, limit: int, now: float) -> Any:
         self.asked += 1
@@ -371,7 +371,7 @@ class Restored(Overtaken):
 
     def back(self) -> Restored:
         ages = self.returned.front(True, itertools.count().__next__)
-        self.task.returned([ages[age] for age in sorted(ages, reverse=True)])
+        self.task.put_in_front([ages[age] for age in sorted(ages, reverse=True)])
         return self
 
     def event_time(self) -> int:

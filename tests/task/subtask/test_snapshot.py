@@ -181,11 +181,11 @@ def test_all_tasks_of_a_worker_are_in_one_file_and_the_ack_says_so() -> None:
     assert (index.job, index.incarnation, index.checkpoint, index.slot) == ("job", 1, 1, 0)
     assert {part.uid for part in index.operators} == {"numbers", "counted", "out"}
     assert held.checkpoints.knows(1)
-    ack = held.checkpoints.written(1, 20)
+    ack = held.checkpoints.file_written(1, 20)
     assert isinstance(ack, Ack)
     assert (ack.file, ack.size, ack.older, ack.write_micros) == ("1/chk-1/w0-3.state", len(data), [], 11)
     assert len(ack.subtasks) == 2 and not held.checkpoints.knows(1)
-    assert held.checkpoints.written(1, 20) is None
+    assert held.checkpoints.file_written(1, 20) is None
 
 
 def test_a_later_one_refers_to_the_files_of_an_earlier_one_that_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,11 +194,11 @@ def test_a_later_one_refers_to_the_files_of_an_earlier_one_that_is_complete(monk
     held.run()
     held.run(1)
     held.written()
-    assert held.checkpoints.written(1, 0) is not None
+    assert held.checkpoints.file_written(1, 0) is not None
     held.slice.confirm(1)
     held.run(2)
     small = held.written()
-    ack = held.checkpoints.written(2, 0)
+    ack = held.checkpoints.file_written(2, 0)
     assert ack is not None and ack.older == ["1/chk-1/w0-3.state"]
     [counted] = [part for part in index_of(small).operators if part.uid == "counted"]
     assert len(counted.chains) > len(counted.full), "of some groups there is nothing in it"
@@ -209,10 +209,10 @@ def test_until_it_is_confirmed_nothing_builds_on_it() -> None:
     held.run()
     held.run(1)
     held.written()
-    held.checkpoints.written(1, 0)
+    held.checkpoints.file_written(1, 0)
     held.run(2)
     held.written()
-    ack = held.checkpoints.written(2, 0)
+    ack = held.checkpoints.file_written(2, 0)
     assert ack is not None and ack.older == []
 
 
@@ -222,7 +222,7 @@ def test_a_file_that_not_every_task_is_in_is_not_sealed() -> None:
     held.slice.step(held.slice.tasks[-1], 7, 100)
     held.actions += held.checkpoints.collect(held.slice.tasks[-1], 9)
     assert held.actions == [], "and little is not worth a word yet"
-    assert held.checkpoints.written(1, 0) is None, "whoever says so"
+    assert held.checkpoints.file_written(1, 0) is None, "whoever says so"
 
 
 def test_dropping_one_or_all_of_them_says_which_files_go() -> None:
@@ -242,7 +242,7 @@ def test_how_long_a_cut_took_goes_with_its_own_checkpoint() -> None:
     for task, took in zip(held.slice.tasks, (30, 40), strict=True):
         held.checkpoints.froze(task, took)
         held.checkpoints.froze(task, 99)
-    ack = held.checkpoints.written(1, 0)
+    ack = held.checkpoints.file_written(1, 0)
     assert ack is not None
     assert sorted(subtask.freeze_micros for subtask in ack.subtasks) == [30, 40]
 

@@ -202,7 +202,7 @@ def test_figures_are_reported_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize("message", [Start(), Publish([]), Deploy(b"", [])], ids=lambda m: type(m).__name__)
-def test_a_word_at_the_wrong_time_is_told(message: Any) -> None:
+def test_a_word_at_the_wrong_time_is_reported(message: Any) -> None:
     d = Driven(simple)
     with pytest.raises(ProtocolViolation, match="came while the worker was joining"):
         d.machine.handle(CoordinatorSaid(message))
@@ -447,7 +447,7 @@ def test_records_of_a_task_that_has_read_all_that_is_there_go_at_once() -> None:
 def test_records_of_a_task_that_always_has_little_to_read_wait_for_one_round_of_its_channels() -> None:
     """They waited for 5 ms where the worker was never idle, however few records kept it busy."""
     d, passes = passer()
-    passes.gate._joined = lambda channel, batch, limit: batch  # frames come while others are read
+    passes.gate._join = lambda channel, batch, limit: batch  # frames come while others are read
     for at in range(0, 60, 6):
         arrive(d, at, range(6))
     gone = []
@@ -521,8 +521,8 @@ def test_what_a_silent_source_says_to_a_task_of_the_same_worker_is_read_before_t
     d = Driven(program, parallelism=1).start()
     [_, source] = d.machine.tasks()
     assert d.steps()
-    asked = [d.machine.handle(Step(source.id.vertex, now, 100)) for now in (0, 2_000_000)]
-    assert asked[0] is not None and asked[1] is None
+    steps = [d.machine.handle(Step(source.id.vertex, now, 100)) for now in (0, 2_000_000)]
+    assert steps[0] is not None and steps[1] is None
     assert len(awake(d, 2_000_000)) == 2
 
 
@@ -533,7 +533,7 @@ def broken(env: tr.Environment) -> None:
     env.from_collection([1, 0]).map(lambda x: 1 // x, name="bad").sink_to(tr.sinks.Callback(lambda record: None))
 
 
-def test_a_failure_is_said_once_and_nothing_is_stepped_after_it() -> None:
+def test_a_failure_is_reported_once_and_nothing_is_stepped_after_it() -> None:
     d = Driven(broken).start()
     d.steps()
     [failed] = d.said()
@@ -584,7 +584,7 @@ def test_a_lost_coordinator_is_a_reason_to_leave(started: bool) -> None:
     assert d.actions() == [Exit("lost the coordinator: connection reset")]
 
 
-def test_a_plan_that_cannot_be_read_is_told() -> None:
+def test_a_plan_that_cannot_be_read_is_reported() -> None:
     d = Driven(simple)
 
     def missing(data: bytes) -> JobSpec:
@@ -669,7 +669,7 @@ def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
     assert d.said() == [], "once"
 
 
-def test_a_loop_that_rests_is_told_of_though_checkpoints_never_let_its_worker_rest() -> None:
+def test_a_loop_that_rests_is_reported_though_checkpoints_never_let_its_worker_rest() -> None:
     """Waves begin when all workers say that nothing is on its way. Barriers are, while checkpoints come quickly; they are no
     work, and each worker says what has come to rest when its file is durable."""
 
@@ -687,7 +687,7 @@ def test_a_loop_that_rests_is_told_of_though_checkpoints_never_let_its_worker_re
             d.machine.handle(Step(task.id.vertex, 0, 100))
             encoded(d)
     d.machine.handle(StateWritten(1, 100))
-    assert [type(said) for said in d.said()] == [Ack, EventTimeMoved, Quiet]
+    assert [type(message) for message in d.said()] == [Ack, EventTimeMoved, Quiet]
 
 
 def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it() -> None:
@@ -814,7 +814,7 @@ def in_phase(phase: str) -> Driven:
 
 
 @pytest.mark.parametrize("phase", ["joined", "deployed", "running", "failed", "finished", "writing"])
-def test_a_worker_may_be_told_to_start_anew_at_any_time(phase: str) -> None:
+def test_a_worker_may_have_to_start_anew_at_any_time(phase: str) -> None:
     d = in_phase(phase)
     d.actions()
     d.machine.handle(CoordinatorSaid(Reset(1)))
@@ -896,8 +896,8 @@ class Shelf(tr.Sink):
 
     form = "rows"
 
-    def __init__(self, told: list[Any], broken: bool = False) -> None:
-        self.told, self.broken = told, broken
+    def __init__(self, calls: list[Any], broken: bool = False) -> None:
+        self.told, self.broken = calls, broken
 
     def writer(self, ctx: Any) -> Any:
         return tr.sinks.Callback(lambda record: None).writer(ctx)
@@ -928,8 +928,8 @@ def test_what_was_restored_is_published_and_what_is_left_of_others_removed() -> 
     d.deploy()
     d.machine.handle(CoordinatorSaid(Publish([("shelf", [b"a"]), ("gone", [b"b"])], 7, ["before", "run"])))
     assert [message for message in d.said() if isinstance(message, Published)] == [Published(7, skipped=True)]
-    told = d.machine.spec.plan.graph.nodes[-1].operator.sink.told  # type: ignore[union-attr]
-    assert told == [("publish", [b"a"]), ("recover", ["before", "run"], 1, "shelf")]
+    calls = d.machine.spec.plan.graph.nodes[-1].operator.sink.told  # type: ignore[union-attr]
+    assert calls == [("publish", [b"a"]), ("recover", ["before", "run"], 1, "shelf")]
 
 
 def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_over() -> None:
@@ -948,38 +948,38 @@ def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_ove
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("one_", "what"),
     [
         (Publish([("shelf", [b"a"])]), "publishing raised OSError: no route"),
         (Publish([], 0, ["run"]), "removing what was not published raised OSError: no way"),
     ],
     ids=["publish", "recover"],
 )
-def test_a_sink_that_cannot_publish_or_recover_is_named(said: Publish, what: str) -> None:
+def test_a_sink_that_cannot_publish_or_recover_is_named(one_: Publish, what: str) -> None:
     def program(env: tr.Environment) -> None:
         env.from_collection([1]).sink_to(Shelf([], broken=True), uid="shelf", name="shelf")
 
     d = Driven(program).deploy()
-    d.machine.handle(CoordinatorSaid(said))
+    d.machine.handle(CoordinatorSaid(one_))
     [failed] = [message for message in d.said() if isinstance(message, Failed)]
     assert (failed.kind, failed.operator) == ("user", "shelf") and what in failed.message
 
 
-def test_an_operator_event_for_a_vertex_that_is_not_here_is_told() -> None:
+def test_an_operator_event_for_a_vertex_that_is_not_here_is_reported() -> None:
     d = Driven(simple).start()
     d.machine.handle(CoordinatorSaid(OperatorEvent(7, 1, 0, b"x")))
     [failed] = d.said()
     assert failed.kind == "internal" and "vertex 7, which is not in this worker" in failed.message
 
 
-def test_what_is_too_large_to_be_said_is_told_as_a_failure() -> None:
+def test_what_is_too_large_to_be_said_is_reported_as_a_failure() -> None:
     d = Driven(simple).start()
     d.machine.handle(MessageTooLarge("OperatorEvent", "a message has at most 64 MiB"))
     [failed] = d.said()
     assert failed.message == "worker 0 cannot send OperatorEvent: a message has at most 64 MiB"
 
 
-def test_what_sinks_prepared_without_checkpoints_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_sinks_prepared_without_checkpoints_is_reported_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.task.worker.publishing.LARGEST_PREPARED", 3)
     prepared = [("a", b"12"), ("a", b"3"), ("b", b"4"), ("b", b"56789")]
     assert in_parts(prepared) == [prepared[:2], prepared[2:3], prepared[3:]]

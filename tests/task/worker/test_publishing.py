@@ -46,39 +46,39 @@ PLACES = [Placed("1/chk-1/w0-1.state", 8 + n, 1, n) for n in range(3)]
 
 
 def test_what_lies_in_files_is_read_before_it_is_published_and_in_order() -> None:
-    one, told = publisher()
+    one, calls = publisher()
     first = Publish([("shelf", [b"a", PLACES[0], b"b", PLACES[1]])], 1, more=True)
     assert one.publish(first) == [Awaited("", tuple(PLACES[:2]))]
-    assert one.publish(Publish([("shelf", [b"c"])], 1)) == [] and told == [], "it waits for its turn"
+    assert one.publish(Publish([("shelf", [b"c"])], 1)) == [] and calls == [], "it waits for its turn"
     assert one.publish(Publish([("shelf", [PLACES[2]])], 2, ["run"], folder="elsewhere")) == []
     assert one.read([b"0", b"1"]) == [Published(1), Awaited("elsewhere", (PLACES[2],))]
-    assert told == [("publish", [b"a", b"0", b"b", b"1"]), ("publish", [b"c"])]
+    assert calls == [("publish", [b"a", b"0", b"b", b"1"]), ("publish", [b"c"])]
     assert one.read([b"2"]) == [Published(2)]
-    assert told[2:] == [("publish", [b"2"]), ("recover", ["run"], 5, "shelf")]
+    assert calls[2:] == [("publish", [b"2"]), ("recover", ["run"], 5, "shelf")]
 
 
 def test_what_is_settled_is_told_to_its_sink_once() -> None:
-    one, told = publisher()
+    one, calls = publisher()
     for number in (0, 1, 2, 3):
         one.publish(Publish([("shelf", [b"%d" % number])], number))
-    told.clear()
-    one.settled(Settled(2))
-    one.settled(Settled(2))
-    assert told == [("settled", [b"1", b"2"])]
-    one.settled(Settled(2, True))
-    one.settled(Settled(3, True))
-    assert told[1:] == [("settled", [b"0"]), ("settled", [b"3"])]
+    calls.clear()
+    one.settle(Settled(2))
+    one.settle(Settled(2))
+    assert calls == [("settled", [b"1", b"2"])]
+    one.settle(Settled(2, True))
+    one.settle(Settled(3, True))
+    assert calls[1:] == [("settled", [b"0"]), ("settled", [b"3"])]
 
 
-def test_what_no_sink_can_publish_is_told_unless_it_was_given_up() -> None:
-    one, told = publisher()
+def test_what_no_sink_can_publish_is_reported_unless_it_was_given_up() -> None:
+    one, calls = publisher()
     with pytest.raises(IncompatibleState, match="uid 'gone'"):
         one.publish(Publish([("gone", [b"x"])], 1))
     for allowed in (True, ("gone",)):
-        one, told = publisher(allowed)
+        one, calls = publisher(allowed)
         assert one.publish(Publish([("gone", [b"x"])], 1, more=True)) == []
         assert one.publish(Publish([("shelf", [b"a"])], 1)) == [Published(1, skipped=True)]
-        assert told == [("publish", [b"a"])]
+        assert calls == [("publish", [b"a"])]
         assert one.publish(Publish([("shelf", [b"b"])], 2)) == [Published(2)]
 
 
@@ -135,11 +135,11 @@ def test_what_follows_of_a_publication_that_failed_counts_for_nothing_until_it_i
     assert one.publish(parts[2]) == []
     assert one.publish(Publish([("shelf", [b"x"])], 2)) == [Published(2)], "others go on"
     again = [structs.replace(part, tries=1) for part in parts]
-    assert [said for part in again[:2] for said in one.publish(part)] == [NotPublished(1, 1, what)]
+    assert [answer for part in again[:2] for answer in one.publish(part)] == [NotPublished(1, 1, what)]
     sink.away = False
     again = [structs.replace(part, tries=2) for part in parts]
-    assert [said for part in again for said in one.publish(part)] == [Published(1)]
-    one.settled(Settled(2))
+    assert [answer for part in again for answer in one.publish(part)] == [Published(1)]
+    one.settle(Settled(2))
     assert sink.told[-1] == ("settled", [b"a", b"b", b"c", b"x"]) or sink.told[-1] == (
         "settled",
         [b"x", b"a", b"b", b"c"],
@@ -150,10 +150,10 @@ def test_what_cannot_be_settled_is_settled_with_what_comes_next() -> None:
     sink = Far()
     one = far(sink)
     one.publish(Publish([("shelf", [b"a"])], 1))
-    one.settled(Settled(1))
+    one.settle(Settled(1))
     sink.away = False
     one.publish(Publish([("shelf", [b"c"])], 2))
-    one.settled(Settled(2))
+    one.settle(Settled(2))
     assert sink.told[-1] == ("settled", [b"a", b"c"])
 
 

@@ -65,37 +65,37 @@ def test_the_lower_slot_calls_the_higher_one() -> None:
 )
 def test_only_the_awaited_workers_of_this_attempt_are_let_in(stranger: PeerHello) -> None:
     meeting = begun()
-    assert meeting.called(stranger) is Acceptance.OUT
+    assert meeting.admit(stranger) is Acceptance.OUT
     assert meeting.refused == 1
-    assert meeting.called(hello()) is Acceptance.IN
+    assert meeting.admit(hello()) is Acceptance.IN
 
 
 def test_a_peer_is_let_in_once() -> None:
     meeting = begun()
-    assert meeting.called(hello()) is Acceptance.IN
-    assert meeting.called(hello()) is Acceptance.OUT
+    assert meeting.admit(hello()) is Acceptance.IN
+    assert meeting.admit(hello()) is Acceptance.OUT
 
 
 def test_before_an_attempt_knows_whom_it_needs_it_cannot_tell() -> None:
     meeting = Meeting(1, "job")
-    assert meeting.called(hello()) is Acceptance.LATER
-    assert meeting.called(hello(job="another")) is Acceptance.OUT
+    assert meeting.admit(hello()) is Acceptance.LATER
+    assert meeting.admit(hello(job="another")) is Acceptance.OUT
     meeting.begin(needed(1), 11, 3)
-    assert meeting.called(hello()) is Acceptance.IN
+    assert meeting.admit(hello()) is Acceptance.IN
 
 
 def test_nothing_of_an_attempt_that_is_over_counts_for_the_next() -> None:
     meeting = begun()
-    meeting.reached(2)
-    meeting.called(hello())
+    meeting.note_answer(2)
+    meeting.admit(hello())
     assert meeting.complete() and not meeting.complete(), "told once"
     meeting.over()
-    assert meeting.called(hello(incarnation=4)) is Acceptance.LATER and not meeting.complete()
+    assert meeting.admit(hello(incarnation=4)) is Acceptance.LATER and not meeting.complete()
     meeting.begin(needed(1), 11, 4)
-    assert meeting.called(hello()) is Acceptance.OUT, "it is of the attempt before"
+    assert meeting.admit(hello()) is Acceptance.OUT, "it is of the attempt before"
     assert not meeting.complete()
-    assert meeting.called(hello(incarnation=4)) is Acceptance.IN
-    meeting.reached(2)
+    assert meeting.admit(hello(incarnation=4)) is Acceptance.IN
+    meeting.note_answer(2)
     assert meeting.complete()
 
 
@@ -121,22 +121,22 @@ class Hall:
     def begin(self, slot: int) -> None:
         meeting = self.meetings[slot]
         for peer in meeting.begin(needed(slot), 10 + slot, 3):
-            meeting.reached(peer.slot)
+            meeting.note_answer(peer.slot)
             self.calls.append((peer.slot, meeting.hello))
         early, self.early[slot] = self.early[slot], []
         for one in early:
             self.answer(slot, one)
         self.look(slot)
 
-    def answer(self, slot: int, said: PeerHello) -> None:
-        match self.meetings[slot].called(said):
+    def answer(self, slot: int, hello_: PeerHello) -> None:
+        match self.meetings[slot].admit(hello_):
             case Acceptance.LATER:
-                self.early[slot].append(said)
+                self.early[slot].append(hello_)
             case Acceptance.IN:
-                self.links.append((said.slot, slot))
+                self.links.append((hello_.slot, slot))
                 self.look(slot)
             case Acceptance.OUT:
-                raise AssertionError(f"{slot} refuses {said}")
+                raise AssertionError(f"{slot} refuses {hello_}")
 
     def look(self, slot: int) -> None:
         if self.meetings[slot].complete():

@@ -121,11 +121,13 @@ class Crew:
             self.writing.pop(action.name, None)
             self.disk.files.pop(action.name, None)
         elif isinstance(action, ReadState):
-            for part in read_state(self.disk, decode_manifest(action.manifest, "it"), action.wanted, held=action.held):
+            for part in read_state(
+                self.disk, decode_manifest(action.manifest, "it"), action.required, held=action.held
+            ):
                 worker.handle(StatePartRead(action.number, part))
             worker.handle(StateRead(action.number))
         elif isinstance(action, ReadPlaced):
-            worker.handle(PlacedRead(action.number, [read_placed(self.disk, one) for one in action.wanted]))
+            worker.handle(PlacedRead(action.number, [read_placed(self.disk, one) for one in action.required]))
         elif isinstance(action, ToCoordinator) and isinstance(action.message, OperatorEvent):
             self.workers[action.message.target].handle(CoordinatorSaid(action.message))
         elif isinstance(action, ToCoordinator) and isinstance(action.message, Ack):
@@ -169,13 +171,13 @@ class Crew:
 
     def manifest(self, number: int) -> Manifest:
         acks = self.acks[number]
-        said: dict[str, list[Any]] = {}
+        metas: dict[str, list[Any]] = {}
         for ack in acks:
             for subtask in ack.subtasks:
                 for operator in subtask.operators:
-                    said.setdefault(operator.uid, []).append((subtask.subtask, operator))
+                    metas.setdefault(operator.uid, []).append((subtask.subtask, operator))
         records = []
-        for uid, those in said.items():
+        for uid, those in metas.items():
             those.sort(key=lambda pair: pair[0])
             first = those[0][1]
             ends = [operator.finished for _, operator in those]
@@ -311,7 +313,7 @@ def fed_anew(env: tr.Environment, sink: tr.Sink) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
-def test_what_a_finished_subtask_held_is_said_once_however_many_go_on(parallelism: int) -> None:
+def test_what_a_finished_subtask_held_is_reported_once_however_many_go_on(parallelism: int) -> None:
     """Of two subtasks one has finished at the cut: its last words are out, and what it held is nobody's any more."""
     old = Crew(gathered, 2).deploy()
     while not old.out:
@@ -319,10 +321,10 @@ def test_what_a_finished_subtask_held_is_said_once_however_many_go_on(parallelis
     manifest = old.checkpoint()
     [record] = [one for one in manifest.operators if one.uid == "gathered"]
     assert sorted(record.finished) == [False, True]
-    said = list(old.out)
+    action = list(old.out)
     new = Crew(gathered, parallelism, old.disk).deploy(manifest, incarnation=2, own=False)
     new.run()
-    assert sorted(said + new.out) == list(range(90))
+    assert sorted(action + new.out) == list(range(90))
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
@@ -382,8 +384,8 @@ def test_everybody_says_deployed_once_what_it_needs_is_there() -> None:
     worker = new.workers[0]
     worker.handle(CoordinatorSaid(Deploy(b"", [], 2, 1, encode_manifest(manifest), "", True)))
     [read] = worker.actions
-    assert isinstance(read, ReadState) and set(read.wanted) == {"numbers", "counted", "out"}
-    assert read.wanted["counted"] == (0, 8), "half of the key groups are its own"
+    assert isinstance(read, ReadState) and set(read.required) == {"numbers", "counted", "out"}
+    assert read.required["counted"] == (0, 8), "half of the key groups are its own"
     worker.actions.clear()
     worker.handle(StateRead(read.number + 1))
     assert worker.actions == [], "the answer to another question"
@@ -394,7 +396,7 @@ def test_everybody_says_deployed_once_what_it_needs_is_there() -> None:
 
 
 @pytest.mark.parametrize(("fatal", "kind"), [(True, "state"), (False, "store")])
-def test_state_that_cannot_be_read_is_told(fatal: bool, kind: str) -> None:
+def test_state_that_cannot_be_read_is_reported(fatal: bool, kind: str) -> None:
     old = Crew(counted, 1).deploy()
     manifest = old.checkpoint()
     worker = Crew(counted, 1, old.disk).workers[0]
@@ -402,18 +404,18 @@ def test_state_that_cannot_be_read_is_told(fatal: bool, kind: str) -> None:
     [read] = worker.actions
     worker.actions.clear()
     worker.handle(StateUnreadable(read.number, "it is damaged", fatal))
-    [said] = worker.actions
-    assert said == ToCoordinator(Failed(kind, "it is damaged"))
+    [action] = worker.actions
+    assert action == ToCoordinator(Failed(kind, "it is damaged"))
     worker.handle(StatePartRead(read.number, None))  # type: ignore[arg-type]
     worker.handle(StateRead(read.number))
-    assert worker.actions == [said]
+    assert worker.actions == [action]
 
 
 def test_a_damaged_manifest_is_a_fault_of_the_state() -> None:
     worker = Crew(counted, 1).workers[0]
     worker.handle(CoordinatorSaid(Deploy(b"", [], 2, 1, b"nonsense", "", True)))
-    [said] = worker.actions
-    assert isinstance(said, ToCoordinator) and said.message.kind == "state"  # type: ignore[union-attr]
+    [action] = worker.actions
+    assert isinstance(action, ToCoordinator) and action.message.kind == "state"  # type: ignore[union-attr]
 
 
 # What the restorer decides.

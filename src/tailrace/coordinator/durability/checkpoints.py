@@ -98,7 +98,7 @@ class PendingCheckpoint:
         return self.ends or self.cut.kind.whole
 
     @property
-    def wanted(self) -> bool:
+    def requested(self) -> bool:
         """True if a party that waits for it is informed when it fails: that is no failure of the job."""
         return self.cut.hold or self.cut.kind is CutKind.SAVEPOINT
 
@@ -170,7 +170,7 @@ class Checkpoints:
         """The newest checkpoint that was committed under this incarnation; 0: none."""
         self.committing: Manifest | None = None
         """The manifest that the storage was requested to create, and has not answered for."""
-        self.commit_asked_at: int | None = None
+        self.commit_sent_at: int | None = None
         """The time of that request."""
         self.pending: dict[int, PendingCheckpoint] = {}
         self._unanswered: set[str] = set()
@@ -182,7 +182,7 @@ class Checkpoints:
         self.aborted = 0
         self.completed = 0
         self.failures = 0
-        """The number of failures in a row that count against `tolerated_failures`. Checkpoints that are `wanted`, or that
+        """The number of failures in a row that count against `tolerated_failures`. Checkpoints that are `requested`, or that
         could not be written because the storage was out of reach, do not count."""
         self.in_a_row = 0
         """The number of all failures in a row."""
@@ -213,14 +213,14 @@ class Checkpoints:
         """Begins the schedule: the job runs, for the first time or again."""
         self._next_at = None if self.settings.interval is None else now + self.settings.interval
 
-    def due_at(self, asked: bool = False) -> int | None:
+    def due_at(self, requested: bool = False) -> int | None:
         """The time at which the next checkpoint is to be triggered, as far as the clock decides; None while other
-        checkpoints must go first. `asked`: a savepoint is requested."""
+        checkpoints must go first. `requested`: a savepoint is requested."""
         if len(self.pending) >= self.settings.max_concurrent or any(p.alone for p in self.pending.values()):
             return None
         ended = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
         earliest = max(ended, self.not_before)
-        if self.requests or asked:
+        if self.requests or requested:
             return earliest
         return None if self._next_at is None else max(self._next_at, earliest)
 
@@ -237,14 +237,14 @@ class Checkpoints:
         time out: only its storage knows of it."""
         return [(p.id, p.triggered_at + self.settings.timeout) for p in self.pending.values() if not p.committing]
 
-    def trigger_due(self, now: int, asked: bool = False) -> bool:
+    def trigger_due(self, now: int, requested: bool = False) -> bool:
         """True if the next checkpoint is to be triggered now."""
-        due = self.due_at(asked)
+        due = self.due_at(requested)
         return due is not None and due <= now
 
     # What.
 
-    def claimed(self, manifest: Manifest | None, path: str) -> None:
+    def claim_done(self, manifest: Manifest | None, path: str) -> None:
         """Begins a new incarnation of the job. `manifest` is the newest of this run, if there is any."""
         self._unanswered = set()
         if manifest is not None:
@@ -280,7 +280,7 @@ class Checkpoints:
         pending.acks[slot] = ack
         return len(pending.acks) == self.slots
 
-    def refused(self, slot: int, ack: Ack) -> str | None:
+    def refusal(self, slot: int, ack: Ack) -> str | None:
         """The reason why an ack does not count; None where it does. Either the worker refers to a file where it must not,
         or to a deleted file. The latter happens when a peer's barrier overtook our `Complete`, so the worker did not know
         of the newest complete checkpoint when it encoded."""
@@ -296,7 +296,7 @@ class Checkpoints:
         """The request to the storage for the manifest of a checkpoint that all workers have acked. `carried`: output that
         complete checkpoints have prepared, and that may not be visible."""
         pending.committing = True
-        self.commit_asked_at = now
+        self.commit_sent_at = now
         made = self.committing = self.manifest(pending, carried, incarnation)
         needs = [*(file.name for file in made.files), *made.older]
         return Commit(pending.id, incarnation, self.last, encode_manifest(made), needs)
@@ -304,7 +304,7 @@ class Checkpoints:
     def commit_answered(self) -> Manifest | None:
         """Takes the storage's answer for a manifest. Returns the manifest, or None where the answer is not awaited any
         more."""
-        manifest, self.committing, self.commit_asked_at = self.committing, None, None
+        manifest, self.committing, self.commit_sent_at = self.committing, None, None
         return manifest
 
     def ready(self) -> PendingCheckpoint | None:
@@ -344,11 +344,11 @@ class Checkpoints:
             root=self.settings.origin,
         )
 
-    def overtaken(self, number: int) -> list[int]:
+    def earlier_pending(self, number: int) -> list[int]:
         """Pending checkpoints before this one, which is complete: they will never be complete."""
         return [other for other in self.pending if other < number]
 
-    def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> Completed:
+    def complete(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> Completed:
         """Completes a checkpoint whose manifest exists."""
         pending = self.pending.pop(number)
         following = self.last + 1 if self.last else 0
@@ -386,7 +386,7 @@ class Checkpoints:
         """Ends every checkpoint of the attempt. One whose manifest is on its way may yet be complete: it is not awaited any
         more, and the next claim finds it."""
         actions: list[CheckpointEnded | Delete] = []
-        self.committing, self.commit_asked_at = None, None
+        self.committing, self.commit_sent_at = None, None
         self.final_again = False
         for pending in list(self.pending.values()):
             self._drop(pending.id, now)
@@ -395,7 +395,7 @@ class Checkpoints:
             else:  # a worker forgets its file after the ack: this run deletes it, unless the manifest on its way needs it
                 self._sizes.update({ack.file: ack.size for ack in pending.acks.values()})
             actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
-        gone = self._unneeded()
+        gone = self._unneeded_names()
         if gone:
             actions.append(Delete(gone))
         return actions
@@ -417,20 +417,20 @@ class Checkpoints:
         if failure:
             self.in_a_row += 1
             self.last_failure = FailedCheckpoint(number, reason, now + self.clock_offset)
-        failure = failure and counts and not pending.wanted
+        failure = failure and counts and not pending.requested
         self.failures += int(failure)
         too_many = failure and self.failures > self.settings.tolerated_failures
         if too_many:
             self.failures = 0
         for ack in pending.acks.values():
-            self._left(number, ack)
+            self._keep_file(number, ack)
         ended = CheckpointEnded(number, tuple(pending.waiting), None, reason)
-        return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded())
+        return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded_names())
 
-    def unwanted(self, ack: Ack) -> list[str]:
+    def unneeded_files(self, ack: Ack) -> list[str]:
         """The files to delete after an ack of a checkpoint that was aborted meanwhile. Other unneeded files were deleted as
         soon as no checkpoint needed them."""
-        self._left(ack.checkpoint, ack)
+        self._keep_file(ack.checkpoint, ack)
         if self._is_needed(ack.file):
             return []
         del self._sizes[ack.file]
@@ -442,7 +442,7 @@ class Checkpoints:
             return True
         return any(name in pending.base or name in pending.needs() for pending in self.pending.values())
 
-    def _left(self, number: int, ack: Ack) -> None:
+    def _keep_file(self, number: int, ack: Ack) -> None:
         """Notes the file of an ack whose checkpoint will never be complete. Checkpoints that were triggered behind it may
         refer to the file."""
         self._sizes[ack.file] = ack.size
@@ -463,9 +463,9 @@ class Checkpoints:
         deleted, and until then a job can start from it, and publishes its output."""
         while len(self._kept) > self.settings.keep and self._kept[0].path not in unmarked:
             self._kept.pop(0)
-        return self._unneeded()
+        return self._unneeded_names()
 
-    def _unneeded(self) -> list[str]:
+    def _unneeded_names(self) -> list[str]:
         needed = self._unanswered.union(self.pinned, *(kept.names for kept in self._kept))
         for pending in self.pending.values():
             needed |= pending.needs()
@@ -479,7 +479,7 @@ class Checkpoints:
         """The names of all files of this run's checkpoints, none of which is kept from now on."""
         self._kept, self.pinned = [], ()
         self.pending, self._unanswered = {}, set()
-        return self._unneeded()
+        return self._unneeded_names()
 
     @property
     def kept_paths(self) -> list[str]:

@@ -16,12 +16,12 @@ class IncarnationClaims:
         """True while the job waits for a new incarnation: nothing is deployed meanwhile."""
         self.due_at: int | None = None
         """The time at which a request is to go to the storage, where none has gone yet."""
-        self.asked_at: int | None = None
+        self.sent_at: int | None = None
         """The time of the request to the storage, where it has not answered yet."""
         self._used = False
         """True if anything was deployed under the incarnation that the job holds."""
 
-    def deployed(self) -> None:
+    def note_deployment(self) -> None:
         """Notes that something may now be committed under this incarnation."""
         self._used = True
 
@@ -30,27 +30,27 @@ class IncarnationClaims:
         self.incarnation += int(self._used)
         self._used = False
 
-    def want(self, at: int) -> None:
+    def schedule(self, at: int) -> None:
         """Schedules the request of a new incarnation at `at`, for a restart of a job that takes checkpoints. Does nothing
         where the job waits for one, or has deployed nothing under the one it holds."""
         if self._used and not self.under_way:
             self.under_way, self.due_at = True, at
 
-    def ask(self, now: int) -> bool:
+    def take_due(self, now: int) -> bool:
         """True if a request is to go to the storage now; it counts as sent then."""
         if self.due_at is None or now < self.due_at:
             return False
-        self.due_at, self.asked_at = None, now
+        self.due_at, self.sent_at = None, now
         return True
 
-    def ask_again(self, at: int) -> None:
+    def repeat(self, at: int) -> None:
         """Schedules another request at `at`: the storage could not be reached."""
-        self.under_way, self.asked_at, self.due_at = True, None, at
+        self.under_way, self.sent_at, self.due_at = True, None, at
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Notes that the storage has answered, with an incarnation or an error."""
-        self.under_way, self.asked_at = False, None
+        self.under_way, self.sent_at = False, None
 
-    def taken(self, incarnation: int) -> None:
+    def note_incarnation(self, incarnation: int) -> None:
         """Notes the job's new incarnation: no process can commit under an older one any more."""
         self.incarnation, self._used = incarnation, False

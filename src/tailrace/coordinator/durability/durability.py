@@ -84,7 +84,7 @@ class Durability:
     def running(self, now: int) -> Decisions:
         """Begins the run of an attempt: all workers are sent `Start`."""
         self.checkpoints.start(now)
-        return self.output.started() if self.takes_checkpoints else []
+        return self.output.start() if self.takes_checkpoints else []
 
     def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
         """Ends the attempt: nothing of it is committed any more. `spare`: the savepoint of a stop may yet come."""
@@ -92,9 +92,9 @@ class Durability:
         self.suspended = False
         self.output.attempt_over()
         self.checkpoints.stopping = False
-        told = [] if spare else self.savepoints.attempt_over(reason)
+        decided = [] if spare else self.savepoints.attempt_over(reason)
         self.checkpoints.pinned = self.savepoints.pinned
-        return [*told, *self.checkpoints.attempt_over(reason, now)]
+        return [*decided, *self.checkpoints.attempt_over(reason, now)]
 
     def over(self, reason: str) -> Decisions:
         """Ends the job: all copies under way are given up."""
@@ -107,33 +107,33 @@ class Durability:
             return []
         # The claim is made during the pause, and while workers drop what they run. Where the storage itself failed, the
         # claim waits for the end of the pause.
-        self.claims.want(now + pause if cause.kind is FailureKind.STORE else now)
+        self.claims.schedule(now + pause if cause.kind is FailureKind.STORE else now)
         return self.claim_due(now)
 
     def claim_due(self, now: int) -> Decisions:
         """Requests an incarnation from the storage, if that is due now."""
-        return [Claim()] if self.claims.ask(now) else []
+        return [Claim()] if self.claims.take_due(now) else []
 
     def claim_failed(self, reason: str, kind: FailureKind, now: int) -> Decisions:
         """Takes the failure of a claim. Where the storage could not be reached, another request is scheduled."""
         what = f"no new incarnation could be claimed in the storage of checkpoints: {reason}"
         if kind is not FailureKind.STORE:
             return [Cause(what, kind)]
-        decided = self.storage.failed(what, now)
+        decided = self.storage.note_failure(what, now)
         if self.storage.due_at is not None:
-            self.claims.ask_again(self.storage.due_at)
+            self.claims.repeat(self.storage.due_at)
         return decided
 
-    def claimed(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
-        """Takes the storage's answer to a claim: see `Coordinator.claimed`."""
-        self.claims.answered()
+    def claim_done(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
+        """Takes the storage's answer to a claim: see `Coordinator.claim_done`."""
+        self.claims.note_answer()
         ours = manifest if manifest is not None and manifest.run_id == self._run_id else None
         if manifest is not None and ours is None and manifest.incarnation > self.claims.incarnation:
             what = f"another start of job {self._job!r} (run {manifest.run_id}) has taken over"
             return [Cause(what, FailureKind.FENCED)]
-        self.claims.taken(incarnation)
+        self.claims.note_incarnation(incarnation)
         self.output.restore(ours, path)
-        self.checkpoints.claimed(ours, path)
+        self.checkpoints.claim_done(ours, path)
         self._last_complete = ours or self._last_complete
         return [Sweep(incarnation, self.checkpoints.needed)]
 
@@ -143,18 +143,18 @@ class Durability:
     def silent_at(self) -> int | None:
         """The time at which the storage has not answered for too long: a claim, a commit, or a mark that the last commit
         waits for."""
-        asked = map(self.storage.silent_at, (self.claims.asked_at, self.checkpoints.commit_asked_at, self._held_since))
-        return min((at for at in asked if at is not None), default=None)
+        times = map(self.storage.silent_at, (self.claims.sent_at, self.checkpoints.commit_sent_at, self._held_since))
+        return min((at for at in times if at is not None), default=None)
 
     def wait(self, cause: Cause, now: int) -> tuple[int | None, Decisions]:
         """Decides on a restart whose cause is a place out of reach: (the pause before it, None where the job's patience is
         over; what else is decided)."""
         outage = self.storage if cause.kind is FailureKind.STORE else self.places
-        decided = outage.failed(cause.message, now)
+        decided = outage.note_failure(cause.message, now)
         given_up = any(isinstance(one, Cause) for one in decided)
         return None if given_up or outage.due_at is None else outage.due_at - now, decided
 
-    def restored(self, now: int) -> Decisions:
+    def restore_done(self, now: int) -> Decisions:
         """Notes that all workers have read the state from which they go on."""
         return self.storage.over(now)
 
@@ -171,14 +171,14 @@ class Durability:
 
     def _retries(self) -> Iterator[tuple[int | None, Callable[[int], Decisions]]]:
         yield self._commit_due_at, self._commit_again
-        yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.tell_again()
+        yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.send_again()
         if self.checkpoints.final_again:
             yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
 
     def _commit_again(self, now: int) -> Decisions:
         """Requests a commit once more whose outcome is unknown. The storage does none a second time (`Store.commit`)."""
         assert self._commit is not None
-        self._commit_due_at, self.checkpoints.commit_asked_at = None, now
+        self._commit_due_at, self.checkpoints.commit_sent_at = None, now
         return [self._commit]
 
     # Stops.
@@ -214,7 +214,7 @@ class Durability:
         found = self.output.restored.manifest if self.output.restored.own else None
         if found is None or not found.stopped:
             return None
-        self.savepoints.found(found, now)
+        self.savepoints.note_stop(found, now)
         path = f"{self.checkpoints.settings.origin}/{manifest_name(found.incarnation, found.checkpoint)}"
         return CheckpointStats(
             found.checkpoint, path, found.timestamp, 0, found.size, 0, 0, 0, 0, found.size, found.final
@@ -256,10 +256,10 @@ class Durability:
 
     def trigger_due(self, now: int, final: bool) -> Decisions:
         """Triggers a checkpoint, if one is due or requested. `final`: all inputs have ended."""
-        wanted = bool(self.savepoints.requested)
-        if self.suspended or not self.checkpoints.trigger_due(now, wanted):
+        requested = bool(self.savepoints.requested)
+        if self.suspended or not self.checkpoints.trigger_due(now, requested):
             return []
-        return self.trigger(now, self._final if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
+        return self.trigger(now, self._final if final else CutKind.SAVEPOINT if requested else CutKind.CHECKPOINT)
 
     @property
     def _final(self) -> CutKind:
@@ -279,25 +279,25 @@ class Durability:
     def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
         """Takes the report of a worker that its part is durable."""
         if ack.checkpoint not in self.checkpoints.pending:
-            return _deleted(self.checkpoints.unwanted(ack))
-        refused = self.checkpoints.refused(slot, ack)
+            return _deletion(self.checkpoints.unneeded_files(ack))
+        refused = self.checkpoints.refusal(slot, ack)
         if refused is not None:
-            gone = _deleted(self.checkpoints.unwanted(ack))
+            gone = _deletion(self.checkpoints.unneeded_files(ack))
             return [*self.abort(ack.checkpoint, refused, now, running, failure=False), *gone]
         return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
 
-    def declined(self, said: Declined, who: str, now: int, running: bool) -> Decisions:
+    def decline(self, report: Declined, who: str, now: int, running: bool) -> Decisions:
         """Takes the report of a worker that cannot take part in a checkpoint. Where the storage is out of reach, it does
         not count among the failures that the job tolerates: the next checkpoint comes when the storage is tried again."""
-        number, reason = said.checkpoint, f"{who}{said.reason}"
+        number, reason = report.checkpoint, f"{who}{report.reason}"
         if not self.checkpoints.is_open(number):
             return []
-        if not said.out_of_reach:
+        if not report.out_of_reach:
             return self.abort(number, reason, now, running)
-        told = self.storage.failed(f"checkpoint {number} could not be written: {reason}", now)
+        decided = self.storage.note_failure(f"checkpoint {number} could not be written: {reason}", now)
         if self.storage.due_at is not None:
             self.checkpoints.storage_away(self.storage.due_at)
-        return [*self.abort(number, reason, now, running, counts=False), *told]
+        return [*self.abort(number, reason, now, running, counts=False), *decided]
 
     def abort(
         self, number: int, reason: str, now: int, running: bool, failure: bool = True, counts: bool = True
@@ -310,8 +310,8 @@ class Durability:
         again = aborted.final and running and not aborted.too_many
         if again:
             self.savepoints.again(number)
-        told = self.savepoints.failed(number, reason)
-        decided: Decisions = [aborted.ended, *told, Tell(Abort(number)), *_deleted(aborted.gone)]
+        decisions = self.savepoints.fail(number, reason)
+        decided: Decisions = [aborted.ended, *decisions, Tell(Abort(number)), *_deletion(aborted.gone)]
         tolerated = checkpoints.settings.tolerated_failures
         if failure:
             left = tolerated - checkpoints.failures
@@ -358,11 +358,13 @@ class Durability:
             # Behind the last commit no other one follows whose success lets sinks forget the origin's output.
             self._held_since = now if held is None else held
             return []
-        commit = self._commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
+        commit = self._commit = self.checkpoints.commit(
+            ready, self.output.carried_output(), self.claims.incarnation, now
+        )
         self.output.before_commit(ready.id)
         return [commit]
 
-    def committed(
+    def commit_done(
         self, number: int, path: str, url: str, now: int, running: bool
     ) -> tuple[Decisions, CheckpointStats | None]:
         """Takes the commit of a manifest: (what follows, the checkpoint if the job ends behind it). Where the job was
@@ -373,13 +375,13 @@ class Durability:
             return [], None
         self._commit = self._commit_due_at = None
         decided: Decisions = [*self.storage.over(now), *([] if self.output.unpublished else self.places.calm(now))]
-        for older in checkpoints.overtaken(number):
+        for older in checkpoints.earlier_pending(number):
             reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
-        complete = checkpoints.committed(number, manifest, path, url, now)
+        complete = checkpoints.complete(number, manifest, path, url, now)
         self.newest, self._last_complete = (number, manifest), manifest
         decided += [complete.ended, Tell(Complete(number, self.output.visible_through))]
-        decided += self.output.committed(number, manifest, path, complete.fresh)
+        decided += self.output.commit_done(number, manifest, path, complete.fresh)
         self.savepoints.complete(number, manifest, complete.stats)
         decided += [*self.copies(), *self._delete_surplus()]
         if complete.ends and running:
@@ -395,27 +397,27 @@ class Durability:
         if kind is not FailureKind.STORE:
             self.checkpoints.commit_answered()
             return [Cause(what, kind)]
-        self.checkpoints.commit_asked_at = None
-        decided = self.storage.failed(what, now)
+        self.checkpoints.commit_sent_at = None
+        decided = self.storage.note_failure(what, now)
         self._commit_due_at = self.storage.due_at
         return decided
 
     # Output, marks and files.
 
-    def published(self, said: Published, now: int) -> Decisions | None:
+    def publication_done(self, report: Published, now: int) -> Decisions | None:
         """Takes the report of a worker that output of a number is visible; None where the report is not awaited."""
-        tried, decided = self.output.was_tried(said.number), self.output.published(said)
+        tried, decided = self.output.was_tried(report.number), self.output.publication_done(report)
         if decided is None:
             return None
-        written = said.number > 0  # in this attempt, so its writers are in reach, too
-        told = self.places.over(now) if (tried or written) and not self.output.unpublished else []
-        return [*told, *decided, *self.copies()]
+        written = report.number > 0  # in this attempt, so its writers are in reach, too
+        decisions = self.places.over(now) if (tried or written) and not self.output.unpublished else []
+        return [*decisions, *decided, *self.copies()]
 
-    def not_published(self, said: NotPublished, now: int) -> Decisions:
+    def not_published(self, report: NotPublished, now: int) -> Decisions:
         """Takes the report of a worker that the place of a sink is out of reach: the publication is sent once more."""
-        if not self.output.not_published(said):
+        if not self.output.not_published(report):
             return []
-        return self.places.failed(said.reason, now)
+        return self.places.note_failure(report.reason, now)
 
     def copies(self) -> Decisions:
         """Copies savepoints whose output is visible."""
@@ -423,22 +425,22 @@ class Durability:
         self.checkpoints.pinned = self.savepoints.pinned
         return [*copies]
 
-    def copied(self, number: int, url: str, size: int, now: int) -> Decisions | None:
+    def copy_done(self, number: int, url: str, size: int, now: int) -> Decisions | None:
         """Takes the end of a savepoint's copy; None where it is not awaited any more."""
-        ended = self.savepoints.copied(number, url, size, now)
-        return None if ended is None else [ended, *self._unpinned()]
+        ended = self.savepoints.copy_done(number, url, size, now)
+        return None if ended is None else [ended, *self._unpin()]
 
     def not_copied(self, number: int, reason: str) -> Decisions:
         """Takes the failure of a savepoint's copy, of which nothing is left."""
-        return [*self.savepoints.failed(number, reason), *self._unpinned()]
+        return [*self.savepoints.fail(number, reason), *self._unpin()]
 
-    def _unpinned(self) -> Decisions:
+    def _unpin(self) -> Decisions:
         self.checkpoints.pinned = self.savepoints.pinned
         return self._delete_surplus()
 
-    def marked(self, path: str, now: int, running: bool) -> Decisions:
+    def mark_done(self, path: str, now: int, running: bool) -> Decisions:
         """Notes that a manifest is marked: all its output is published."""
-        self.output.marked(path)
+        self.output.mark_done(path)
         return [*self._delete_surplus(), *self._commit_next(now, running)]
 
     def not_marked(self, path: str, now: int, running: bool) -> Decisions:
@@ -450,8 +452,8 @@ class Durability:
     def _delete_surplus(self) -> Decisions:
         """Deletes files that no checkpoint needs any more: behind a commit, or the mark of a manifest that is not kept."""
         surplus = self.checkpoints.surplus(self.output.unmarked)
-        self.output.kept(self.checkpoints.kept_paths)
-        return _deleted(surplus)
+        self.output.keep_only(self.checkpoints.kept_paths)
+        return _deletion(surplus)
 
     def gives_up(self, well: bool) -> bool:
         """True if none of the checkpoints outlives a job that is over, well or not."""
@@ -477,5 +479,5 @@ class Durability:
         return Ending(self._job, self._run_id, ended_as, when, newest.checkpoint, path, savepoint, dataflow)
 
 
-def _deleted(names: list[str]) -> Decisions:
+def _deletion(names: list[str]) -> Decisions:
     return [Delete(names)] if names else []

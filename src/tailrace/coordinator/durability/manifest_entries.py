@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.elements.valueclasses import merged
+from tailrace.elements.valueclasses import merge
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import InFlight, OperatorRecord
@@ -30,14 +30,14 @@ def operator_records(acks: list[Ack]) -> list[OperatorRecord]:
             for operator in subtask.operators:
                 by_uid.setdefault(operator.uid, []).append((subtask.subtask, operator))
     records = []
-    for uid, said in sorted(by_uid.items()):
-        said.sort(key=lambda pair: pair[0])
-        first = said[0][1]
-        stateful = any(operator.stateful for _, operator in said)
-        finished = [operator.finished for _, operator in said]
-        tables = _together([operator.tables for _, operator in said])
-        going = [operator.own for _, operator in said if not operator.finished]
-        own = _together([operator.own for _, operator in said])
+    for uid, counts in sorted(by_uid.items()):
+        counts.sort(key=lambda pair: pair[0])
+        first = counts[0][1]
+        stateful = any(operator.stateful for _, operator in counts)
+        finished = [operator.finished for _, operator in counts]
+        tables = _together([operator.tables for _, operator in counts])
+        going = [operator.own for _, operator in counts if not operator.finished]
+        own = _together([operator.own for _, operator in counts])
         dealt = {one.name: one.listed for one in _together(going)}
         own = [msgspec.structs.replace(one, listed=dealt.get(one.name, True)) for one in own]
         made = (first.kind, first.shape, own, first.keys)
@@ -52,7 +52,7 @@ def _together(tables: list[list[TableInfo]]) -> list[TableInfo]:
         before = found.get(one.name, one)
         found[one.name] = msgspec.structs.replace(
             one,
-            classes=merged(before.classes, one.classes),
+            classes=merge(before.classes, one.classes),
             empty=before.empty and one.empty,
             listed=before.listed and one.listed,
         )
@@ -65,5 +65,5 @@ def channels(acks: list[Ack]) -> list[InFlight]:
     for one in [one for ack in acks for one in ack.channels]:
         edge = one.source, one.tag or "", one.target, one.port
         before = found.get(edge, one)
-        found[edge] = msgspec.structs.replace(one, classes=merged(before.classes, one.classes))
+        found[edge] = msgspec.structs.replace(one, classes=merge(before.classes, one.classes))
     return [found[edge] for edge in sorted(found)]

@@ -37,7 +37,7 @@ class Outage:
         """The time of the next try."""
         self._limits = limits
 
-    def failed(self, reason: str, now: int) -> Decisions:
+    def note_failure(self, reason: str, now: int) -> Decisions:
         """Notes that a try has failed."""
         if self.since is None or self._is_calm(now):
             self.since, self.tries = now, 0
@@ -61,11 +61,11 @@ class Outage:
     def _is_calm(self, now: int) -> bool:
         return self.due_at is not None and now - self.due_at >= self._limits.calm_after
 
-    def silent_at(self, asked_at: int | None) -> int | None:
-        """The time at which patience is over with a request that was sent at `asked_at` and has no answer."""
-        if asked_at is None:
+    def silent_at(self, sent_at: int | None) -> int | None:
+        """The time at which patience is over with a request that was sent at `sent_at` and has no answer."""
+        if sent_at is None:
             return None
-        return (asked_at if self.since is None else min(asked_at, self.since)) + self._limits.patience
+        return (sent_at if self.since is None else min(sent_at, self.since)) + self._limits.patience
 
     def given_up(self) -> Cause:
         """The failure of a job whose patience is over."""

@@ -84,7 +84,7 @@ class Savepoints:
     def _of(self, numbers: list[int]) -> list[tuple[int, _Complete]]:
         return [(number, self._copying[number]) for number in numbers]
 
-    def copied(self, number: int, url: str, size: int, now: int) -> SavepointEnded | None:
+    def copy_done(self, number: int, url: str, size: int, now: int) -> SavepointEnded | None:
         """Ends a savepoint whose copy is there; None where it is not awaited any more, and the copy has to go."""
         one = self._copying.pop(number, None)
         if one is None:
@@ -92,7 +92,7 @@ class Savepoints:
         stats = SavepointStats(number, url, one.manifest.timestamp, now - one.began, size, one.inflight)
         return SavepointEnded(number, one.request.who, stats, "")
 
-    def failed(self, number: int, reason: str) -> list[SavepointEnded]:
+    def fail(self, number: int, reason: str) -> list[SavepointEnded]:
         """Ends a savepoint whose checkpoint was aborted, or could not be copied."""
         found = self._cuts.pop(number, None)
         copy = self._copying.pop(number, None)
@@ -104,7 +104,7 @@ class Savepoints:
         if number in self._cuts:
             self.requested.appendleft(self._cuts.pop(number)[0])
 
-    def found(self, manifest: Manifest, now: int) -> None:
+    def note_stop(self, manifest: Manifest, now: int) -> None:
         """Notes that a claim has found the checkpoint of a stop whose outcome was unknown."""
         if manifest.checkpoint in self._cuts:
             request, began = self._cuts.pop(manifest.checkpoint)

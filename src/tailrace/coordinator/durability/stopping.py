@@ -128,7 +128,7 @@ class Stopping:
         """The folder of the savepoint of the stop; empty where there is none."""
         return "" if self._savepoint is None else self._savepoint.path
 
-    def ask(self, who: Any, aim: Aim) -> list[StopEnded]:
+    def request(self, who: Any, aim: Aim) -> list[StopEnded]:
         """Takes a request of a stop. A later request joins the first one if its aim is equal, and is refused otherwise."""
         if not self.active:
             self._goes(Happening.ASKED)
@@ -153,13 +153,13 @@ class Stopping:
             self._goes(Happening.SEALED)
             self.sealed = stats
 
-    def failed(self, reason: str) -> list[StopEnded]:
+    def fail(self, reason: str) -> list[StopEnded]:
         """Ends the stop without success: its checkpoint will not be complete, and the job goes on, or fails."""
         if not self.is_open:
             return []
         self._goes(Happening.FAILED)
         self.aim, self._savepoint, self._no_savepoint = None, None, ""
-        return self._tell(lambda who: StopEnded(who, None, None, reason))
+        return self._answer(lambda who: StopEnded(who, None, None, reason))
 
     def once_more(self) -> None:
         """Lets the stop wait until all workers run again. Its checkpoint was given up, and is taken anew then."""
@@ -180,21 +180,21 @@ class Stopping:
         complete, path = self.sealed, "" if self.sealed is None else f"checkpoint {self.sealed.id} ({self.sealed.path})"
         if well and self._no_savepoint:
             reason = f"the job has stopped, but there is no savepoint: {self._no_savepoint}; start it again from {path}"
-            return self._tell(lambda who: StopEnded(who, None, None, reason))
+            return self._answer(lambda who: StopEnded(who, None, None, reason))
         if well:
-            wanted = self.aim is not None and self.aim.savepoint is not None
+            savepoint = self.aim is not None and self.aim.savepoint is not None
             taken = complete if kept else None
-            return self._tell(lambda who: StopEnded(who, taken, self._savepoint if wanted else None, ""))
+            return self._answer(lambda who: StopEnded(who, taken, self._savepoint if savepoint else None, ""))
         reason = f"the job is {status}"
         if complete is not None and kept:
             reason += (
                 f"; {path} of the stop is complete: a start from it publishes what is not visible yet, and goes on"
             )
-        return self._tell(lambda who: StopEnded(who, None, None, reason))
+        return self._answer(lambda who: StopEnded(who, None, None, reason))
 
-    def _tell(self, said: Callable[[Any], StopEnded]) -> list[StopEnded]:
+    def _answer(self, outcome: Callable[[Any], StopEnded]) -> list[StopEnded]:
         waiting, self._waiting = self._waiting, []
-        return [said(who) for who in waiting]
+        return [outcome(who) for who in waiting]
 
     def _goes(self, happening: Happening) -> None:
         after = AFTER.get((self.stage, happening))

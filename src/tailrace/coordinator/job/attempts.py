@@ -33,12 +33,12 @@ class Attempts:
         self.resume_at = self._began_at if pause else None
         self.deployed = self.publishing = False
 
-    def claimed(self, now: int) -> None:
+    def claim_done(self, now: int) -> None:
         """Counts the wait for slots from now at the earliest: the job has an incarnation, however long the storage has
         taken."""
         self._began_at = max(self._began_at, now)
 
-    def paused(self, now: int) -> bool:
+    def is_paused(self, now: int) -> bool:
         """True during the pause before a restart."""
         return self.resume_at is not None and now < self.resume_at
 

@@ -21,7 +21,7 @@ class Cause:
     slot: int | None = None
     """The slot whose worker was lost, where that was the cause."""
 
-    def described(self, more: str) -> Cause:
+    def with_text(self, more: str) -> Cause:
         """A copy of the cause with a longer text."""
         return replace(self, message=f"{self.message}; {more}")
 
@@ -82,7 +82,7 @@ def reaction(cause: Cause, checkpointing: bool, finishing: bool) -> tuple[Reacti
     if checkpointing:
         return found, cause
     if finishing:
-        return Reaction.FAIL, cause.described(HALF_PUBLISHED)
+        return Reaction.FAIL, cause.with_text(HALF_PUBLISHED)
     return Reaction.RESTART if found is Reaction.WAIT else found, cause
 
 

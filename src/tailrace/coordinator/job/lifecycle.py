@@ -72,7 +72,7 @@ ENDS: dict[JobStatus, JobStatus] = {
 once sinks have published."""
 
 
-def moved(start: JobStatus, finish: JobStatus) -> JobStatus:
+def next_status(start: JobStatus, finish: JobStatus) -> JobStatus:
     """`finish`, if the edge is legal. Raises `InternalError` otherwise."""
     if finish not in EDGES[start]:
         raise InternalError(f"a job cannot go from {start} to {finish}")

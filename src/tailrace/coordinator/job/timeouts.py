@@ -44,11 +44,11 @@ class Limits:
         """The time in which all slots have to fill, `again` at a restart."""
         return self.slots + self.notice if again else self.slots
 
-    def slots_late(self, here: int, wanted: int, *, again: bool = False) -> Cause:
+    def slots_late(self, here: int, required: int, *, again: bool = False) -> Cause:
         """The failure of a job whose slots were not filled in time."""
         seconds = self.filled_within(again=again) // 1_000_000
         what = (
-            f"the job needs {wanted} task slots, and Spark gave it {here} within {seconds} s; give Spark more free cores, "
+            f"the job needs {required} task slots, and Spark gave it {here} within {seconds} s; give Spark more free cores, "
             f"lower the parallelism, or raise slot_timeout"
         )
         return Cause(what, FailureKind.SLOTS)

@@ -28,12 +28,12 @@ class FrameCounts:
         self._under_way: Any = np.zeros(slots, np.int64)
         """The frames that other slots have sent to each slot, minus the frames that it has worked off."""
 
-    def commanded(self, commands: int) -> None:
+    def note_commands(self, commands: int) -> None:
         """Notes that `commands` commands were sent by now: every slot has yet to follow the newest."""
         self._commands = commands
         self.behind = set(range(len(self._under_way)))
 
-    def said(self, slot: int, quiet: Quiet) -> None:
+    def report(self, slot: int, quiet: Quiet) -> None:
         """Takes the report of a worker that has come to rest."""
         word = np.zeros_like(self._under_way)
         sent = quiet.sent[: len(word)]

@@ -131,7 +131,7 @@ class _Rounds:
     behind: set[int] = field(default_factory=set)
     """The slots whose newest report is of a round before the one that was started."""
 
-    def heard(self, slot: int, report: RoundReport) -> None:
+    def report(self, slot: int, report: RoundReport) -> None:
         """Takes the report of a slot."""
         self.reports[slot] = report
         if report.round != NO_ROUNDS:
@@ -197,21 +197,21 @@ class _Nest:
             return self._report(slot, message, now)
         if self.ended:
             return []
-        said: Sent = []
+        sent: Sent = []
         if isinstance(message, Quiet):
             if message.actions > self.actions:
                 raise ProtocolViolation(
                     f"worker {slot} has followed {message.actions} commands, and was sent {self.actions}"
                 )
-            self.counts.said(slot, message)
+            self.counts.report(slot, message)
             self.news, self.pause = True, self.pace.pause
         elif isinstance(message, EventTimeMoved):
             self.entered[slot] = message
             self.moved, self.pause = True, self.pace.pause
         elif isinstance(message, RoundReport):
             self.news, self.pause = True, self.pace.pause
-            said = self._round(slot, message)
-        return said + self.maybe_launch(now)
+            sent = self._round(slot, message)
+        return sent + self.maybe_launch(now)
 
     def maybe_launch(self, now: int) -> Sent:
         """Begins a wave, if one is due."""
@@ -255,21 +255,21 @@ class _Nest:
         if len(reports) < self.spec.slots:
             return []
         self.reports = None
-        return self._decided(list(reports.values()), now)
+        return self._decide(list(reports.values()), now)
 
-    def _decided(self, facts: list[WaveFacts], now: int) -> Sent:
+    def _decide(self, facts: list[WaveFacts], now: int) -> Sent:
         decision = decide(facts) if self._have_gone(facts) else Decision(WaveResult.NOT_YET)
         if decision.step is WaveResult.END:
             self.ended = True
             return self._all(EndLoop(self.number))
         if decision.step is WaveResult.NOT_YET:
-            said = self._release(facts)
+            sent = self._release(facts)
             self.lag = self._lags(facts)
-            if said:  # at the end each wave releases one level of loops: the next wave starts now
+            if sent:  # at the end each wave releases one level of loops: the next wave starts now
                 self.pause = self.pace.pause
             self.again_at = now + self.pause
             self.pause = min(2 * self.pause, self.pace.longest)
-            return said + self.maybe_launch(now)
+            return sent + self.maybe_launch(now)
         self._command()
         self.pause = self.pace.pause
         if decision.step is WaveResult.ADVANCE:
@@ -311,7 +311,7 @@ class _Nest:
     def _command(self) -> None:
         """Counts a command that all slots are to follow before their counts are valid."""
         self.actions += 1
-        self.counts.commanded(self.actions)
+        self.counts.note_commands(self.actions)
 
     def _lags(self, facts: list[WaveFacts]) -> bool:
         """True if another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
@@ -319,14 +319,14 @@ class _Nest:
         scope = next((own.scope for one in facts for own in one.scopes if len(own.scope) == 1), None)
         if scope is None:
             return False  # nothing leaves it
-        wanted = self._entered()
-        if wanted == MAX_TIME:
+        entry_time = self._entry_time()
+        if entry_time == MAX_TIME:
             return scope not in self.idle
-        if wanted == LAST_TIME and all(one.ended for one in facts):
+        if entry_time == LAST_TIME and all(one.ended for one in facts):
             return False  # the end comes with that of the input
-        return scope in self.idle or self.released.get(scope, MIN_TIME) < wanted
+        return scope in self.idle or self.released.get(scope, MIN_TIME) < entry_time
 
-    def _entered(self) -> int:
+    def _entry_time(self) -> int:
         """The lowest event time of all places where it comes into the nest; `MIN_TIME` until every slot has reported."""
         if len(self.entered) < self.spec.slots:
             return MIN_TIME
@@ -347,23 +347,23 @@ class _Nest:
         if not self.spec.rounds or (known is not None and report.round < known.round):
             why = "which has no rounds" if known is None or not self.spec.rounds else f"after round {known.round}"
             raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}, {why}")
-        rounds.heard(slot, report)
+        rounds.report(slot, report)
         if rounds.stopped or len(rounds.reports) < self.spec.slots or rounds.going_on:
             return []
-        said = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
-        if not said:
+        reports = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
+        if not reports:
             return []
-        newest = max(one.round for one in said.values())
-        behind = [slot for slot, one in said.items() if one.round < newest]
+        newest = max(one.round for one in reports.values())
+        behind = [slot for slot, one in reports.items() if one.round < newest]
         if behind:
             if newest <= rounds.started:
                 return []  # already started
             rounds.start(newest)  # started before the restored checkpoint; some slots do not know of it
             return [(one, StartRound(self.number, newest)) for one in behind]
-        if newest < rounds.started or not any(one.waiting for one in said.values()):
+        if newest < rounds.started or not any(one.waiting for one in reports.values()):
             return []
         last = self.spec.rounds_max is not None and newest + 1 >= self.spec.rounds_max
-        if last or any(one.verdict for one in said.values()):
+        if last or any(one.verdict for one in reports.values()):
             rounds.stopped = True
             return self._all(StopRounds(self.number))
         rounds.start(newest + 1)
@@ -406,20 +406,20 @@ class Nests:
             raise ProtocolViolation(f"worker {slot} has no part in loop nest {number}")
         return self._nests[number].message(slot, message, now)
 
-    def replaced(self, slot: int) -> None:
+    def note_replacement(self, slot: int) -> None:
         """Notes that the worker of a slot was replaced, and has done what the lost worker did."""
         for nest in self._nests:
             nest.replaced.add(slot)
 
     def tick(self, now: int) -> Sent:
         """Begins the waves that are due at `now`."""
-        return [said for nest in self._nests for said in nest.maybe_launch(now)]
+        return [sent for nest in self._nests for sent in nest.maybe_launch(now)]
 
     def next_tick(self) -> int | None:
         """The time at which the clock alone gives something to do next, or None."""
         return min((due for nest in self._nests if (due := nest.due_at()) is not None), default=None)
 
-    def ended(self, nest: int) -> bool:
+    def is_ended(self, nest: int) -> bool:
         """True if a nest was sent `EndLoop` in this attempt."""
         return self._nests[nest].ended
 

@@ -122,7 +122,7 @@ class JobOutput:
         self._origin_visible = self._origin_visible or self.restored.is_origin
         return self._mark_visible()
 
-    def started(self) -> Decisions:
+    def start(self) -> Decisions:
         """Notes that the attempt runs: hidden output of earlier runs is removed."""
         if self._swept:
             return []
@@ -140,11 +140,11 @@ class JobOutput:
 
     # Publishing.
 
-    def finished(self, prepared: list[Prepared]) -> Decisions:
+    def finish(self, prepared: list[Prepared]) -> Decisions:
         """Publishes the output of a job without checkpoints, all of whose slices have finished: its only publication."""
         return self._publish(0, prepared)
 
-    def committed(self, number: int, manifest: Manifest, path: str, fresh: list[Prepared]) -> Decisions:
+    def commit_done(self, number: int, manifest: Manifest, path: str, fresh: list[Prepared]) -> Decisions:
         """Publishes the output of a committed manifest that no earlier one has (`fresh`). Sinks may then forget output that
         was marked as published before the commit was requested. No other driver has read a manifest without its mark: a
         driver that claims reads after our commit, and finds a later manifest."""
@@ -175,23 +175,23 @@ class JobOutput:
             decided += [Tell(one, PUBLISHER) for one in sent.messages]
         return decided if self._settled == Settlement() else [*decided, Tell(Settled(*self._settled), PUBLISHER)]
 
-    def published(self, said: Published) -> Decisions | None:
+    def publication_done(self, report: Published) -> Decisions | None:
         """Takes the worker's report that all output of a number is visible; None where it is not awaited."""
-        if said.number not in self._open:
+        if report.number not in self._open:
             return None
-        self._sent[said.number].visible = True
+        self._sent[report.number].visible = True
         # Skipped output is not visible: a run that starts from the origin with its sink publishes it.
-        if said.number == 0 and not said.skipped and self.restored.is_origin:
+        if report.number == 0 and not report.skipped and self.restored.is_origin:
             self._origin_visible = True
         through = self.visible_through
         self._sent = {number: sent for number, sent in self._sent.items() if number > through}
         return self._mark_visible()
 
-    def not_published(self, said: NotPublished) -> bool:
+    def not_published(self, report: NotPublished) -> bool:
         """Takes the worker's report that not all output of a number is visible. Returns True if the report is about the
         newest send."""
-        sent = self._open.get(said.number)
-        if sent is None or sent.messages[0].tries != said.tries:
+        sent = self._open.get(report.number)
+        if sent is None or sent.messages[0].tries != report.tries:
             return False
         sent.failed = True
         return True
@@ -205,7 +205,7 @@ class JobOutput:
         """True if something is to be sent once more."""
         return any(sent.failed for sent in self._open.values())
 
-    def tell_again(self) -> Decisions:
+    def send_again(self) -> Decisions:
         """Sends once more what could not be made visible."""
         failed = [sent for sent in self._open.values() if sent.failed]
         for sent in failed:
@@ -225,14 +225,14 @@ class JobOutput:
 
     # Commits and marks.
 
-    def carried(self) -> list[Prepared]:
+    def carried_output(self) -> list[Prepared]:
         """Output that complete checkpoints have prepared and that may not be visible: the next manifest carries it
         along."""
         return [one for sent in self._sent.values() for one in sent.prepared]
 
     def before_commit(self, number: int) -> None:
-        """Notes that the manifest of a checkpoint is requested, with what is `carried`. Once it exists, sinks may forget
-        what was marked until now."""
+        """Notes that the manifest of a checkpoint is requested, with what is `carried_output`. Once it exists, sinks may
+        forget what was marked until now."""
         self._made = (number, min([number, *self._sent]))
         self._due = self.resolution.settled
 
@@ -258,7 +258,7 @@ class JobOutput:
         spare = origin.spare or (bool(origin.manifest.prepared) and before)
         self.origin = replace(origin, manifest=msgspec.structs.replace(origin.manifest, prepared=[]), spare=spare)
 
-    def marked(self, path: str) -> None:
+    def mark_done(self, path: str) -> None:
         """Notes that a manifest is marked: all its output is published."""
         self._update(path, marked=True)
 
@@ -267,7 +267,7 @@ class JobOutput:
         checkpoint."""
         self._update(path, requested=False)
 
-    def kept(self, paths: Collection[str]) -> None:
+    def keep_only(self, paths: Collection[str]) -> None:
         """Forgets the manifests of the run that are not kept any more."""
         self._manifests = {path: one for path, one in self._manifests.items() if not one.checkpoint or path in paths}
 

@@ -52,7 +52,7 @@ class JobView:
         """The newest reports of the workers on their subtasks."""
         return [report for slot in self.slots for report in slot.reports]
 
-    def aged(self, now: int) -> JobView:
+    def with_ages(self, now: int) -> JobView:
         """The view with the age that its reports have at `now`, by the clock of the job."""
         since = max(0, now - self.at)
         older = lambda one: msgspec.structs.replace(one, age_micros=one.age_micros + since)  # noqa: E731

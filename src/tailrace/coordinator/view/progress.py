@@ -70,7 +70,7 @@ class ProgressMaker:
         for report in reports:
             busy[report.subtask] += report.worked_micros
         span = max(1, now - self._last_at)
-        new, worked = rows_in - sum(self._last_in.values()), self._worked(busy)
+        new, worked = rows_in - sum(self._last_in.values()), self._work_since(busy)
         processed = new * 1e6 / worked * len(slots) if worked else 0.0
         sources = self._sources(by_source, span, processed)
         sunk = rows_out - self._last_out
@@ -107,7 +107,7 @@ class ProgressMaker:
             },
         }
 
-    def _worked(self, busy: Counter[int]) -> int:
+    def _work_since(self, busy: Counter[int]) -> int:
         """The work of all slots since the report before. `busy` is the work of each slot since its worker began."""
         before = self._last_busy
         return sum(now - before.get(slot, 0) if now >= before.get(slot, 0) else now for slot, now in busy.items())

@@ -106,8 +106,8 @@ def _under_way(one: PendingCheckpoint, roster: Roster, now: int) -> PendingStats
     missing = tuple(slot.index for slot in roster.slots if slot.index not in one.acks)
     if not missing:
         return PendingStats(one.id, age, "committing" if one.committing else "to be committed")
-    told = [roster.slots[slot].phase_of(one.id) for slot in missing]
-    return PendingStats(one.id, age, min(told, key=PHASES.index), missing)
+    phases = [roster.slots[slot].phase_of(one.id) for slot in missing]
+    return PendingStats(one.id, age, min(phases, key=PHASES.index), missing)
 
 
 def _waits(outage: Outage, now: int) -> Waits | None:

@@ -44,7 +44,7 @@ class Failovers:
         self.refused: dict[int, str] = {}
         """Slot -> why its most recent loss without a replacement led to a restart."""
 
-    def noticed(self, slot: int, now: int) -> None:
+    def note_loss(self, slot: int, now: int) -> None:
         """Notes that a worker is lost, and is replaced."""
         self.under_way[slot] = ReplacementTimes(now)
 
@@ -53,7 +53,7 @@ class Failovers:
         if slot in self.under_way:
             self.under_way[slot].there = now
 
-    def known(self, slot: int, now: int) -> None:
+    def note_report(self, slot: int, now: int) -> None:
         """Notes that a survivor has sent what it knows of the lost worker."""
         if slot in self.under_way:
             self.under_way[slot].known = now
@@ -62,12 +62,12 @@ class Failovers:
         """Notes that the replacement was sent what it has to do, as this attempt of the slice."""
         self.attempts[slot] = attempt
 
-    def restored(self, slot: int, now: int) -> None:
+    def note_restore(self, slot: int, now: int) -> None:
         """Notes that the replacement has restored the state."""
         if slot in self.under_way:
             self.under_way[slot].restored = now
 
-    def replayed(self, slot: int, now: int) -> None:
+    def note_replay(self, slot: int, now: int) -> None:
         """Notes that the replacement has done all that the lost worker did."""
         marks = self.under_way.pop(slot)
         marks.replayed = now

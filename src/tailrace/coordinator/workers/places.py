@@ -29,12 +29,12 @@ class WorkerPlace:
     launches: int = 0
     """The number of Spark jobs that were started for the place."""
     start: Start | None = None
-    """The start that is wanted: the newest one of the place. For a slot that a standby has taken, the standby's."""
+    """The current start: the newest one of the place. For a slot that a standby has taken, the standby's."""
     running: set[Start] = field(default_factory=set)
     """Starts whose Spark job has not ended."""
     unwanted: set[Start] = field(default_factory=set)
     """Starts whose Spark job was cancelled by the coordinator."""
-    heard_at: int = 0
+    received_at: int = 0
     """The time of the last sign of life (int64 microseconds of the coordinator's clock, which never goes back)."""
 
     @property
@@ -48,11 +48,11 @@ class WorkerPlace:
 
     @property
     def abandoned(self) -> bool:
-        """True if no Spark job is left that would bring the worker that is wanted."""
+        """True if no Spark job is left that would bring the worker of the current start."""
         return self.start not in self.running or self.start in self.unwanted
 
     def is_held_by(self, hello: Hello) -> bool:
-        """True if this process belongs to the start that is wanted."""
+        """True if this process belongs to the current start."""
         return self.start == start_of(hello)
 
     def admit(self, hello: Hello, now: int) -> int | None:
@@ -60,12 +60,12 @@ class WorkerPlace:
         replaced = self.epoch if self.connected else None
         self.epoch += 1
         self.hello = hello
-        self.heard_at = now
+        self.received_at = now
         return replaced
 
     def silent_at(self, lease: int) -> int:
         """The time at which the worker has been silent for `lease`, if no sign of life comes until then."""
-        return self.heard_at + lease
+        return self.received_at + lease
 
     def launch(self) -> Launch:
         """Starts a Spark job for the place."""
@@ -86,10 +86,10 @@ class WorkerPlace:
 
     def job_ended(self, start: Start) -> bool:
         """Notes that a Spark job of the place has ended. Returns True if the coordinator had cancelled it."""
-        told = start in self.unwanted
+        requested = start in self.unwanted
         self.running.discard(start)
         self.unwanted.discard(start)
-        return told
+        return requested
 
 
 class LongestSilence:
@@ -101,28 +101,28 @@ class LongestSilence:
     """
 
     def __init__(self) -> None:
-        self._heard: list[tuple[int, int]] = []
+        self._received: list[tuple[int, int]] = []
         """A heap of (time of the last sign of life, place), with the times at the last look at each."""
         self._inside: set[int] = set()
 
-    def joined(self, place: WorkerPlace) -> None:
+    def add(self, place: WorkerPlace) -> None:
         """Adds a place that a worker holds now."""
         if place.index not in self._inside:
             self._inside.add(place.index)
-            heappush(self._heard, (place.heard_at, place.index))
+            heappush(self._received, (place.received_at, place.index))
 
     def longest(self, at: Callable[[int], WorkerPlace]) -> WorkerPlace | None:
         """The connected place whose last sign of life is the oldest; None where no place is connected."""
-        while self._heard:
-            heard_at, index = self._heard[0]
+        while self._received:
+            received_at, index = self._received[0]
             place = at(index)
             if not place.connected:
-                heappop(self._heard)
+                heappop(self._received)
                 self._inside.discard(index)
-            elif place.heard_at == heard_at:
+            elif place.received_at == received_at:
                 return place
             else:
-                heapreplace(self._heard, (place.heard_at, index))
+                heapreplace(self._received, (place.received_at, index))
         return None
 
 

@@ -41,12 +41,12 @@ class Replacements:
 
     # A worker is lost.
 
-    def refused(self, cause: Cause, status: JobStatus) -> str | None:
+    def refusal(self, cause: Cause, status: JobStatus) -> str | None:
         """The reason why the other workers cannot go on after this failure. Empty where it is no loss of a worker, or the
         job replaces none; None where they can go on."""
         if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
             return ""
-        return self._takeovers.refused(cause.slot) or self._out_of_place(cause.slot, status)
+        return self._takeovers.refusal(cause.slot) or self._out_of_place(cause.slot, status)
 
     def _out_of_place(self, slot: int, status: JobStatus) -> str | None:
         if status not in (JobStatus.RUNNING, JobStatus.STOPPING):
@@ -77,7 +77,7 @@ class Replacements:
             decided.append(CloseLink(slot.index, slot.epoch))
             self._roster.lose(slot.index)
             decided += self._roster.replace(slot.index)
-        return [*decided, *self._roster.replace(cause.slot, there), *self.ask()]
+        return [*decided, *self._roster.replace(cause.slot, there), *self.query()]
 
     def cannot_reach(self, index: int, what: str) -> Decisions | None:
         """Decides what follows when a replacement that still replays cannot reach another worker: the replacement is lost.
@@ -109,18 +109,18 @@ class Replacements:
 
     # What is known goes to the replacements.
 
-    def ask(self) -> Decisions:
+    def query(self) -> Decisions:
         """Requests the survivors' knowledge of the lost workers, once it is known which checkpoint is restored."""
         takeovers = self._takeovers
         if not takeovers.waiting or self._durability.committing:
             return []
         newest = self._durability.newest
         takeovers.checkpoint = 0 if newest is None else newest[0]
-        return [Tell(lost, slot) for lost in takeovers.ask() for slot in takeovers.survivors]
+        return [Tell(lost, slot) for lost in takeovers.query() for slot in takeovers.survivors]
 
-    def committed(self) -> Decisions:
+    def commit_done(self) -> Decisions:
         """Goes on after the commit of a manifest that was on its way when a worker was lost."""
-        return self.ask() if self.active else []
+        return self.query() if self.active else []
 
     def resume(self, plan: bytes) -> Decisions:
         """Sends each replacement what it has to do, when all of them are there, and all is known."""
@@ -134,10 +134,10 @@ class Replacements:
         claims, restored, newest = self._durability.claims, self._durability.output.restored, self._durability.newest
         in_flight = [] if restored.manifest is None else [*restored.manifest.in_flight]
         peers = self._roster.peers()
-        told: Decisions = []
+        decided: Decisions = []
         for slot in slots:
             peer = next(one for one in peers if one.slot == slot.index)
-            told += [Tell(Replaced(peer, takeovers.checkpoint), one) for one in takeovers.survivors]
+            decided += [Tell(Replaced(peer, takeovers.checkpoint), one) for one in takeovers.survivors]
         for slot in slots:
             slot.deployed = True
             takeovers.resumes += 1
@@ -146,22 +146,22 @@ class Replacements:
                 manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
                 deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
             takeovers.failovers.resumes(slot.index, deploy.attempt)
-            told.append(Tell(takeovers.resume(slot.index, deploy, in_flight), slot.index))
-        return told
+            decided.append(Tell(takeovers.resume(slot.index, deploy, in_flight), slot.index))
+        return decided
 
-    def replayed(self, slot: int, heard: int, now: int) -> Decisions:
+    def replay_done(self, slot: int, received: int, now: int) -> Decisions:
         """Ends a replacement: it has done all that the lost worker did."""
         active = self._takeovers.active.get(slot)
         if active is None or not active.resumed:
             return []
-        said = self._takeovers.over(slot, heard)
-        if said is None:
-            return [Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER)]
-        self._takeovers.failovers.replayed(slot, now)
-        self._nests.replaced(slot)
+        history = self._takeovers.over(slot, received)
+        if history is None:
+            return [Cause(f"the messages to worker {slot} are not known any more", FailureKind.WORKER)]
+        self._takeovers.failovers.note_replay(slot, now)
+        self._nests.note_replacement(slot)
         place = self._roster.slots[slot]
         decided: Decisions = [WorkerReplaced(slot, now - active.began_at)]
-        decided += [Send(place.index, place.epoch, message) for message in said]
+        decided += [Send(place.index, place.epoch, message) for message in history]
         if slot == PUBLISHER:
             decided += self._durability.output.publisher_replaced()
         if not self.active:

@@ -65,7 +65,7 @@ class Slot(WorkerPlace):
         """True if the worker has yet to drop what it ran."""
         return self.connected and not self.clean
 
-    def reported(self, progress: Progress, now: int) -> None:
+    def report(self, progress: Progress, now: int) -> None:
         """Takes a report of the slot's worker."""
         self.reported_at = now
         self.reports, self.elapsed, self.refused = progress.subtasks, progress.elapsed_micros, progress.refused
@@ -129,7 +129,7 @@ class Roster:
         self._started: dict[int, dict[int, None]] = {}
         """The places that processes have held, by the place for which they were started: itself, and slots that standbys
         took."""
-        self._told_to_reset: deque[int] = deque()
+        self._reset_sent: deque[int] = deque()
         """The slots to whose workers `Reset` was sent, all at one time. Workers of the slots in front may have dropped what
         they ran."""
         self._each, self._each_ended = Each(), Each()
@@ -148,8 +148,8 @@ class Roster:
         """The slots and the standbys."""
         return [*self.slots, *self.standbys.all]
 
-    def wants(self, hello: Hello, job: str, incarnation: int) -> bool:
-        """True if a worker that sends `Hello` was started for a place of this job, by the start that is wanted."""
+    def requires(self, hello: Hello, job: str, incarnation: int) -> bool:
+        """True if a worker that sends `Hello` was started for a place of this job, by the current start."""
         if hello.job != job or not 0 <= hello.slot < len(self.slots) + len(self.standbys.all):
             return False
         return self.at(hello.slot).is_held_by(hello) and 0 < hello.incarnation <= incarnation
@@ -158,7 +158,7 @@ class Roster:
         """Admits a worker that sends `Hello`: (its epoch, the epoch of the worker it replaces or None)."""
         place = self.at(hello.slot)
         replaced = place.admit(hello, now)
-        self._silence.joined(place)
+        self._silence.add(place)
         self._started.setdefault(start_of(hello)[0], {})[place.index] = None
         return place.epoch, replaced
 
@@ -172,7 +172,7 @@ class Roster:
         own = self.at(start[0])
         return own if start in own.running else next((one for one in self.places if start in one.running), own)
 
-    def taken(self, index: int, epoch: int) -> Slot | None:
+    def slot_of_standby(self, index: int, epoch: int) -> Slot | None:
         """The slot that a standby was sent to take, and for which it has not sent `Hello` yet."""
         return next((slot for slot in self.slots if slot.taken == (index, epoch)), None)
 
@@ -180,7 +180,7 @@ class Roster:
         """Notes that the worker of a place is gone."""
         self.at(index).hello = None
 
-    def lost(self, index: int, what: str) -> Decisions:
+    def note_loss(self, index: int, what: str) -> Decisions:
         """Notes the unwanted loss of a slot's worker, and decides what follows. Where the worker still had to drop what it
         ran, the loss belongs to the failure from which the job restarts: it does not count again."""
         slot = self.slots[index]
@@ -210,8 +210,8 @@ class Roster:
         wanting = next((slot for slot in self.slots if not slot.connected and slot.taken is None), None)
         return None if wanting is None else self._take(standby, wanting)
 
-    def job_ended(self, index: int, error: str | None, *, wanted: bool, over: bool, unfit: bool) -> Decisions:
-        """Decides what follows when a Spark job of a slot has ended, and our job goes on. `wanted`: the job still needed
+    def job_ended(self, index: int, error: str | None, *, expected: bool, over: bool, unfit: bool) -> Decisions:
+        """Decides what follows when a Spark job of a slot has ended, and our job goes on. `expected`: the job still needed
         its worker. `over`: Spark itself has ended, and there will be no other job for the slot. `unfit`: its executor lacks
         what a worker needs. Before the job has run, that goes for all executors; later it may be one machine, and the
         worker may get another one."""
@@ -220,7 +220,7 @@ class Roster:
             return [Cause(f"the Spark task of worker {index} ended {how}", FailureKind.SLOTS, slot=index)]
         if unfit and self.slots[index].attempt == 0:
             return [Cause(f"worker {index} cannot be started: {error}", FailureKind.IMPORT, slot=index)]
-        return self.lost(index, f"the Spark task of worker {index} ended {how}") if wanted else []
+        return self.note_loss(index, f"the Spark task of worker {index} ended {how}") if expected else []
 
     def move(self, launches: Collection[Start]) -> Decisions:
         """Moves workers and standbys of these starts elsewhere, if they hold a place now: ends them, and starts others."""
@@ -228,7 +228,7 @@ class Roster:
         for standby in self.standbys.all:
             if standby.connected and standby.start in launches:
                 decided.append(CloseLink(standby.index, standby.epoch))
-                decided += self.standbys.lost(standby, "its executor is about to go", again=True)
+                decided += self.standbys.lose(standby, "its executor is about to go", again=True)
         moved = [slot for slot in self.slots if slot.connected and slot.start in launches]
         for slot in moved:
             decided.append(CloseLink(slot.index, slot.epoch))
@@ -241,12 +241,12 @@ class Roster:
             )
         return decided
 
-    def heard(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> Decisions:
+    def note_sign_of_life(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> Decisions:
         """Takes a sign of life of a process that was started for this place, with the work of its thread."""
         decided: Decisions = []
         for place in map(self.at, self._started.get(index, ())):
             if place.hello is not None and place.hello.pid == pid and start_of(place.hello)[0] == index:
-                place.heard_at = now
+                place.received_at = now
                 if isinstance(place, Slot):
                     decided += place.works_at(under_way)
         return decided
@@ -256,8 +256,8 @@ class Roster:
         slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)
         if slot is None:
             return self.standbys.replace_silent(now, lease)
-        what = f"worker {slot.index} has given no sign of life for {(now - slot.heard_at) / 1e6:.0f} s"
-        return [CloseLink(slot.index, slot.epoch), *self.lost(slot.index, what)]
+        what = f"worker {slot.index} has given no sign of life for {(now - slot.received_at) / 1e6:.0f} s"
+        return [CloseLink(slot.index, slot.epoch), *self.note_loss(slot.index, what)]
 
     def silent_at(self, lease: int) -> int | None:
         """The time at which a worker has been silent for `lease`, if no sign of life comes until then."""
@@ -269,13 +269,13 @@ class Roster:
     def anew(self, now: int, lost: int | None) -> Decisions:
         """Starts all slices anew. Workers that live drop what they run; slots without a worker are filled."""
         decided: Decisions = []
-        self._told_to_reset.clear()
+        self._reset_sent.clear()
         for slot in self.slots:
             slot.anew()
             if slot.connected:
                 slot.clean = False
                 slot.reset_at = now
-                self._told_to_reset.append(slot.index)
+                self._reset_sent.append(slot.index)
                 decided.append(Tell(Reset(slot.attempt), slot.index))
             elif slot.abandoned or slot.index == lost:
                 decided += self._fill(slot)
@@ -283,10 +283,10 @@ class Roster:
 
     def reset_late_at(self, limit: int) -> int | None:
         """The time at which a worker has taken too long to drop what it runs."""
-        told = self._told_to_reset
-        while told and not self.slots[told[0]].holds_up:
-            told.popleft()
-        return self.slots[told[0]].reset_late_at(limit) if told else None
+        ordered = self._reset_sent
+        while ordered and not self.slots[ordered[0]].holds_up:
+            ordered.popleft()
+        return self.slots[ordered[0]].reset_late_at(limit) if ordered else None
 
     def replace_late(self, now: int, limit: int) -> Decisions:
         """Replaces workers that user code keeps from dropping what they run: their processes are ended, and others

@@ -26,7 +26,7 @@ class Standby(WorkerPlace):
     """True if it has read the plan, and imported what the plan needs."""
     slots: list[int] = field(default_factory=list)
     """The slices whose state it is to hold, by the last `Hold`."""
-    told: int = 0
+    sent: int = 0
     """The checkpoint of the last `Hold`."""
     holding: list[int] = field(default_factory=list)
     """The slices whose state it holds."""
@@ -87,18 +87,18 @@ class Standbys:
         news = [
             one
             for index, one in here.items()
-            if (one.slots or dealt[index]) and (one.told, one.slots) != (checkpoint, dealt[index])
+            if (one.slots or dealt[index]) and (one.sent, one.slots) != (checkpoint, dealt[index])
         ]
         for one in news:
-            one.told, one.slots = checkpoint, dealt[one.index]
+            one.sent, one.slots = checkpoint, dealt[one.index]
             one.holding = [slot for slot in one.holding if slot in one.slots]
         data = manifest() if any(one.slots for one in news) else b""
         return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in news]
 
-    def holds(self, place: Standby, said: StateHeld) -> None:
+    def holds(self, place: Standby, report: StateHeld) -> None:
         """Notes the slices that a standby has read. Some may have been given to another standby meanwhile: they do not
         count."""
-        place.held, place.holding = said.checkpoint, [slot for slot in said.slots if slot in place.slots]
+        place.held, place.holding = report.checkpoint, [slot for slot in report.slots if slot in place.slots]
 
     def behind(self, place: Standby) -> tuple[int, int]:
         """The checkpoints, and the microseconds, by which its state is older than the newest complete checkpoint."""
@@ -116,15 +116,15 @@ class Standbys:
     def take(self, place: Standby, slot: WorkerPlace) -> Decisions:
         """Sends a standby to take a slot. The standby will send `Hello` for it."""
         assert place.start is not None
-        told = Send(place.index, place.epoch, TakeSlot(slot.index))
+        order = Send(place.index, place.epoch, TakeSlot(slot.index))
         place.running.discard(place.start)
         slot.running.add(place.start)
         slot.start, place.start = place.start, None
         place.hello = None
         _empty(place)
-        return [told]
+        return [order]
 
-    def lost(self, place: Standby, what: str, *, again: bool) -> Decisions:
+    def lose(self, place: Standby, what: str, *, again: bool) -> Decisions:
         """Decides what follows when a standby is gone. No worker depends on it."""
         place.failed += not place.ready
         place.hello = None
@@ -142,10 +142,10 @@ class Standbys:
         silent = next((one for one in self.all if one.connected and one.silent_at(lease) <= now), None)
         if silent is None:
             return []
-        what = f"it has given no sign of life for {(now - silent.heard_at) / 1e6:.0f} s"
-        return [CloseLink(silent.index, silent.epoch), *self.lost(silent, what, again=True)]
+        what = f"it has given no sign of life for {(now - silent.received_at) / 1e6:.0f} s"
+        return [CloseLink(silent.index, silent.epoch), *self.lose(silent, what, again=True)]
 
 
 def _empty(place: Standby) -> None:
     """Notes that the process in the place, if there is one, holds nothing yet."""
-    place.ready, place.slots, place.told, place.holding, place.held = False, [], 0, [], 0
+    place.ready, place.slots, place.sent, place.holding, place.held = False, [], 0, [], 0

@@ -20,7 +20,7 @@ AT_ONCE = (Welcome, Reset, Leave, Resume)
 """The messages that are sent to a worker even while it takes the place of another."""
 
 
-def grown(slot: int) -> str:
+def overgrowth(slot: int) -> str:
     """The reason why a worker is not replaced whose history was cut short."""
     return (
         f"what worker {slot} has done since the newest checkpoint had grown larger than StandbyConfig(history_bytes=...) "
@@ -46,7 +46,7 @@ class Takeover:
 
 
 @dataclass
-class _Said:
+class _Reported:
     """The messages to one worker that its history numbers."""
 
     first: int = 1
@@ -74,7 +74,7 @@ class Takeovers:
         on its way."""
         self.since = 0
         """The time of the last loss."""
-        self.asked = False
+        self.requested = False
         """True if `WorkerLost` was sent to the survivors for all workers that are being replaced now."""
         self.turn = 0
         """The number of questions to survivors."""
@@ -85,7 +85,7 @@ class Takeovers:
         self.failovers = Failovers()
         self._copies: dict[int, Copy] = {}
         self._hearsay = Hearsay()
-        self._said: dict[int, _Said] = {}
+        self._histories: dict[int, _Reported] = {}
         self._events: dict[int, dict[int, int]] = {}
         """The number of operator events that each worker has sent, by vertex."""
         self._complete = 0
@@ -109,15 +109,15 @@ class Takeovers:
         """Forgets the histories, messages, events and losses of an attempt: all workers are deployed anew, or about to
         be."""
         self.active, self.checkpoint = {}, None
-        self._copies, self._said, self._events, self._severed = {}, {}, {}, {}
+        self._copies, self._histories, self._events, self._severed = {}, {}, {}, {}
         self._hearsay = Hearsay()
         self._lost_since, self._complete = {}, 0
 
     # What is known of every worker, before one is lost.
 
-    def gained(self, slot: int, gained: Gained) -> None:
+    def add_history(self, slot: int, gained: Gained) -> None:
         """Takes a worker's report of what its history has gained, or of what it knows of another worker's history."""
-        for whose, one in self._hearsay.told(slot, gained):
+        for whose, one in self._hearsay.receive(slot, gained):
             self._copies.setdefault(whose, Copy()).gain(one)
 
     def sent_event(self, slot: int, vertex: int) -> None:
@@ -129,31 +129,31 @@ class Takeovers:
         """Notes a message to a worker. Returns True if the message must not be sent now: the worker is being replaced."""
         active = self.active.get(slot)
         if self.enabled and isinstance(message, TaskMessage):
-            said = self._said.setdefault(slot, _Said())
+            history = self._histories.setdefault(slot, _Reported())
             if isinstance(message, Trigger):
-                said.marks[message.cut.number] = said.first + len(said.messages)
-            said.messages.append(message)
+                history.marks[message.cut.number] = history.first + len(history.messages)
+            history.messages.append(message)
         elif active is not None and not isinstance(message, (*AT_ONCE, Publish, Settled)):
             active.held.append(message)  # `Publish` and `Settled` are sent anew
         return active is not None and not isinstance(message, AT_ONCE)
 
-    def completed(self, checkpoint: int) -> None:
+    def complete(self, checkpoint: int) -> None:
         """Notes that a checkpoint is complete: no worker restores an older one. Messages from before the trigger of the
         complete checkpoint before it are dropped: no replacement needs them from now on."""
         self._lost_since.clear()
         for copy in self._copies.values():
             copy.complete(checkpoint)
         before, self._complete = self._complete, checkpoint
-        for said in self._said.values():
-            mark = said.marks.get(before, 0)
-            if mark > said.first:
-                del said.messages[: mark - said.first]
-                said.first = mark
-            said.marks = {number: at for number, at in said.marks.items() if number >= checkpoint}
+        for history in self._histories.values():
+            mark = history.marks.get(before, 0)
+            if mark > history.first:
+                del history.messages[: mark - history.first]
+                history.first = mark
+            history.marks = {number: at for number, at in history.marks.items() if number >= checkpoint}
 
     # A worker is lost.
 
-    def refused(self, slot: int) -> str | None:
+    def refusal(self, slot: int) -> str | None:
         """The reason why the loss of this worker is not covered; None where it is."""
         if not self.enabled:
             return "no workers are replaced in this job"
@@ -166,8 +166,8 @@ class Takeovers:
             return (
                 f"{others} {verb} still being replaced, and StandbyConfig(depth={self._depth}) covers no more at once"
             )
-        if slot in self._copies and not self._copies[slot].told().reaches_back_to(self._complete):
-            return grown(slot)
+        if slot in self._copies and not self._copies[slot].report().reaches_back_to(self._complete):
+            return overgrowth(slot)
         if self._lost_since.get(slot, 0) >= TRIES:
             return f"worker {slot} was replaced {TRIES} times since the newest checkpoint, and is lost again"
         return None
@@ -184,21 +184,21 @@ class Takeovers:
         else:
             self.active[slot] = Takeover(slot, now)
             self._lost_since[slot] = self._lost_since.get(slot, 0) + 1
-            self.failovers.noticed(slot, now)
+            self.failovers.note_loss(slot, now)
         useless = [one.slot for one in self.active.values() if one.resumed and one.slot != slot]
-        self.asked = False
+        self.requested = False
         for one in self.active.values():
             one.resumed, one.known = False, {}
             self._hearsay.forget(one.slot)
-        self._severed = {link: told for link, told in self._severed.items() if self.active.keys().isdisjoint(link)}
+        self._severed = {link: since for link, since in self._severed.items() if self.active.keys().isdisjoint(link)}
         return useless
 
-    def ask(self) -> list[WorkerLost]:
+    def query(self) -> list[WorkerLost]:
         """The questions to survivors about each lost worker; none where they were sent before."""
         assert self.checkpoint is not None
-        if self.asked:
+        if self.requested:
             return []
-        self.asked = True
+        self.requested = True
         self.turn += 1
         return [WorkerLost(slot, self.checkpoint, self.turn) for slot in self.active]
 
@@ -224,11 +224,11 @@ class Takeovers:
         lost worker may have reported to other workers last, and not to the coordinator, that its history was cut short."""
         assert self.checkpoint is not None
         missing = [one.slot for one in self.active.values() if not self._history(one).reaches_back_to(self.checkpoint)]
-        return grown(missing[0]) if missing else None
+        return overgrowth(missing[0]) if missing else None
 
     def _history(self, one: Takeover) -> Gained:
         mine = self._copies.setdefault(one.slot, Copy())
-        return longest([mine.told(), *(known.history for known in one.known.values())])
+        return longest([mine.report(), *(known.history for known in one.known.values())])
 
     def resume(self, slot: int, deploy: Deploy, in_flight: list[str]) -> Resume:
         """The `Resume` message for the replacement of a slot. `deploy` has the rest of its part; `in_flight`: see
@@ -243,21 +243,21 @@ class Takeovers:
         together = [other for other in self.active if other != slot]
         return Resume(deploy, self.checkpoint, history, came, events, together, in_flight)
 
-    def over(self, slot: int, heard: int) -> Iterable[ToWorker] | None:
+    def over(self, slot: int, received: int) -> Iterable[ToWorker] | None:
         """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it
         now; None where they are not known any more."""
         active = self.active.pop(slot)
         if not self.active:
             self.checkpoint = None
-        said = self._said.setdefault(slot, _Said())
-        if heard + 1 < said.first:
+        history = self._histories.setdefault(slot, _Reported())
+        if received + 1 < history.first:
             return None
         self.count += 1
-        return [*said.messages[max(0, heard + 1 - said.first) :], *active.held]
+        return [*history.messages[max(0, received + 1 - history.first) :], *active.held]
 
     # Links between workers.
 
-    def severed(self, slot: int, peer: int, epoch: int, now: int) -> None:
+    def link_lost(self, slot: int, peer: int, epoch: int, now: int) -> None:
         """Notes that a link between two workers has closed. Mostly one of them is lost, and the coordinator will notice
         that soon. A link of a lost worker whose replacement was not resumed yet is not noted: that loss explains it."""
         ends = (self.active.get(slot), self.active.get(peer))
@@ -268,7 +268,7 @@ class Takeovers:
         """The time at which a link has been closed for too long, though neither worker seems to be lost."""
         return min((at + limit for _, at in self._severed.values()), default=None)
 
-    def broken(self, now: int, limit: int) -> list[tuple[int, int, int]]:
+    def take_broken(self, now: int, limit: int) -> list[tuple[int, int, int]]:
         """The links that have been closed for so long: (the worker that reported it, the peer, the peer's epoch). Each is
         returned once."""
         found = [(*link, epoch) for link, (epoch, at) in self._severed.items() if at + limit <= now]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.elements.columns.encoding import encoded
+from tailrace.elements.columns.encoding import encode
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.fitting import FITTINGS, DoesNotFit
 from tailrace.elements.columns.kinds import LISTS, family, plain_type
@@ -80,7 +80,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
         array = _foreign(values, plain, path)
     else:
         array = _scalars(values, plain, path, what)
-    return array if array.type == kind else encoded(array, kind, path)
+    return array if array.type == kind else encode(array, kind, path)
 
 
 def _scalars(values: Sequence[Any], kind: pa.DataType, path: str, what: str) -> pa.Array:
@@ -170,10 +170,10 @@ def _places(values: Sequence[Any]) -> int:
 def _narrow_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     if not set(map(type, values)) <= {float, _NONE}:
         return None
-    return narrowed(pa.array(values, pa.float64()), kind)
+    return narrow(pa.array(values, pa.float64()), kind)
 
 
-def narrowed(doubles: pa.Array, kind: pa.DataType) -> pa.Array | None:
+def narrow(doubles: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Floats rounded to the nearest float of a narrower type; None if one has none: it would be infinite or zero."""
     array = doubles.cast(kind)
     with np.errstate(all="ignore"):

@@ -20,10 +20,10 @@ from tailrace.elements.columns.arrays import (
     fixed_list_from,
     lists_from,
     map_from,
-    narrowed,
+    narrow,
     struct_from,
 )
-from tailrace.elements.columns.encoding import encoded, plain_array
+from tailrace.elements.columns.encoding import encode, plain_array
 from tailrace.elements.columns.kinds import LISTS, NUMBERS, family, is_plain, plain_type
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.named import check_names
@@ -53,7 +53,7 @@ def array_as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     plain, target = plain_array(array, path), plain_type(kind)
     if plain.type != target:
         plain = _as(plain, target, path)
-    return plain if target == kind and is_plain(kind) else encoded(plain, kind, path)
+    return plain if target == kind and is_plain(kind) else encode(plain, kind, path)
 
 
 def _as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
@@ -91,7 +91,7 @@ def python_values(array: pa.Array, path: str) -> list[Any]:
 def _scalars(array: pa.Array, kind: pa.DataType, here: str, there: str) -> pa.Array | None:
     """The array cast to this type, if that is exact; else None. Raises what Arrow raises."""
     if here == "float" and there == "float":
-        return array.cast(kind) if kind.bit_width > array.type.bit_width else narrowed(array.cast(pa.float64()), kind)
+        return array.cast(kind) if kind.bit_width > array.type.bit_width else narrow(array.cast(pa.float64()), kind)
     if here == "integer" and there == "decimal":
         digits = 20  # any integer of 64 bits
         return _scalars(array.cast(pa.decimal128(digits, 0)), kind, "decimal", "decimal")

@@ -13,24 +13,24 @@ Differing = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
 """Function from two different types to their common type; None if there is none."""
 
 
-def settled(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+def fill_nulls(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
     """The schema `schema`, with types from `other` for all columns of type null, also inside of lists and structs."""
     fields = []
     for field in schema:
         at = other.get_field_index(field.name)
-        kind = field.type if at < 0 else _combined(field.type, other.field(at).type, lambda a, b: a)
+        kind = field.type if at < 0 else _common_type(field.type, other.field(at).type, lambda a, b: a)
         fields.append(field.with_type(kind))
     return pa.schema(fields)
 
 
-def agreed(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
+def agreement(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
     """The schema of both, if they differ only in columns of type null in one of them; else None."""
     if one.names != other.names:
         return None
     return _together(one, other, lambda a, b: None)
 
 
-def widened(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
+def widen(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
     """The schema whose types hold all values of the types of both unchanged; None if there is none. Whole numbers and
     floats have no common type: a sum of doubles differs from a sum of whole numbers."""
     if sorted(one.names) != sorted(other.names):
@@ -50,28 +50,28 @@ def _is_open(kind: pa.DataType) -> bool:
 def _together(one: pa.Schema, other: pa.Schema, differing: Differing) -> pa.Schema | None:
     fields = []
     for field in one:
-        kind = _combined(field.type, other.field(field.name).type, differing)
+        kind = _common_type(field.type, other.field(field.name).type, differing)
         if kind is None:
             return None
         fields.append(field.with_type(kind))
     return pa.schema(fields)
 
 
-def _combined(a: pa.DataType, b: pa.DataType, differing: Differing) -> pa.DataType | None:
+def _common_type(a: pa.DataType, b: pa.DataType, differing: Differing) -> pa.DataType | None:
     if a == b or t.is_null(b):
         return a
     if t.is_null(a):
         return b
     if is_list(a) and is_list(b):
-        layout, child = a if a.id == b.id else differing(a, b), _combined(a.value_type, b.value_type, differing)
+        layout, child = a if a.id == b.id else differing(a, b), _common_type(a.value_type, b.value_type, differing)
         if layout is None or child is None:
             return None
         return (pa.large_list if t.is_large_list(layout) else pa.list_)(a.value_field.with_type(child))
     if t.is_fixed_size_list(a) and t.is_fixed_size_list(b) and a.list_size == b.list_size:
-        child = _combined(a.value_type, b.value_type, differing)
+        child = _common_type(a.value_type, b.value_type, differing)
         return None if child is None else pa.list_(a.value_field.with_type(child), a.list_size)
     if t.is_map(a) and t.is_map(b):
-        key, item = _combined(a.key_type, b.key_type, differing), _combined(a.item_type, b.item_type, differing)
+        key, item = _common_type(a.key_type, b.key_type, differing), _common_type(a.item_type, b.item_type, differing)
         return None if key is None or item is None else pa.map_(key, item)
     if t.is_struct(a) and t.is_struct(b) and sorted(f.name for f in a) == sorted(f.name for f in b):
         inner = _together(pa.schema(list(a)), pa.schema(list(b)), differing)
@@ -95,12 +95,12 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _integer(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    kinds = (pa.int8(), pa.int16(), pa.int32(), pa.int64()) if _signed(a, b) else (a, b)
-    bits = max(kind.bit_width + (_signed(a, b) and t.is_unsigned_integer(kind)) for kind in (a, b))
+    kinds = (pa.int8(), pa.int16(), pa.int32(), pa.int64()) if _is_integer(a, b) else (a, b)
+    bits = max(kind.bit_width + (_is_integer(a, b) and t.is_unsigned_integer(kind)) for kind in (a, b))
     return min((kind for kind in kinds if kind.bit_width >= bits), key=lambda kind: int(kind.bit_width), default=None)
 
 
-def _signed(a: pa.DataType, b: pa.DataType) -> bool:
+def _is_integer(a: pa.DataType, b: pa.DataType) -> bool:
     return bool(t.is_signed_integer(a) or t.is_signed_integer(b))
 
 

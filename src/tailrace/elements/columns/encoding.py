@@ -46,7 +46,7 @@ def _looked_up(array: pa.Array) -> pa.Array:
     return values.take(array.indices)
 
 
-def encoded(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+def encode(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     """An array of plain values in a type that encodes them. Raises `Misfit` if the type cannot, as for a dictionary that is
     too small."""
     try:

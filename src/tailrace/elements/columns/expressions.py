@@ -28,12 +28,12 @@ class Formula:
     """A function from batches to columns, from an expression or the name of a column. Raises `ValueError` for an expression
     that is not evaluated record by record, or not known to be exact."""
 
-    def __init__(self, said: Any) -> None:
+    def __init__(self, expression: Any) -> None:
         self._found: list[str] = []
-        if isinstance(said, str):
-            self._value = self._column(said)
+        if isinstance(expression, str):
+            self._value = self._column(expression)
         else:
-            pairs, constants = _serialized(said)
+            pairs, constants = _serialize(expression)
             self._value = self._tree(*next(pairs), pairs, constants)
         self.fields = tuple(dict.fromkeys(self._found))
         """Names of the columns that the formula reads."""
@@ -91,14 +91,14 @@ class Formula:
                 arguments.append(self._tree(key, value, pairs, constants))
         rule = rule_of(name)
         if not arguments:
-            raise ValueError(f"pc.{name} is given no column, so that it says nothing about records")
+            raise ValueError(f"pc.{name} is given no column, so that it does not depend on records")
         function = _function(rule.called or name)
         if name in LOOKUPS and written is not None:
             lookup, inner = Lookup(name, written[0]), arguments[0]
             return lambda batch: function.call(lookup.arguments(inner(batch)), lookup.options)
-        options, said = None, dict[str, pa.Scalar]()
+        options, scalars = None, dict[str, pa.Scalar]()
         if written is not None:
-            options, said = _options(written), dict(written[0].items())
+            options, scalars = _options(written), dict(written[0].items())
         guard = None if rule.guard is plainly else rule.guard
         seen, constant = list[pa.DataType](), False
 
@@ -112,8 +112,8 @@ class Formula:
             if guard is None:
                 return function.call(given, options)
             if constant:
-                return guard(function, [pa.repeat(one, 1) for one in given], options, said)[0]
-            return guard(function, given, options, said)
+                return guard(function, [pa.repeat(one, 1) for one in given], options, scalars)[0]
+            return guard(function, given, options, scalars)
 
         return call
 
@@ -125,13 +125,13 @@ def _function(name: str) -> Any:
         raise ValueError(f"this version of pyarrow has no function {name!r}; use map_batches") from None
 
 
-def _serialized(expression: Any) -> tuple[Iterator[tuple[str, str]], list[Any]]:
+def _serialize(expression: Any) -> tuple[Iterator[tuple[str, str]], list[Any]]:
     """An expression as Arrow writes it: its calls as pairs in the metadata of a batch, and its constants in the batch.
     Raises `ValueError` if Arrow cannot write it."""
     try:
         buffer = expression.__reduce__()[1][0]
     except pa.ArrowNotImplementedError as error:
-        raise ValueError(f"it cannot be sent to the subtasks: {error}; say columns by name: pc.field('x')") from None
+        raise ValueError(f"it cannot be sent to the subtasks: {error}; give columns by name: pc.field('x')") from None
     batch = pa.ipc.open_file(buffer).get_batch(0)
     return _metadata(batch.schema), batch.columns
 

@@ -69,7 +69,7 @@ def _each(
     return {name: Rule(families, guard, together=frozenset(mixed)) for name in names.split()}
 
 
-def _checked(
+def _checked_rules(
     names: str, *families: Families, guard: Guard = guards.plainly, mixed: Iterable[Families] = ()
 ) -> dict[str, Rule]:
     """Rules for functions that wrap around if numbers overflow: they are called in their checked form."""
@@ -95,17 +95,19 @@ _ANY = _FLAT | _NESTED | {"interval", "other"}
 
 EXACT: dict[str, Rule] = {
     # Numbers.
-    **_checked("abs negate", _NUMBER),
-    **_checked("add", _NUMBER | _STAMP | _SPAN | {"time"}, guard=guards.moved, mixed=(*_MIXED, *_LATER)),
-    **_checked("subtract", _NUMBER | _STAMP | _SPAN | {"date", "time"}, guard=guards.moved, mixed=(*_MIXED, *_LATER)),
-    **_checked("multiply", _NUMBER, mixed=_MIXED),
+    **_checked_rules("abs negate", _NUMBER),
+    **_checked_rules("add", _NUMBER | _STAMP | _SPAN | {"time"}, guard=guards.add_duration, mixed=(*_MIXED, *_LATER)),
+    **_checked_rules(
+        "subtract", _NUMBER | _STAMP | _SPAN | {"date", "time"}, guard=guards.add_duration, mixed=(*_MIXED, *_LATER)
+    ),
+    **_checked_rules("multiply", _NUMBER, mixed=_MIXED),
     **_each("divide", _NUMBER, guard=guards.quotient, mixed=_MIXED),
-    **_checked("power", _REAL),
-    **_checked("shift_left", _INTEGER, guard=guards.shift_left),
-    **_checked("shift_right", _INTEGER),
+    **_checked_rules("power", _REAL),
+    **_checked_rules("shift_left", _INTEGER, guard=guards.shift_left),
+    **_checked_rules("shift_right", _INTEGER),
     **_each("bit_wise_and bit_wise_not bit_wise_or bit_wise_xor", _INTEGER),
     **_each("sign", _REAL),
-    **_each("ceil floor trunc round round_to_multiple", _NUMBER, guard=guards.rounded),
+    **_each("ceil floor trunc round round_to_multiple", _NUMBER, guard=guards.round_value),
     **_each("is_finite is_inf is_nan", _NUMBER),
     **_each("sqrt exp expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh ln log10 log1p log2", _REAL),
     **_each("atan2 hypot", _REAL),
@@ -137,7 +139,7 @@ EXACT: dict[str, Rule] = {
     **_each("count_substring_regex split_pattern_regex replace_substring_regex", _TEXT, guard=guards.each_match),
     **_each("starts_with ends_with match_substring find_substring", _SEQUENCE),
     **_each("count_substring split_pattern replace_substring", _SEQUENCE, guard=guards.each_place),
-    **_each("binary_join_element_wise", _SEQUENCE, guard=guards.joined),
+    **_each("binary_join_element_wise", _SEQUENCE, guard=guards.join_texts),
     **_each("binary_length", _SEQUENCE | {"fixed bytes"}),
     **_each("binary_reverse binary_replace_slice", _BYTES),
     # Times.
@@ -153,8 +155,8 @@ EXACT: dict[str, Rule] = {
     **_each("nanoseconds_between", _DATED | _TIMED, guard=guards.nanoseconds_between),
     **_each("is_dst local_timestamp", _STAMP, guard=guards.calendar),
     **_each("assume_timezone", _STAMP, guard=guards.zone_assumed),
-    **_each("floor_temporal ceil_temporal", _DATED, guard=guards.bounded),
-    **_each("strptime", _TEXT, guard=guards.parsed),
+    **_each("floor_temporal ceil_temporal", _DATED, guard=guards.unit_bound),
+    **_each("strptime", _TEXT, guard=guards.parse_time),
     # Nested types.
     **_each("list_element", frozenset(("list", "fixed list")), _INTEGER),
     **_each("list_value_length list_slice", frozenset(("list", "fixed list"))),

@@ -31,7 +31,7 @@ _RULES_END = 2_145_916_799
 _STEADY = ("UTC", "Etc/UTC", "GMT", "Z")
 
 
-def plainly(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def plainly(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A call without a check: the function is exact."""
     return function.call(given, options)
 
@@ -39,14 +39,14 @@ def plainly(function: Any, given: list[Any], options: Any, said: Said) -> Any:
 # Numbers.
 
 
-def quotient(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def quotient(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A division. For whole numbers it checks for overflow. For floats it does not: it would refuse a division by zero."""
     if all(t.is_integer(one.type) for one in given):
         function = pc.get_function("divide_checked")
     return function.call(given, options)
 
 
-def shift_left(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def shift_left(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A shift to the left that checks for overflow: Arrow checks the number of bits, but not the bits that are lost."""
     made = function.call(given, options)
     back = pc.get_function("shift_right_checked").call([made, given[1]])
@@ -55,7 +55,7 @@ def shift_left(function: Any, given: list[Any], options: Any, said: Said) -> Any
     return made
 
 
-def rounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def round_value(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A rounding. Decimals are rounded with one more digit: Arrow drops the error for a result that does not fit if the next
     one fits. With more than 38 digits it rounds wrongly, so such types are refused."""
     [column] = given
@@ -113,14 +113,14 @@ def check_calendar(column: Any, zoned: bool = False) -> None:
         _check_range(column, first, min(last, 2**63 - 1 - 2 * _DAY * per), f"the calendar has the years {years}")
 
 
-def calendar(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def calendar(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A function of dates, or of the clock of a time zone: times out of the calendar's range are refused."""
     for column in given:
         check_calendar(column)
     return function.call(given, options)
 
 
-def moved(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def add_duration(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A sum or difference. A duration of more than a day with a time of day of 32 bits is refused: Arrow reads only 32 bits
     of the duration."""
     for time, span in (given, given[::-1]):
@@ -131,22 +131,22 @@ def moved(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     return function.call(given, options)
 
 
-def second(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def second(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """The second on the wall clock: time zones had offsets with seconds, which Arrow drops."""
     [column] = given
     check_calendar(column)
     return function.call([pc.local_timestamp(column)] if _is_zoned(column.type) else given, options)
 
 
-def zone_assumed(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def zone_assumed(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """Wall clock times taken as times of a zone, in the range for which Arrow knows the clocks of zones."""
     check_calendar(given[0], zoned=True)
     return function.call(given, options)
 
 
-def nanoseconds_between(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def nanoseconds_between(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """The nanoseconds between times that are less than 292 years apart; others are refused."""
-    apart = calendar(pc.get_function("microseconds_between"), given, None, said)
+    apart = calendar(pc.get_function("microseconds_between"), given, None, constants)
     _check_range(apart.cast(pa.duration("us")), -(2**63) // 1000 + 1, 2**63 // 1000 - 1, "overflow of nanoseconds")
     return function.call(given, options)
 
@@ -168,7 +168,7 @@ _UNITS = (
 _FINEST = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
-def bounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def unit_bound(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """The beginning, or the end, of a unit of time. Zones whose clocks change are refused: the wall clock time may occur
     twice, or never."""
     [column] = given
@@ -178,14 +178,16 @@ def bounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
             f"it is not exact for {kind}, where clocks change; apply pc.local_timestamp before, or cast to UTC"
         )
     finest = "day" if t.is_date(kind) else _FINEST[kind.unit]
-    unit = _UNITS[said["unit"].as_py()]
+    unit = _UNITS[constants["unit"].as_py()]
     if _UNITS.index(unit) < _UNITS.index(finest):
         raise TypeError(f"a {unit} is finer than {kind}; give a unit from {finest} on")
-    if unit in ("month", "quarter", "year") and (said["multiple"].as_py() != 1 or function.name == "ceil_temporal"):
+    if unit in ("month", "quarter", "year") and (
+        constants["multiple"].as_py() != 1 or function.name == "ceil_temporal"
+    ):
         raise TypeError(f"it is not known to be exact for units of {unit}; use pc.floor_temporal with multiple=1")
-    if said["calendar_based_origin"].as_py():
+    if constants["calendar_based_origin"].as_py():
         raise TypeError("calendar_based_origin=True is not known to be exact; use map_batches")
-    made = calendar(function, given, options, said)
+    made = calendar(function, given, options, constants)
     check_calendar(made)
     return made
 
@@ -195,10 +197,10 @@ _FIELDS = frozenset("YmdHMSFTyjbB%")
 """Fields that a format of `strptime` may have: all that can be read and written without a time zone."""
 
 
-def parsed(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def parse_time(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A time from text. Arrow takes the 31st of February for a day in March, so the result is written as text and compared.
     Leading zeros of a number may be missing."""
-    form: str = said["format"].as_py()
+    form: str = constants["format"].as_py()
     if not set(_FIELD.findall(form)) <= _FIELDS:
         raise TypeError(f"the format {form!r} is not known to be exact; it may have {', '.join(sorted(_FIELDS))}")
     made = function.call(given, options)
@@ -221,11 +223,11 @@ _SKIPPED = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\[^AbBQ]", re.D
 quotation). `_SKIPPED` finds sets of characters and escapes, in which these signs have another meaning."""
 
 
-def each_match(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def each_match(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A function of all matches of an expression. After a match Arrow takes the rest for a new text that begins there, and
     after an empty match it may never end: such expressions are refused. (To replace all matches Arrow uses RE2, which is
     right.)"""
-    pattern, most = _text(said["pattern"]), said.get("max_replacements")
+    pattern, most = _text(constants["pattern"]), constants.get("max_replacements")
     if most is None or most.as_py() not in (None, -1):
         if found := _ASSERTIONS.search(_SKIPPED.sub("", pattern)):
             raise TypeError(f"{found[0]} in {pattern!r} is taken to hold behind each match, too; use map_batches")
@@ -234,10 +236,10 @@ def each_match(function: Any, given: list[Any], options: Any, said: Said) -> Any
     return function.call(given, options)
 
 
-def each_place(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def each_place(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A function of all places of a text in another one. An empty text is refused: Arrow does not go on after it, or counts
     bytes."""
-    if not _text(said["pattern"]):
+    if not _text(constants["pattern"]):
         raise TypeError("an empty pattern is everywhere, and that is not known to be exact; use map_batches")
     return function.call(given, options)
 
@@ -247,9 +249,9 @@ def _text(option: pa.Scalar) -> str:
     return given.decode() if isinstance(given, bytes) else str(given)
 
 
-def joined(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def join_texts(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """Texts joined with another text between them. The option to skip nulls is refused: Arrow drops whole records then."""
-    if "null_handling" in said and said["null_handling"].as_py() == _SKIP:
+    if "null_handling" in constants and constants["null_handling"].as_py() == _SKIP:
         raise TypeError("null_handling='skip' loses records; use 'replace', with null_replacement=''")
     return function.call(given, options)
 
@@ -258,7 +260,7 @@ _SKIP = 1
 """Arrow's number for `skip`."""
 
 
-def choose(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def choose(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """One of the arguments after the first. Numbers out of range are refused: Arrow reads only some of their bits."""
     _check_range(given[0], 0, len(given) - 2, "it is the number of no argument")
     return function.call(given, options)
@@ -290,10 +292,10 @@ def _read_numbers(texts: Any, target: pa.DataType) -> Any:
     return made
 
 
-def cast(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+def cast(function: Any, given: list[Any], options: Any, constants: Said) -> Any:
     """A cast that changes no value, or refuses it. If an option allows loss, Arrow casts without a check."""
-    [column], target = given, plain_type(said["to_type"].type)
-    if any(one.as_py() for name, one in said.items() if name.startswith("allow_")):
+    [column], target = given, plain_type(constants["to_type"].type)
+    if any(one.as_py() for name, one in constants.items() if name.startswith("allow_")):
         return function.call(given, options)
     here, there = family(column.type), family(target)
     if column.type == target:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import TailraceError, shortened
+from tailrace.errors import TailraceError, short_repr
 
 
 class Misfit(TailraceError, ValueError):
@@ -27,7 +27,7 @@ def refusal(value: Any, kind: pa.DataType, path: str, why: str) -> Misfit:
     """The error for a `value` that does not fit the column at `path` of this type, with a type that would take it."""
     taker = type_for(value)
     advice = f"; {taker} would take it" if taker is not None and taker != kind else ""
-    return Misfit(f"column {path!r} is declared {kind}, and {shortened(value, 80)} does not fit: {why}{advice}")
+    return Misfit(f"column {path!r} is declared {kind}, and {short_repr(value, 80)} does not fit: {why}{advice}")
 
 
 def type_for(value: Any) -> pa.DataType | None:

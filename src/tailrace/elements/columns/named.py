@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.errors import message_of, shortened
+from tailrace.errors import message_of, short_repr
 
 _PLAIN = (
     str, bytes, bytearray, memoryview, int, float, complex, Decimal, date, time, timedelta, UUID, np.generic, np.ndarray,
@@ -51,20 +51,20 @@ def names_of(value: Any) -> tuple[str, ...] | None:
     kind: Any = type(value)
     found = declared_names(kind)
     if found is None and isinstance(value, tuple):
-        said = getattr(value, "__fields__", None)  # a Row of PySpark: each may have its own names
-        return None if said is None else tuple(said)
+        fields = getattr(value, "__fields__", None)  # a Row of PySpark: each may have its own names
+        return None if fields is None else tuple(fields)
     return found
 
 
-def check_names(have: Sequence[str], want: Sequence[str], what: str) -> None:
+def check_names(have: Sequence[str], required: Sequence[str], what: str) -> None:
     """Raises `Misfit` unless the names of a record are the names of the columns, in any order."""
-    missing = [name for name in want if name not in have]
-    left = [name for name in have if name not in want]
-    if missing or left or len(have) != len(want):
+    missing = [name for name in required if name not in have]
+    left = [name for name in have if name not in required]
+    if missing or left or len(have) != len(required):
         parts = [f"it has no {', '.join(map(repr, missing))}"] if missing else []
         parts += [f"there is no column for {', '.join(map(repr, left))}"] if left else []
         parts = parts or [f"it has {', '.join(map(repr, have))}"]
-        raise Misfit(f"{what} must have the names {', '.join(map(repr, want))}: {'; '.join(parts)}")
+        raise Misfit(f"{what} must have the names {', '.join(map(repr, required))}: {'; '.join(parts)}")
 
 
 def column_lists(values: list[Any], names: list[str], plain: bool = True) -> list[Sequence[Any]]:
@@ -98,7 +98,7 @@ def _alike(values: list[Any], names: list[str], plain: bool) -> list[Sequence[An
     if plain and len(names) == 1 and (isinstance(first, _PLAIN) or not hasattr(first, names[0])):
         return [values]  # a stream of plain values fills the one declared column
     if isinstance(first, _PLAIN):
-        raise Misfit(f"{shortened(first, 80)} is not a record with the columns {', '.join(map(repr, names))}")
+        raise Misfit(f"{short_repr(first, 80)} is not a record with the columns {', '.join(map(repr, names))}")
     return _attributes(values, names)
 
 
@@ -137,7 +137,7 @@ def _by_position(values: list[Any], names: list[str], fields: Sequence[str]) -> 
     if len(columns) != len(names):
         at, value = next(((at, value) for at, value in enumerate(values) if len(value) != len(names)), (0, values[0]))
         raise Misfit(
-            f"a record has {len(value)} values, the schema {len(names)} ({', '.join(names)}): {shortened(value, 80)}",
+            f"a record has {len(value)} values, the schema {len(names)} ({', '.join(names)}): {short_repr(value, 80)}",
             at,
         )
     if fields is names or tuple(fields) == tuple(names):

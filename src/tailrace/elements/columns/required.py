@@ -15,22 +15,22 @@ from tailrace.elements.columns.encoding import plain_array
 
 def filled_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of these records, with some value behind each null where the type requires one."""
-    if not any(_wants(kind) for kind in batch.schema.types):
+    if not any(_requires(kind) for kind in batch.schema.types):
         return batch
-    return pa.RecordBatch.from_arrays(list(map(_filled, batch.columns)), schema=batch.schema)
+    return pa.RecordBatch.from_arrays(list(map(_fill, batch.columns)), schema=batch.schema)
 
 
 @lru_cache(maxsize=1024)
-def _wants(kind: pa.DataType) -> bool:
+def _requires(kind: pa.DataType) -> bool:
     """True if a type has a struct, or a list of a fixed size, around a field that must not be null."""
     fields = [kind.field(i) for i in range(kind.num_fields)]
     around = t.is_struct(kind) or t.is_fixed_size_list(kind)
-    return any((around and not field.nullable) or _wants(field.type) for field in fields)
+    return any((around and not field.nullable) or _requires(field.type) for field in fields)
 
 
-def _filled(array: pa.Array) -> pa.Array:
+def _fill(array: pa.Array) -> pa.Array:
     kind = array.type
-    if not _wants(kind):
+    if not _requires(kind):
         return array
     mask = array.is_null() if array.null_count else None
     if t.is_struct(kind):
@@ -43,8 +43,8 @@ def _filled(array: pa.Array) -> pa.Array:
     array = array.take(pa.array(np.arange(len(array))))  # without an offset, and without items behind nulls
     lengths = np.diff(array.offsets)
     if t.is_map(kind):
-        return map_from(lengths, mask, _filled(array.keys), _filled(array.items), kind)
-    return lists_from(lengths, mask, _filled(array.flatten()), kind)
+        return map_from(lengths, mask, _fill(array.keys), _fill(array.items), kind)
+    return lists_from(lengths, mask, _fill(array.flatten()), kind)
 
 
 def _child(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -53,7 +53,7 @@ def _child(array: pa.Array, field: pa.Field) -> pa.Array:
     if not field.nullable and array.null_count:
         places = np.where(np.asarray(array.is_valid()), np.arange(len(array)), len(array))
         array = pa.concat_arrays([array, _blank(array.type)]).take(pa.array(places))
-    return _filled(array)
+    return _fill(array)
 
 
 def _blank(kind: pa.DataType) -> pa.Array:

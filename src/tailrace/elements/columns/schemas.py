@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.casts import column_as
-from tailrace.elements.columns.common import has_nulls, settled
+from tailrace.elements.columns.common import fill_nulls, has_nulls
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.kinds import is_plain, plain_schema
 from tailrace.elements.columns.misfit import Misfit
@@ -75,13 +75,13 @@ class OneSchema:
             self._open = has_nulls(self.schema)
         if not batch.schema.equals(self.schema):
             if self._open:
-                self.schema = settled(self.schema, batch.schema)
+                self.schema = fill_nulls(self.schema, batch.schema)
                 self._open = has_nulls(self.schema)
-            batch = self._fitted(batch)
+            batch = self._fit(batch)
         self._raw = batch.schema
         return batch
 
-    def saved(self) -> bytes | None:
+    def to_bytes(self) -> bytes | None:
         """The schema as bytes for a checkpoint; None if it was declared, or is not known yet."""
         if self.schema is None or self.declared:
             return None
@@ -99,18 +99,18 @@ class OneSchema:
         """Fixes the types of columns that had nulls only: files with such columns are written."""
         self._open = False
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self.schema is not None
         try:
             return batch_as(batch, self.schema)
         except Misfit as error:
             raise Misfit(
-                f"a stream in columns has one schema, {self._whose}: ({described(self.schema)}), and {error}; declare "
+                f"a stream in columns has one schema, {self._whose}: ({text_of(self.schema)}), and {error}; declare "
                 f"another with to_columns(schema) where the columns are made",
                 error.row,
             ) from None
 
 
-def described(schema: pa.Schema | None) -> str:
+def text_of(schema: pa.Schema | None) -> str:
     """The names and types of a schema, for errors."""
     return ", ".join(f"{field.name} {field.type}" for field in schema or ())

@@ -27,14 +27,14 @@ def check_together(name: str, kinds: Sequence[pa.DataType]) -> None:
             f"pc.local_timestamp"
         )
     if name == "coalesce" and len(zones) > 1:
-        raise TypeError(f"pc.{name} is given times of the zones {_listed(zones)}; cast them to one type")
+        raise TypeError(f"pc.{name} is given times of the zones {_list_of(zones)}; cast them to one type")
     if name == "choose":
         chosen = set(kinds[1:])
         if len(chosen) > 1 and not all(family(kind) in ("integer", "float") for kind in chosen):
-            raise TypeError(f"pc.{name} is given {_listed(chosen)}; cast them to one type")
+            raise TypeError(f"pc.{name} is given {_list_of(chosen)}; cast them to one type")
 
 
-def _listed(several: set[Any]) -> str:
+def _list_of(several: set[Any]) -> str:
     return ", ".join(sorted(map(str, several)))
 
 

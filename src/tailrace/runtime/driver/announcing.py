@@ -12,11 +12,11 @@ from tailrace.log import log
 
 
 class Announcer:
-    """The announcer of one job. `told`: the sinks to call, each with the operator's name and the function."""
+    """The announcer of one job. `calls`: the sinks to call, each with the operator's name and the function."""
 
-    def __init__(self, job: str, told: Iterable[tuple[str, Callable[[], object]]]) -> None:
+    def __init__(self, job: str, calls: Iterable[tuple[str, Callable[[], object]]]) -> None:
         self._job = job
-        self._sinks = [_Told(job, name, function) for name, function in told]
+        self._sinks = [_Announcement(job, name, function) for name, function in calls]
 
     def announce(self) -> None:
         """Announces a publication to all sinks. Returns at once. A sink that is still busy gets one more call when it
@@ -38,7 +38,7 @@ class Announcer:
                 )
 
 
-class _Told(threading.Thread):
+class _Announcement(threading.Thread):
     def __init__(self, job: str, sink: str, function: Callable[[], object]) -> None:
         super().__init__(name=f"tailrace-published-{job}", daemon=True)
         self.job = job

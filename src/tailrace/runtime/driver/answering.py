@@ -14,7 +14,7 @@ from tailrace.coordinator.view.progress import operator_figures, subtask_figures
 from tailrace.coordinator.view.slices import standby_figures
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.control import ControlDoor, Reply
-from tailrace.runtime.driver.requests import Runner, Stop, Wish, WishFuture, told, wish_of
+from tailrace.runtime.driver.requests import Runner, Stop, Wish, WishFuture, result_of, wish_of
 from tailrace.runtime.eventloop.loop import EventLoop
 
 
@@ -64,29 +64,29 @@ class Answering(threading.Thread):
             case "who":
                 reply(self._who())
             case "show":
-                reply(self._shown(subtasks=bool(request.get("subtasks"))))
+                reply(self._status(subtasks=bool(request.get("subtasks"))))
             case "cancel":
                 self._runner.cancel()
                 self._leaving.append((reply, {}))
             case _ if isinstance(wish, Stop):
-                self._ask(wish, partial(self._stopped, reply))
+                self._pass_on(wish, partial(self._reply_to_stop, reply))
             case _ if wish is not None:
-                self._ask(wish, reply)
+                self._pass_on(wish, reply)
             case verb:
                 reply({"error": f"unknown verb {verb!r}"})
 
-    def _stopped(self, reply: Reply, said: dict[str, Any]) -> None:
+    def _reply_to_stop(self, reply: Reply, result: dict[str, Any]) -> None:
         """Takes the result of a stop: the last checkpoint is complete, or the stop has failed."""
-        if "error" in said:
-            reply(said)
+        if "error" in result:
+            reply(result)
         else:
-            self._leaving.append((reply, said))
+            self._leaving.append((reply, result))
 
     def _who(self) -> dict[str, Any]:
         job = self._job
         return {"name": job.job_name, "id": job.job_id, "status": str(job.status), "pid": os.getpid()}
 
-    def _shown(self, *, subtasks: bool) -> dict[str, Any]:
+    def _status(self, *, subtasks: bool) -> dict[str, Any]:
         job, view = self._job, self._runner.view
         reports = view.reports
         return {
@@ -100,10 +100,10 @@ class Answering(threading.Thread):
             "progress": job.progress[-1] if job.progress else None,
         }
 
-    def _ask(self, wish: Wish, reply: Reply) -> None:
+    def _pass_on(self, wish: Wish, reply: Reply) -> None:
         """Passes on a wish, and replies later."""
 
-        def taken(future: WishFuture) -> None:  # in a thread of the runner
-            self._loop.call_soon_threadsafe(partial(reply, told(future)))
+        def pass_on(future: WishFuture) -> None:  # in a thread of the runner
+            self._loop.call_soon_threadsafe(partial(reply, result_of(future)))
 
-        self._runner.wish(wish).add_done_callback(taken)
+        self._runner.wish(wish).add_done_callback(pass_on)

@@ -109,7 +109,7 @@ class ControlDoor:
             loop.register(door, selectors.EVENT_READ, functools.partial(self._enter, door))
         if not self._doors:
             why = "; ".join(refused) or f"there is no folder for its socket; {CONTROL_DIR} names one"
-            _log.warning("job %r cannot be asked from another terminal (tailrace list, show, stop, …): %s", job, why)
+            _log.warning("job %r cannot be reached from another terminal (tailrace list, show, stop, …): %s", job, why)
 
     @staticmethod
     def _folders(refused: list[str]) -> list[str]:
@@ -131,19 +131,19 @@ class ControlDoor:
             guest, _ = door.accept()
             guest.setblocking(False)
             self._guests[guest] = b""
-            self._loop.register(guest, selectors.EVENT_READ, functools.partial(self._hear, guest))
+            self._loop.register(guest, selectors.EVENT_READ, functools.partial(self._receive, guest))
 
-    def _hear(self, guest: socket.socket, mask: int) -> None:
+    def _receive(self, guest: socket.socket, mask: int) -> None:
         try:
             data = guest.recv(4096)
         except OSError:
             data = b""
-        said = self._guests.get(guest, b"") + data
-        if not data or len(said) > _LONGEST:
+        text = self._guests.get(guest, b"") + data
+        if not data or len(text) > _LONGEST:
             self._leave(guest)
             return
-        self._guests[guest] = said
-        line, newline, _ = said.partition(b"\n")
+        self._guests[guest] = text
+        line, newline, _ = text.partition(b"\n")
         if not newline:
             return
         self._guests[guest] = b""
@@ -201,7 +201,7 @@ def _listening(path: str) -> socket.socket:
     return door
 
 
-def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any] | None:
+def query(path: str, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any] | None:
     """The answer of the job behind a socket; None if no process listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(timeout)
@@ -251,7 +251,7 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
 def _who(path: str, name: str) -> dict[str, Any] | None:
     """The answer of the job behind a socket to `who`; None if none answers. Removes the socket if its process is gone."""
     try:
-        found = ask(path, {"verb": "who"}, timeout=5.0)
+        found = query(path, {"verb": "who"}, timeout=5.0)
     except (OSError, ValueError):
         return None
     if found is None and not _lives(name):

@@ -70,7 +70,7 @@ class JobRunner(threading.Thread):
         self._token = secrets.token_bytes(32)
         self._loop = EventLoop()
         self._at = provider.listen_at()
-        self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._placed)
+        self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._with_executor)
         self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out)
         """The storage of checkpoints; None for a job that takes none."""
         self._moving = Moving(machine, self._carry_out)
@@ -157,7 +157,7 @@ class JobRunner(threading.Thread):
             self.monitor.receive(replace(self.view, due=True))
         self._carry_out()
 
-    def _placed(self, slot: int, message: FromWorker) -> FromWorker:
+    def _with_executor(self, slot: int, message: FromWorker) -> FromWorker:
         """A worker's message, with its executor if the worker cannot import something: it has to be installed there."""
         if not isinstance(message, deployment.Failed) or message.kind is not deployment.FailureKind.IMPORT:
             return message
@@ -245,7 +245,7 @@ class JobRunner(threading.Thread):
             case StatusChanged():
                 self.monitor.receive(self.view)
             case CheckpointEnded() | SavepointEnded() | StopEnded():
-                self._ended(action)
+                self._end_request(action)
             case WasPublished():
                 self.monitor.receive(action)
             case _:  # a `StoreAction`: mypy names one that is not
@@ -264,15 +264,15 @@ class JobRunner(threading.Thread):
         config = WorkerConfig(slot, name, self.machine.incarnation, address, self._token, launch, ports, tls)
         loop, machine, provider = self._loop, self.machine, self._provider
 
-        def ended(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
+        def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
             over = not provider.lives()
             loop.call_soon_threadsafe(
                 lambda: machine.slot_ended(slot, error, monotonic_micros(), cancelled, launch, over, unfit)
             )
 
-        self._provider.launch(config, ended)
+        self._provider.launch(config, end)
 
-    def _ended(self, action: Ended) -> None:
+    def _end_request(self, action: Ended) -> None:
         """Sets the result of wishes that an action has answered."""
         result: Any = action.stats
         match action:

@@ -56,24 +56,24 @@ class Copier:
             size = copy_savepoint(self._store.folder, target, action.savepoint, lambda: self._over)
         except Exception as error:
             reason = str(error.args[0]) if isinstance(error, TailraceError) else f"{error_text(error)}"
-            self._tell(lambda: machine.not_copied(number, reason, monotonic_micros()))
+            self._post(lambda: machine.not_copied(number, reason, monotonic_micros()))
             return
         self._unheard[target.url] = action.savepoint
 
-        def heard() -> None:
+        def drop() -> None:
             savepoint = self._unheard.pop(target.url)
-            if not machine.copied(number, target.url, size, monotonic_micros()):
+            if not machine.copy_done(number, target.url, size, monotonic_micros()):
                 self._remove(target.url, savepoint)
 
-        self._tell(heard)
+        self._post(drop)
 
-    def _tell(self, event: Callable[[], object]) -> None:
+    def _post(self, event: Callable[[], object]) -> None:
         def act() -> None:
             event()
             self._carry_out()
 
         assert self._thread is not None
-        self._thread.tell(act)
+        self._thread.post(act)
 
     def _remove(self, url: str, savepoint: Manifest) -> None:
         names = [SAVEPOINT, *(file.name for file in savepoint.files)]

@@ -90,7 +90,7 @@ def watch(job: EndingJob) -> None:
     _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]
     _watched.append(job)
     if _to_stop.is_set():
-        _say(f"the process was told to end: job {job.name!r} is cancelled")
+        _print(f"the process got a signal to end: job {job.name!r} is cancelled")
         job.runner.cancel()
     elif threading.current_thread() is threading.main_thread():
         _heed_signals(job.on_signal == "stop")
@@ -99,15 +99,15 @@ def watch(job: EndingJob) -> None:
 def _heed_signals(stops: bool) -> None:
     """Sets signal handlers, except where the program has set its own."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _stopped if stops else _terminated)
+        signal.signal(signal.SIGTERM, _handle_stop if stops else _handle_termination)
     if stops and not _interactive() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _stopped)
+        signal.signal(signal.SIGINT, _handle_stop)
     if stops and not _stopper:
-        _stopper.append(threading.Thread(target=_stop_when_told, name="tailrace-signals", daemon=True))
+        _stopper.append(threading.Thread(target=_stop_on_signal, name="tailrace-signals", daemon=True))
         _stopper[0].start()
 
 
-def _stopped(number: int, frame: FrameType | None) -> None:
+def _handle_stop(number: int, frame: FrameType | None) -> None:
     """Handles a signal that stops the jobs, while the program goes on. A second signal, of either kind, kills it."""
     running = _running()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -118,20 +118,20 @@ def _stopped(number: int, frame: FrameType | None) -> None:
         os.kill(os.getpid(), number)
 
 
-def _stop_when_told() -> None:
+def _stop_on_signal() -> None:
     _to_stop.wait()
     stopping = []
     for job in _running():
-        _say(f"job {job.name!r} is being stopped, with a checkpoint at its end; another signal kills the process")
+        _print(f"job {job.name!r} is being stopped, with a checkpoint at its end; another signal kills the process")
         stopping.append((job, job.runner.wish(Stop(Aim()))))
     for job, future in stopping:
         error = future.exception()
         if error is not None and job.is_active:
-            _say(f"job {job.name!r} does not stop ({error}), so it is cancelled")
+            _print(f"job {job.name!r} does not stop ({error}), so it is cancelled")
             job.runner.cancel()
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
+def _handle_termination(number: int, frame: FrameType | None) -> None:
     """Handles a signal that ends the process. `SystemExit` ends what the program was doing, so that `finally` blocks run."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one is not waited for
     running = _running()
@@ -140,7 +140,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
         return
     _signal.append(number)
     for job in running:
-        _say(f"SIGTERM: job {job.name!r} is cancelled")
+        _print(f"SIGTERM: job {job.name!r} is cancelled")
         job.cancel()
     raise SystemExit(128 + number)
 
@@ -159,7 +159,7 @@ def _at_exit() -> None:
         _cancel_all()
         _last(lambda: _die_of(number))
     elif not _interactive():
-        _tell_unseen()
+        _report_unseen()
 
 
 def _after_program(failed: BaseException | None) -> None:
@@ -170,14 +170,14 @@ def _after_program(failed: BaseException | None) -> None:
         staying = [] if interrupted else [job for job in _running() if job.if_program_fails == "wait"]
         for job in _running():
             if job in staying:
-                _say(
+                _print(
                     f"the program {why}; job {job.name!r} goes on (if_program_fails='wait'), and the exit waits for it"
                 )
             else:
-                _say(f"job {job.name!r} is cancelled, because the program {why}")
+                _print(f"job {job.name!r} is cancelled, because the program {why}")
         _cancel_all(staying)
     elif _interactive() and _running():
-        _say(f"waiting for {', '.join(repr(job.name) for job in _running())}; Ctrl-C cancels")
+        _print(f"waiting for {', '.join(repr(job.name) for job in _running())}; Ctrl-C cancels")
     while running := _running():  # a thread of the program may still start one
         running[0].monitor.ended.wait()
 
@@ -192,7 +192,7 @@ def _cancel_all(but: Sequence[EndingJob] = ()) -> None:
     with contextlib.suppress(KeyboardInterrupt, SystemExit):  # a second signal is not waited for
         late = [job.name for job in ending if not job.monitor.ended.wait(max(0.0, deadline - time.monotonic()))]
     if late:
-        _say(
+        _print(
             f"{', '.join(map(repr, late))} did not end within {PATIENCE:.0f} s of being cancelled; the exit does not wait "
             f"longer"
         )
@@ -204,16 +204,16 @@ def _running() -> list[EndingJob]:
     return [job for job in _watched if job.is_active]
 
 
-def _tell_unseen() -> None:
+def _report_unseen() -> None:
     """Prints the unseen ends of jobs, and sets the exit code for the parent process."""
     code = 0
     for job in _watched:
         ended = job.unseen
         if ended is JobStatus.FAILED:
-            _say(str(job.why()))
+            _print(str(job.why()))
             code = 1
         elif ended is JobStatus.CANCELLED:
-            _say(f"job {job.name!r} was cancelled, and not by this program")
+            _print(f"job {job.name!r} was cancelled, and not by this program")
             code = code or CANCELLED_FROM_OUTSIDE
     if code:
         _last(lambda: os._exit(code))
@@ -256,12 +256,12 @@ def _die_of(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     with contextlib.suppress(Exception):  # there may be no stderr any more
         print(f"tailrace: {text}", file=sys.stderr, flush=True)
 
 
-def _guarded() -> None:
+def _run_at_exit() -> None:
     try:
         _at_exit()
     except BaseException:  # the interpreter would print it in a form that is hard to read
@@ -270,5 +270,5 @@ def _guarded() -> None:
 
 # Before the threads are joined, where an interrupt would be taken for a fault of the interpreter. `concurrent.futures`
 # registers its exit here, too. A Python without this hook waits for the jobs all the same, and less politely.
-getattr(threading, "_register_atexit", atexit.register)(_guarded)
+getattr(threading, "_register_atexit", atexit.register)(_run_at_exit)
 os.register_at_fork(after_in_child=_watched.clear)  # jobs belong to the process that started them

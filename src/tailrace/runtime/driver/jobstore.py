@@ -28,7 +28,7 @@ from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.ending import Ending
-from tailrace.storage.endings import Awaited, awaited, leave
+from tailrace.storage.endings import Awaited, awaited_output, leave
 from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
 
@@ -81,7 +81,7 @@ class JobStore:
         kept: list[Awaited | None] = [None]
 
         def tidy() -> None:
-            kept[0] = {} if self._leave(surplus, ending) else self._prepared()
+            kept[0] = {} if self._leave(surplus, ending) else self._prepared_output()
 
         self._copier.close()  # copies in progress are given up, and may be among the files that go now
         self._thread.do(tidy)
@@ -91,12 +91,12 @@ class JobStore:
 
     # In the thread.
 
-    def _tell(self, event: Callable[[], object]) -> None:
+    def _post(self, event: Callable[[], object]) -> None:
         def act() -> None:
             event()
             self._carry_out()
 
-        self._thread.tell(act)
+        self._thread.post(act)
 
     def _claim(self) -> None:
         machine = self._machine
@@ -106,11 +106,11 @@ class JobStore:
             found = claim_again(self._store, machine.run_id, self.origin_marked)
         except Exception as error:
             reason, kind = f"{error_text(error)}", storage_failure(error)
-            self._tell(lambda: machine.claim_failed(reason, monotonic_micros(), kind))
+            self._post(lambda: machine.claim_failed(reason, monotonic_micros(), kind))
             return
         if found.origin_published:
-            self._tell(machine.origin_published)
-        self._tell(lambda: machine.claimed(found.incarnation, found.manifest, found.path, monotonic_micros()))
+            self._post(machine.origin_published)
+        self._post(lambda: machine.claim_done(found.incarnation, found.manifest, found.path, monotonic_micros()))
 
     def _commit(self, action: Commit) -> None:
         machine, number = self._machine, action.checkpoint
@@ -121,9 +121,9 @@ class JobStore:
             url = self._store.url_of(path)
         except Exception as error:
             reason, kind = f"{error_text(error)}", storage_failure(error)
-            self._tell(lambda: machine.not_committed(number, reason, kind, monotonic_micros()))
+            self._post(lambda: machine.not_committed(number, reason, kind, monotonic_micros()))
             return
-        self._tell(lambda: machine.committed(number, path, url, monotonic_micros()))
+        self._post(lambda: machine.commit_done(number, path, url, monotonic_micros()))
 
     def _remove(self, names: list[str]) -> None:
         with self._warning(f"could not delete {len(names)} files of old checkpoints"):
@@ -135,9 +135,9 @@ class JobStore:
             self._store.mark_published(path)
         except Exception:
             self._warn("could not mark a checkpoint as published")
-            self._tell(lambda: machine.not_marked(path, monotonic_micros()))
+            self._post(lambda: machine.not_marked(path, monotonic_micros()))
             return
-        self._tell(lambda: machine.marked(path, monotonic_micros()))
+        self._post(lambda: machine.mark_done(path, monotonic_micros()))
 
     def _sweep(self, action: Sweep) -> None:
         with self._warning("could not remove files that an earlier attempt left behind"):
@@ -158,10 +158,10 @@ class JobStore:
             return leave(self._store, self._machine.run_id, ending, surplus)
         return False
 
-    def _prepared(self) -> Awaited | None:
+    def _prepared_output(self) -> Awaited | None:
         """The prepared output of the checkpoints that stay. None if it is unknown: then none of it is removed."""
         try:
-            return awaited(self._store, self._machine.run_id, self._machine.checkpoints.kept_paths)
+            return awaited_output(self._store, self._machine.run_id, self._machine.checkpoints.kept_paths)
         except Exception:
             self._warn("its last checkpoint cannot be read, so no prepared output is removed")
             return None

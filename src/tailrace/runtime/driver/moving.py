@@ -24,7 +24,7 @@ class Moving:
         self._carry_out = carry_out
         self._waiting: set[tuple[int, int]] = set()
         self._at = 0.0
-        self._asked = 0
+        self._requested = 0
         """Number of checkpoints requested. A checkpoint of an earlier move may come late, and does not count for this
         one."""
 
@@ -38,14 +38,14 @@ class Moving:
         self._waiting.update(launches)
         if first:
             self._at = time.monotonic() + CHECKPOINT_SECONDS
-            self._asked += 1
-            asked, taken = self._asked, Future[CheckpointStats]()
-            taken.add_done_callback(lambda done: self._go(asked))
+            self._requested += 1
+            requested, taken = self._requested, Future[CheckpointStats]()
+            taken.add_done_callback(lambda done: self._go(requested))
             machine.checkpoint(taken, monotonic_micros())
             self._carry_out()
 
-    def _go(self, asked: int) -> None:
-        if asked == self._asked:
+    def _go(self, requested: int) -> None:
+        if requested == self._requested:
             self._at = 0.0  # whatever the result: there is nothing more to wait for
 
     def wait(self) -> float | None:

@@ -46,7 +46,7 @@ class ProgressLine:
         self.name = name
         self.stream = stream if stream is not None else sys.stderr
         self._terminal = _terminal_line(self.stream) if self.stream.isatty() else None
-        self._told = ""
+        self._shown_checkpoint = ""
         """The status in the line before."""
         self._whole, self._since = _Sums(), _Sums()
         """Sums over the whole job, and since the line before."""
@@ -58,7 +58,7 @@ class ProgressLine:
         self._since.add(rate, busy, millis)
         if (
             self._terminal is None
-            and str(status) == self._told
+            and str(status) == self._shown_checkpoint
             and self._since.millis < APART_MILLIS
             and not status.final
         ):
@@ -67,8 +67,8 @@ class ProgressLine:
             rate, busy = self._since.rate, self._since.busy
         if status.final and self._whole.millis:
             rate, busy = figures["totalInputRows"] * 1000 / self._whole.millis, self._whole.busy
-        self._told, self._since = str(status), _Sums()
-        line = f"{self.name}: {' | '.join([*told_of(str(status), figures, rate, busy), *_stalled(figures)])}"
+        self._shown_checkpoint, self._since = str(status), _Sums()
+        line = f"{self.name}: {' | '.join([*line_of(str(status), figures, rate, busy), *_stalled_steps(figures)])}"
         if self._terminal is not None:
             self._terminal.write(line, last=status.final)
             return
@@ -76,20 +76,20 @@ class ProgressLine:
         self.stream.flush()
 
 
-def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> list[str]:
+def line_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> list[str]:
     """The progress of a job, from the Tailrace part of a progress report: records, event time, the last checkpoint,
     standbys, restarts."""
-    told = [
+    parts = [
         f"{status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | {rate:,.0f}/s | "
         f"busy {busy:.0%} | watermark {_seconds(figures['watermark'])}",
         *_checkpoints(figures.get("checkpoints")),
         *_troubles(figures.get("checkpoints")),
         *_standbys(figures.get("standby")),
     ]
-    return [*told, f"restarts {figures['restarts']}"] if figures.get("restarts") else told
+    return [*parts, f"restarts {figures['restarts']}"] if figures.get("restarts") else parts
 
 
-def _stalled(figures: dict[str, Any]) -> list[str]:
+def _stalled_steps(figures: dict[str, Any]) -> list[str]:
     """The step that has been under way for longest, if there is a stalled one."""
     return [
         f"{one['vertex']}[{one['subtask']}] stuck for {one['seconds']:.0f} s" for one in figures.get("stalled", ())[:1]
@@ -102,43 +102,43 @@ def _checkpoints(figures: dict[str, Any] | None) -> list[str]:
     if last is None:
         return []
     parts = ", ".join(f"{name} {last[f'{name}Ms']:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
-    told = f"checkpoint {last['id']}: {size_text(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+    text = f"checkpoint {last['id']}: {size_text(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
     if last["policy"] != "aligned":
-        told += f", {last['policy']}, {size_text(last['inflightBytes'])} in flight"
+        text += f", {last['policy']}, {size_text(last['inflightBytes'])} in flight"
         if last["inflightReferredBytes"]:
-            told += f", {size_text(last['inflightReferredBytes'])} of it written before"
-    return [told]
+            text += f", {size_text(last['inflightReferredBytes'])} of it written before"
+    return [text]
 
 
 def _troubles(figures: dict[str, Any] | None) -> list[str]:
     """A checkpoint that takes long, checkpoints that have failed since the last complete one, and what the job waits for."""
     if figures is None:
         return []
-    told = []
+    parts = []
     for one in figures.get("underWay", ()):
         if one["ageMs"] >= SLOW_MS:
             whose = f" in worker {', '.join(map(str, one['workers']))}" if one["workers"] else ""
-            told.append(f"checkpoint {one['id']} under way for {one['ageMs'] / 1000:,.0f} s: {one['phase']}{whose}")
+            parts.append(f"checkpoint {one['id']} under way for {one['ageMs'] / 1000:,.0f} s: {one['phase']}{whose}")
     if figures.get("failedInARow"):
         failed = figures["lastFailure"]
-        told.append(f"{figures['failedInARow']} failed in a row, the last one {failed['id']}: {failed['reason']}")
+        parts.append(f"{figures['failedInARow']} failed in a row, the last one {failed['id']}: {failed['reason']}")
     for one in figures.get("waitsFor", ()):
-        told.append(f"waits for {one['place']} for {one['ageMs'] / 1000:,.0f} s: {one['reason']}")
-    return told
+        parts.append(f"waits for {one['place']} for {one['ageMs'] / 1000:,.0f} s: {one['reason']}")
+    return parts
 
 
 def _standbys(figures: dict[str, Any] | None) -> list[str]:
     """Standbys, how many checkpoints they are behind, what a replacement would have to replay, and the last replacement."""
     if figures is None:
         return []
-    told = []
+    parts = []
     if figures["wanted"]:
         behind = "" if figures["behind"] is None else f", {figures['behind']} behind"
-        told.append(f"standbys {figures['ready']}/{figures['wanted']}{behind}")
-    told.append(f"log {size_text(figures['logBytes'])}, kept {size_text(figures['keptBytes'])}")
+        parts.append(f"standbys {figures['ready']}/{figures['wanted']}{behind}")
+    parts.append(f"log {size_text(figures['logBytes'])}, kept {size_text(figures['keptBytes'])}")
     if figures["replaced"]:
-        told.append(f"replaced {figures['replaced']}, the last in {figures['lastFailoverMs']:,.0f} ms")
-    return told
+        parts.append(f"replaced {figures['replaced']}, the last in {figures['lastFailoverMs']:,.0f} ms")
+    return parts
 
 
 def _seconds(watermark: str | None) -> str:

@@ -86,7 +86,7 @@ def wish_of(request: dict[str, Any]) -> Wish | None:
     return None
 
 
-def told(future: WishFuture) -> dict[str, Any]:
+def result_of(future: WishFuture) -> dict[str, Any]:
     """The result of a wish, in a form for another process."""
     error = future.exception()
     if error is not None:

@@ -37,7 +37,7 @@ def warn(job: str, action: Told | StorageWarning) -> None:
             where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
             log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
         case Stalled():
-            log.warning("job %r: %s", job, stalled(action), extra=PACED)
+            log.warning("job %r: %s", job, stall_text(action), extra=PACED)
         case Replacing():
             what = "worker %d is being replaced, and the others go on: %s"
             log.warning("job %r: " + what, job, action.slot, action.cause.message)
@@ -57,27 +57,27 @@ def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:
     """Logs events that repeat: the 1st, the 2nd, the 4th, the 8th of them, and so on."""
     match action:
         case CheckpointFailed():
-            if _is_told(action.in_a_row):
+            if _is_reported(action.in_a_row):
                 row = "" if action.in_a_row == 1 else f" ({action.in_a_row} in a row)"
                 what = "checkpoint %d has failed%s: %s; %s"
                 log.warning("job %r: " + what, job, action.checkpoint, row, action.reason, action.then, extra=PACED)
         case OutOfReach():
-            if _is_told(action.tries):
+            if _is_reported(action.tries):
                 left = max(0, action.patience - action.since) / 1e6
                 what = "%s is out of reach, for %.0f s now: %s; "
                 what += "tried again in %.1f s, and for %.0f s more (storage_patience)"
-                told = action.place, action.since / 1e6, action.reason, action.pause / 1e6, left
-                log.warning("job %r: " + what, job, *told, extra=PACED)
+                parts = action.place, action.since / 1e6, action.reason, action.pause / 1e6, left
+                log.warning("job %r: " + what, job, *parts, extra=PACED)
         case InReach():
             log.warning("job %r: %s is in reach again, after %.1f s", job, action.place, action.took / 1e6, extra=PACED)
 
 
-def _is_told(count: int) -> bool:
+def _is_reported(count: int) -> bool:
     """True for a power of two."""
     return count & (count - 1) == 0
 
 
-def stalled(action: Stalled) -> str:
+def stall_text(action: Stalled) -> str:
     """A sentence on a thread that has not come back, with its stack."""
     what, seconds = action.under_way, action.under_way.micros / 1e6
     who = f"worker {action.slot}" if what.operator is None else f"operator {what.operator!r}, subtask {action.slot}"

@@ -52,7 +52,7 @@ class StorageThread:
         """Runs `work` after everything requested before. The work reports its result to the loop itself."""
         self._todo.put(work)
 
-    def tell(self, event: Callable[[], object]) -> None:
+    def post(self, event: Callable[[], object]) -> None:
         """Lets the loop call `event`; to be called from the thread."""
         self._loop.call_soon_threadsafe(event)
 
@@ -89,7 +89,7 @@ class WorkerStorage:
         """Writers by checkpoint; None where writing its file has failed."""
         self._reading = 0
         self._ahead = threading.Semaphore(_READ_AHEAD)
-        self._asked = self._written = 0
+        self._requests = self._written = 0
         """Bytes to be written, counted by the loop, and bytes that were written or never will be, counted by the thread."""
         self._given_up: set[int] = set()
         """Checkpoints that are dropped: bytes that still wait for their files are not written any more."""
@@ -98,7 +98,7 @@ class WorkerStorage:
     def behind(self) -> bool:
         """True while so much waits to be written that nothing more is to be encoded. The loop is woken when it becomes
         less."""
-        return self._asked - self._written >= _BEHIND
+        return self._requests - self._written >= _BEHIND
 
     def _store(self, folder: str | None = None) -> Store:
         """The store of the job's own folder, or of another one."""
@@ -109,14 +109,14 @@ class WorkerStorage:
     def write(self, action: WriteState) -> None:
         """Appends to the file of a checkpoint; makes it durable at its end."""
         size = sum(map(len, action.data))
-        self._asked += size
+        self._requests += size
 
         def work() -> None:
             if action.checkpoint not in self._given_up:
                 self._write(action)
             before, self._written = self.behind, self._written + size
             if before and not self.behind:
-                self._thread.tell(lambda: None)
+                self._thread.post(lambda: None)
 
         self._thread.do(work)
 
@@ -157,13 +157,13 @@ class WorkerStorage:
             if action.last:
                 writer.close()
                 del self._writers[checkpoint]
-                self._thread.tell(lambda: machine.handle(StateWritten(checkpoint, self._clock())))
+                self._thread.post(lambda: machine.handle(StateWritten(checkpoint, self._clock())))
         except Exception as error:
             reason = f"writing {action.name} failed: {error_text(error)}"
             self._discard(checkpoint)
             if not action.last:
                 self._writers[checkpoint] = None
-            self._thread.tell(lambda: machine.handle(StateNotWritten(checkpoint, reason)))
+            self._thread.post(lambda: machine.handle(StateNotWritten(checkpoint, reason)))
 
     def _discard(self, checkpoint: int) -> None:
         writer = self._writers.pop(checkpoint, None)
@@ -186,32 +186,32 @@ class WorkerStorage:
             manifest = decode_manifest(action.manifest, "the manifest to restore")
             store = self._store(action.folder or None)
             for part in read_state(
-                store, manifest, action.wanted, held=action.held, logs=action.logs, worker=action.worker
+                store, manifest, action.required, held=action.held, logs=action.logs, worker=action.worker
             ):
                 while not ahead.acquire(timeout=0.5):
                     if self._thread.closed or self._reading != number:
                         return
                 if self._reading != number:
                     return
-                self._thread.tell(functools.partial(self._deliver, number, part, ahead))
+                self._thread.post(functools.partial(self._deliver, number, part, ahead))
         except Exception as error:
             reason = f"checkpoint {_name_of(action)} cannot be read: {error}"
             fatal = unreadable_for_good(error)
-            self._thread.tell(lambda: machine.handle(StateUnreadable(number, reason, fatal)))
+            self._thread.post(lambda: machine.handle(StateUnreadable(number, reason, fatal)))
         else:
-            self._thread.tell(lambda: machine.handle(StateRead(number)))
+            self._thread.post(lambda: machine.handle(StateRead(number)))
 
     def _read_placed_parts(self, action: ReadPlaced) -> None:
         machine, number = self._machine, action.number
         try:
             store = self._store(action.folder or None)
-            data = [read_placed(store, one) for one in action.wanted]
+            data = [read_placed(store, one) for one in action.required]
         except Exception as error:
             reason = f"{action.what} cannot be read: {error_text(error)}"
             fatal = unreadable_for_good(error)
-            self._thread.tell(lambda: machine.handle(PlacedUnreadable(number, reason, fatal)))
+            self._thread.post(lambda: machine.handle(PlacedUnreadable(number, reason, fatal)))
         else:
-            self._thread.tell(lambda: machine.handle(PlacedRead(number, data)))
+            self._thread.post(lambda: machine.handle(PlacedRead(number, data)))
 
     def _deliver(self, number: int, part: Part, ahead: threading.Semaphore) -> None:
         ahead.release()

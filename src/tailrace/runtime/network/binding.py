@@ -34,7 +34,7 @@ class Binding:
 
     def __str__(self) -> str:
         there = self.bound if self.dialed in ("", self.bound) else f"{self.bound}, dialed as {self.dialed}"
-        return there if self.ports == ANY_PORT else f"{there}, {told(self.ports)}"
+        return there if self.ports == ANY_PORT else f"{there}, {range_text(self.ports)}"
 
     @property
     def host(self) -> str:
@@ -64,9 +64,9 @@ class Binding:
                     raise
             else:
                 return sock
-        raise OSError(errno.EADDRINUSE, f"{told(self.ports)} of {self.bound} taken")
+        raise OSError(errno.EADDRINUSE, f"{range_text(self.ports)} of {self.bound} taken")
 
-    def refused(self, who: str, error: Exception) -> ConfigError:
+    def refusal(self, who: str, error: Exception) -> ConfigError:
         """The error of a process that cannot listen here. `who` was to reach it."""
         return ConfigError(
             f"{who} cannot reach this process at {self}: {error}. The address is that of TAILRACE_DRIVER_HOST, or else of "
@@ -75,7 +75,7 @@ class Binding:
         )
 
 
-def told(ports: range) -> str:
+def range_text(ports: range) -> str:
     """A range of ports, as a user writes it."""
     return f"port {ports[0]}" if len(ports) == 1 else f"ports {ports[0]}-{ports[-1]}"
 

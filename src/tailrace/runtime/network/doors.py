@@ -37,7 +37,7 @@ class WorkerDoor:
         try:
             self.listener = Listener(token, at, loop, self._incoming)
         except (OSError, ValueError) as error:
-            raise at.refused("workers", error) from error
+            raise at.refusal("workers", error) from error
         self.links: dict[tuple[int, int], Link] = {}
         """Links by slot and epoch."""
         self.pids: dict[tuple[int, int], int] = {}
@@ -58,7 +58,7 @@ class WorkerDoor:
             link.flush()
             self._watch(link)
         except LinkError as error:
-            self._lost(slot, epoch, error.reason)
+            self._lose(slot, epoch, error.reason)
 
     def close_link(self, slot: int, epoch: int) -> None:
         """Closes the link of a worker that was replaced, or that the coordinator no longer receives messages from."""
@@ -135,9 +135,9 @@ class WorkerDoor:
                         return
                     self._machine.message(slot, epoch, self._placed(slot, message), monotonic_micros())
         except LinkError as error:
-            self._lost(slot, epoch, error.reason)
+            self._lose(slot, epoch, error.reason)
         except ProtocolViolation as error:
-            self._lost(slot, epoch, f"it broke the protocol: {error}")
+            self._lose(slot, epoch, f"it broke the protocol: {error}")
 
     def _heart_ready(self, link: Link, mask: int) -> None:
         try:
@@ -150,13 +150,13 @@ class WorkerDoor:
 
     def _watch(self, link: Link) -> None:
         """Watches for writability exactly while something is queued."""
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if link.watched != wanted:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.needs_write else 0)
+        if link.watched != events:
             assert link.ready is not None
-            self._loop.modify(link, wanted, link.ready)
-            link.watched = wanted
+            self._loop.modify(link, events, link.ready)
+            link.watched = events
 
-    def _lost(self, slot: int, epoch: int, reason: str) -> None:
+    def _lose(self, slot: int, epoch: int, reason: str) -> None:
         self.close_link(slot, epoch)
         self._machine.link_lost(slot, epoch, reason, monotonic_micros())
 

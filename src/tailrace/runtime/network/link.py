@@ -103,7 +103,7 @@ class Link:
         return self._sock.fileno()
 
     @property
-    def wants_write(self) -> bool:
+    def needs_write(self) -> bool:
         return bool(self._out)
 
     # sending

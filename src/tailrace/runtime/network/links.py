@@ -30,7 +30,7 @@ class Links:
         known = link in self._ready
         self._ready[link] = ready
         if not known:
-            self._loop.register(link, selectors.EVENT_READ, functools.partial(self._selected, link))
+            self._loop.register(link, selectors.EVENT_READ, functools.partial(self._serve, link))
 
     def send(self, link: Link, kind: int, data: bytes) -> None:
         """Queues a message."""
@@ -46,10 +46,10 @@ class Links:
         except LinkError as error:
             self._lost(link, error)
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if link in self._ready and link.watched != wanted:
-            self._loop.modify(link, wanted, functools.partial(self._selected, link))
-            link.watched = wanted
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.needs_write else 0)
+        if link in self._ready and link.watched != events:
+            self._loop.modify(link, events, functools.partial(self._serve, link))
+            link.watched = events
 
     def forget(self, link: Link) -> None:
         """Closes a link."""
@@ -57,7 +57,7 @@ class Links:
             self._loop.unregister(link)
         link.close()
 
-    def _selected(self, link: Link, mask: int) -> None:
+    def _serve(self, link: Link, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self.flush(link)
         if mask & selectors.EVENT_READ and link in self._ready:

@@ -223,7 +223,7 @@ def _advance(pending: _Pending) -> Link | None:
             pending.secured = True
         # One byte more than is due: it shows a caller that sends out of turn, and what follows the handshake stays
         # unread.
-        data = sock.recv(acceptor.wants + 1)
+        data = sock.recv(acceptor.expected_bytes + 1)
     except (BlockingIOError, ssl.SSLWantReadError):
         return None
     if not data:
@@ -270,7 +270,7 @@ def dial(
     try:
         if tls is not None:
             sock = dialing(tls).wrap_socket(sock, do_handshake_on_connect=False)
-            sock.settimeout(_left(deadline + patience - timeout))
+            sock.settimeout(_time_left(deadline + patience - timeout))
             sock.do_handshake()
         _greet(sock, dialer, deadline + patience - timeout)
         return link_of(sock, where if peer is None else peer)
@@ -318,7 +318,7 @@ def _connect(address: tuple[str, int], deadline: float, timeout: float) -> socke
             last = error
             continue
         try:
-            sock.settimeout(_left(deadline))
+            sock.settimeout(_time_left(deadline))
             sock.connect(candidate)
             if sock.getsockname() == candidate:  # a free local port can be connected to itself
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
@@ -339,17 +339,17 @@ def _connect(address: tuple[str, int], deadline: float, timeout: float) -> socke
 def _greet(sock: socket.socket, dialer: Dialer, deadline: float) -> None:
     """Does the dialer's side of the handshake."""
     while True:
-        sock.settimeout(_left(deadline))
+        sock.settimeout(_time_left(deadline))
         sock.sendall(dialer.outgoing())
         if dialer.done:
             return
-        data = sock.recv(dialer.wants)  # never more: what follows is for the link to read
+        data = sock.recv(dialer.expected_bytes)  # never more: what follows is for the link to read
         if not data:
             raise ConnectionResetError("closed during the handshake")
         dialer.receive(data)
 
 
-def _left(deadline: float) -> float:
+def _time_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -43,11 +43,11 @@ class Peers:
         """Notes that this worker, a standby so far, holds a slot now."""
         self._meeting = Meeting(slot, self._config.job)
 
-    def connect(self, wanted: ConnectPeers) -> None:
+    def connect(self, request: ConnectPeers) -> None:
         """Connects to the peers that an attempt needs."""
         machine, meeting = self._machine, self._meeting
         epoch, incarnation = machine.epoch, machine.incarnation
-        for peer in meeting.begin(wanted.peers, epoch, incarnation, wanted.late, wanted.changing, wanted.together):
+        for peer in meeting.begin(request.peers, epoch, incarnation, request.late, request.changing, request.together):
             try:
                 link = self._dial(peer)
             except DialFailed as error:
@@ -55,13 +55,13 @@ class Peers:
                 machine.handle(PeersUnreachable(what))
                 return
             link.send(CONTROL, wire.encode(meeting.hello))
-            meeting.reached(peer.slot)
+            meeting.note_answer(peer.slot)
             self._adopt(peer.slot, link)
             self._links.flush(link)
         early, self._early = self._early, []
         for hello, link in early:
             if link in self._links:  # else it was refused, or hung up
-                self._greeted(hello, link)
+                self._greet(hello, link)
         self._maybe_connected()
 
     def replace(self, peer: Peer) -> None:
@@ -69,11 +69,11 @@ class Peers:
         old = self.by_slot.pop(peer.slot, None)
         if old is not None:
             self._links.forget(old)
-        self._meeting.replaced(peer)
+        self._meeting.expect_replacement(peer)
         early, self._early = self._early, []
         for hello, link in early:
             if link in self._links:
-                self._greeted(hello, link)
+                self._greet(hello, link)
 
     def _maybe_back(self, slot: int) -> None:
         if self._meeting.back(slot):
@@ -113,7 +113,7 @@ class Peers:
             return
         rest = messages[1:]
         self._links.read_by(link, functools.partial(self._early_frames, link, rest))
-        self._greeted(hello, link)
+        self._greet(hello, link)
 
     def _early_frames(self, link: Link, kept: list[tuple[int, bytes]]) -> None:
         """Refuses a caller that sends frames before it is let in; it has to wait for `Start`, as this worker does."""
@@ -125,8 +125,8 @@ class Peers:
         if kept:
             self._refuse(link)
 
-    def _greeted(self, hello: PeerHello, link: Link) -> None:
-        match self._meeting.called(hello):
+    def _greet(self, hello: PeerHello, link: Link) -> None:
+        match self._meeting.admit(hello):
             case Acceptance.LATER:
                 self._early.append((hello, link))
             case Acceptance.OUT:

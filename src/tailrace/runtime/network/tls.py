@@ -71,25 +71,25 @@ class Tls:
         return certificate, key, authority
 
 
-def chosen(said: str | None) -> Tls | None:
+def choose(setting: str | None) -> Tls | None:
     """The TLS of a job by the value of `TAILRACE_TLS`: none, `1` for certificates that are made for the job, or a folder
     that has some. Raises `ConfigError`."""
-    if said in (None, "", "0"):
+    if setting in (None, "", "0"):
         return None
-    if said == "1":
-        return made()
-    if not os.path.isabs(said):
+    if setting == "1":
+        return make()
+    if not os.path.isabs(setting):
         raise ConfigError(
-            f"{SETTING}={said}: expected 1, or the absolute path of a folder with {CERTIFICATE}, {KEY} and {AUTHORITY}"
+            f"{SETTING}={setting}: expected 1, or the absolute path of a folder with {CERTIFICATE}, {KEY} and {AUTHORITY}"
         )
-    given = Tls(folder=said)
+    given = Tls(folder=setting)
     for file, what, until in _ends(given):  # what is wrong with them is reported here, and not by the first worker
         left = until - time.time()
         if left < SOON.total_seconds():
             log.warning(
                 "%s: the %s expires at %s, in %s; put a new one there before (on every machine): it is used for all "
                 "connections that are made from then on, also by jobs that run",
-                Path(said, file),
+                Path(setting, file),
                 what,
                 _date(until),
                 f"{left / 86_400:.0f} days" if left > 172_800 else f"{left / 3_600:.1f} hours",
@@ -154,7 +154,7 @@ def _own_certificate(tls: Tls) -> Any:
     return client.getpeercert()
 
 
-def made() -> Tls:
+def make() -> Tls:
     """A new key, and a certificate that is its own authority. Raises `ConfigError` if they cannot be made."""
     try:
         from cryptography import x509

@@ -116,14 +116,14 @@ class Follower(threading.Thread):
     def begin(self, begin: Begin, succession: Succession | None = None) -> None:
         """Begins the job."""
         self._succession = succession
-        self._say(begin)
+        self._send_begin(begin)
         self.monitor.open(self)
         self._known.set()
 
-    def _say(self, begin: Begin) -> None:
+    def _send_begin(self, begin: Begin) -> None:
         """Sends a `Begin` with the time of the job: one clock for all its coordinators, whatever the clocks of their
         machines are."""
-        self._box.say(replace(begin, clock=self.monitor.clock.now()))
+        self._box.add(replace(begin, clock=self.monitor.clock.now()))
 
     def abandon(self) -> None:
         """Ends the thread without a job, which could not be prepared."""
@@ -134,7 +134,7 @@ class Follower(threading.Thread):
     def cancel(self) -> None:
         """Ends the job at once. After its end this does nothing."""
         self._cancelled.set()
-        self._box.say(Cancel())
+        self._box.add(Cancel())
 
     def wish(self, wish: Wish) -> WishFuture:
         """Passes a user's wish to the coordinator. Returns the future of its result."""
@@ -144,7 +144,7 @@ class Follower(threading.Thread):
             if not over:
                 number = next(self._numbers)
                 self._waiting[number] = wish, future
-                self._box.say(UserRequest(number, wish))
+                self._box.add(UserRequest(number, wish))
         if over:
             future.set_exception(Unheard(f"job {self.monitor.job_name!r} has ended"))
         return future
@@ -152,7 +152,7 @@ class Follower(threading.Thread):
     @property
     def view(self) -> JobView:
         """The view of the job that came last, with the age that its reports have by now."""
-        return self._view.aged(self.monitor.clock.now())
+        return self._view.with_ages(self.monitor.clock.now())
 
     # The thread.
 
@@ -188,7 +188,7 @@ class Follower(threading.Thread):
                 self._go_on(str(lost))
             else:
                 for saying in self._box.receive(answer):
-                    self._hear(saying)
+                    self._receive(saying)
 
     def _go_on(self, why: str) -> None:
         """Handles the loss of the coordinator: the job goes on with another one from its newest checkpoint, or has
@@ -219,12 +219,12 @@ class Follower(threading.Thread):
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
             return
         self._box = Mailbox()
-        self._say(begin)
+        self._send_begin(begin)
         with self._lock:
             for number, (wish, _) in self._waiting.items():
-                self._box.say(UserRequest(number, wish))
+                self._box.add(UserRequest(number, wish))
         if self._cancelled.is_set():
-            self._box.say(Cancel())
+            self._box.add(Cancel())
 
     def _fail(self, message: str) -> None:
         what = message if self._succession is not None else f"{message}; {HALF_PUBLISHED}"
@@ -235,7 +235,7 @@ class Follower(threading.Thread):
         kept: dict[str, list[bytes]] | None = None if self._succession is not None else {}
         self._end, self._gone = JobEnd(replace(self.view, status=status, cause=cause), None, kept), True
 
-    def _hear(self, saying: Any) -> None:
+    def _receive(self, saying: Any) -> None:
         match saying:
             case StartSlot():
                 self._launch(saying.config)
@@ -260,11 +260,11 @@ class Follower(threading.Thread):
         box, provider, start = self._box, self._provider, (config.slot, config.launch)
         self._starts.add(start)
 
-        def ended(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
+        def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
             self._starts.discard(start)
-            box.say(SlotOver(*start, error, cancelled, unfit, not provider.lives()))
+            box.add(SlotOver(*start, error, cancelled, unfit, not provider.lives()))
 
-        provider.launch(config, ended)
+        provider.launch(config, end)
 
     def _answer(self, granted: Granted) -> None:
         with self._lock:
@@ -298,7 +298,7 @@ class Follower(threading.Thread):
 
     def _part(self) -> None:
         """Lets the coordinator's process end."""
-        self._box.say(Farewell())
+        self._box.add(Farewell())
         with contextlib.suppress(Exception):  # it is gone already, or ends when no letter comes any more
             if not self._gone:
                 self._post.exchange(self._box.letter())

@@ -109,7 +109,7 @@ _own: dict[str, Host] = {}
 
 def know(host: Host) -> None:
     """Makes a host known, so that this process reaches it by its URL."""
-    _known.setdefault(host.url, functools.partial(_ask, host))
+    _known.setdefault(host.url, functools.partial(_request_once, host))
 
 
 def host_of(url: str) -> Host | None:
@@ -145,7 +145,7 @@ class HostedFolder(Folder):
     def __init__(self, url: str, path: str, ask: Ask) -> None:
         self.url = url
         self._path = path.strip("/")
-        self._ask = ask
+        self._request = ask
 
     def _full(self, name: str) -> str:
         return f"{self._path}/{name}".strip("/")
@@ -154,7 +154,7 @@ class HostedFolder(Folder):
         """Does nothing: a host makes folders as they are needed."""
 
     def create(self, name: str, data: bytes) -> None:
-        self._ask(FileRequest("create", self._full(name)), data)
+        self._request(FileRequest("create", self._full(name)), data)
 
     def read(self, name: str) -> bytes:
         return self.read_range(name, 0, self.size(name))
@@ -162,7 +162,7 @@ class HostedFolder(Folder):
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         parts = []
         while length > 0:
-            _, data = self._ask(FileRequest("read", self._full(name), "", offset, min(length, PIECE_BYTES)), b"")
+            _, data = self._request(FileRequest("read", self._full(name), "", offset, min(length, PIECE_BYTES)), b"")
             if not data:
                 break
             parts.append(data)
@@ -171,21 +171,21 @@ class HostedFolder(Folder):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def size(self, name: str) -> int:
-        return self._ask(FileRequest("size", self._full(name)), b"")[0].number
+        return self._request(FileRequest("size", self._full(name)), b"")[0].number
 
     def entries(self, name: str = "") -> list[Entry]:
-        found, _ = self._ask(FileRequest("entries", self._full(name)), b"")
+        found, _ = self._request(FileRequest("entries", self._full(name)), b"")
         skip = len(self._path) + 1 if self._path else 0
         return [Entry(one[skip:], folder, size) for one, folder, size in found.entries]
 
     def delete(self, names: Iterable[str]) -> None:
-        self._ask(FileRequest("delete", names=[self._full(name) for name in names]), b"")
+        self._request(FileRequest("delete", names=[self._full(name) for name in names]), b"")
 
     def writer(self, name: str) -> Writer:
         return _HostedWriter(self, name)
 
     def rename(self, name: str, to: str) -> None:
-        self._ask(FileRequest("rename", self._full(name), self._full(to)), b"")
+        self._request(FileRequest("rename", self._full(name), self._full(to)), b"")
 
 
 class _HostedWriter:
@@ -199,7 +199,7 @@ class _HostedWriter:
             self._write(bytes(view[at : at + PIECE_BYTES]))
 
     def _write(self, data: bytes) -> None:
-        self._folder._ask(FileRequest("write", self._folder._full(self._name), "", self._at), data)
+        self._folder._request(FileRequest("write", self._folder._full(self._name), "", self._at), data)
         self._at += len(data)
 
     def close(self) -> None:
@@ -254,14 +254,14 @@ class Served:
                     self.used -= self._sizes.pop(gone, 0)
                 return FileResponse(), b""
             case "fetch":
-                return self._fetched(request)
+                return self._fetch(request)
             case "rename":
                 self._folder.rename(name, request.to)
                 self._sizes[request.to] = self._sizes.pop(name, 0)
                 return FileResponse(), b""
         raise ConfigError(f"a folder of the driver has no verb {request.verb!r}")
 
-    def _fetched(self, request: FileRequest) -> tuple[FileResponse, bytes]:
+    def _fetch(self, request: FileRequest) -> tuple[FileResponse, bytes]:
         """The list of the files in some folders, and a piece of their bytes, as if they were one file, one behind the
         other."""
         files = sorted(entry for name in request.names for entry in self._folder.walk(name))
@@ -319,8 +319,8 @@ class FolderHost(Served):
         self._closing = True
         self._loop.wake()
         self._thread.join(10.0)
-        for told in (_known, _own, _forgotten):
-            told.pop(self.host.url, None)
+        for folders in (_known, _own, _forgotten):
+            folders.pop(self.host.url, None)
 
     # The thread.
 
@@ -350,10 +350,10 @@ class FolderHost(Served):
         except (LinkError, msgspec.DecodeError, struct.error, ValueError):
             self._drop(link)
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if link.watched != wanted:
-            self._loop.modify(link, wanted, functools.partial(self._ready, link))
-            link.watched = wanted
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.needs_write else 0)
+        if link.watched != events:
+            self._loop.modify(link, events, functools.partial(self._ready, link))
+            link.watched = events
 
     def _reply(self, link: Link, payload: bytes) -> None:
         head, data = _parts(payload)
@@ -363,7 +363,7 @@ class FolderHost(Served):
         except Exception as error:  # the client is to raise it
             kind = next((name for name, one in _ERRORS.items() if isinstance(error, one)), "OSError")
             answer, found = FileResponse(kind, str(error)), b""
-        link.send(FRAME, *_framed(answer, found))
+        link.send(FRAME, *_frame(answer, found))
 
     def _drop(self, link: Link) -> None:
         self._links.discard(link)
@@ -372,9 +372,9 @@ class FolderHost(Served):
         link.close()
 
 
-def _framed(head: Any, data: bytes) -> tuple[bytes, bytes]:
-    said = msgspec.msgpack.encode(head)
-    return _LENGTH.pack(len(said)) + said, data
+def _frame(head: Any, data: bytes) -> tuple[bytes, bytes]:
+    header = msgspec.msgpack.encode(head)
+    return _LENGTH.pack(len(header)) + header, data
 
 
 def _parts(payload: bytes) -> tuple[bytes, bytes]:
@@ -382,22 +382,22 @@ def _parts(payload: bytes) -> tuple[bytes, bytes]:
     return payload[_LENGTH.size : _LENGTH.size + length], payload[_LENGTH.size + length :]
 
 
-def _ask(host: Host, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
+def _request_once(host: Host, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
     """Makes a request over a connection of its own. Raises the error that the host answers; `OSError` if it cannot be
     reached."""
-    answer, found = asked(host, request, data, patience=FOLDER_SECONDS)
+    answer, found = send_request(host, request, data, patience=FOLDER_SECONDS)
     check_answer(answer)
     return answer, found
 
 
-def asked(
+def send_request(
     host: Host, request: FileRequest, data: bytes, patience: float | None = None, retries: Retries | None = None
 ) -> tuple[FileResponse, bytes]:
     """Makes a request, and returns the answer of the host even if it is an error. With `patience` a host that is there
     has that many seconds. Raises `OSError` if it cannot be reached."""
     try:
         return (retries or RETRIES).call(
-            lambda: _asked(host, request, data, patience), lambda error: isinstance(error, LinkError)
+            lambda: _try_request(host, request, data, patience), lambda error: isinstance(error, LinkError)
         )
     except LinkError as error:
         raise OSError(f"the driver's folder at {endpoint(host.address)} cannot be reached: {error.reason}") from error
@@ -450,8 +450,8 @@ def represent(host: Host, ask: Ask | None) -> None:
     if ask is not None:
         _known[host.url], _own[host.url] = ask, host
     else:
-        for told in (_known, _own):
-            told.pop(host.url, None)
+        for folders in (_known, _own):
+            folders.pop(host.url, None)
 
 
 def meet(host: Host) -> None:
@@ -464,11 +464,11 @@ def meet(host: Host) -> None:
         pass
 
 
-def _asked(host: Host, request: FileRequest, data: bytes, patience: float | None) -> tuple[FileResponse, bytes]:
+def _try_request(host: Host, request: FileRequest, data: bytes, patience: float | None) -> tuple[FileResponse, bytes]:
     whose = "the driver's folder"
     link = dial(host.address, host.token, DIAL_SECONDS, peer=whose, patience=patience, tls=host.tls)
     try:
-        link.send(FRAME, *_framed(request, data))
+        link.send(FRAME, *_frame(request, data))
         deadline = time.monotonic() + (patience or ANSWER_SECONDS)
         while not link.flush():
             _wait(link, select.POLLOUT, deadline)

@@ -42,22 +42,22 @@ class Mailbox:
         """Sayings of this end that the other one may not have received."""
         self._first = 1
         """The number of the first of these sayings."""
-        self._heard = 0
+        self._received = 0
 
-    def say(self, saying: Any) -> None:
+    def add(self, saying: Any) -> None:
         """Adds a saying to the next letter."""
         with self._lock:
             self._unheard.append(saying)
 
     @property
-    def all_heard(self) -> bool:
+    def all_received(self) -> bool:
         """True once the other end has received every saying."""
         return not self._unheard
 
     def letter(self) -> Letter:
         """The letter to send now."""
         with self._lock:
-            return Letter(self._heard, self._first, tuple(self._unheard))
+            return Letter(self._received, self._first, tuple(self._unheard))
 
     def receive(self, letter: Letter) -> Sequence[Any]:
         """The sayings in a letter that are new."""
@@ -65,9 +65,9 @@ class Mailbox:
             while self._unheard and self._first <= letter.heard:
                 self._unheard.popleft()
                 self._first += 1
-            skip = self._heard + 1 - letter.first
+            skip = self._received + 1 - letter.first
             new = letter.said[skip:] if skip >= 0 else ()
-            self._heard += len(new)
+            self._received += len(new)
             return new
 
 

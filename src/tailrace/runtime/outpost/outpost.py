@@ -71,7 +71,7 @@ class Outpost(FolderHost):
         self._at = at
         self._box = Mailbox()
         self._runner: FarRunner | None = None
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._over = threading.Event()
         self._forsaken = False
         """True once the program counts as dead."""
@@ -84,14 +84,14 @@ class Outpost(FolderHost):
 
     def answer(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
         if self._forsaken:
-            raise OSError("the job was cancelled, since its program had said nothing for too long")
+            raise OSError("the job was cancelled, since its program was silent for too long")
         if request.verb != LETTER:
             if self._runner is not None and self._runner.monitor.ended.is_set():
-                self._heard_at = time.monotonic()  # the program fetches the job's result
+                self._received_at = time.monotonic()  # the program fetches the job's result
             return super().answer(request, data)
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         for saying in self._box.receive(pickle.loads(data)):
-            self._hear(saying)
+            self._receive(saying)
         answer = self._box.letter()
         return FileResponse(number=len(answer.said) or int(self._over.is_set())), pickle.dumps(answer, 5)
 
@@ -99,10 +99,10 @@ class Outpost(FolderHost):
         """Serves until the program sends its farewell, or is silent for too long. Returns the reason of its end."""
         try:
             while not self._over.wait(_LOOK_SECONDS):
-                silent = time.monotonic() - self._heard_at
+                silent = time.monotonic() - self._received_at
                 if silent > (self._preparing if self._runner is None else self._silence):
                     self._forsaken = True
-                    return f"the program has said nothing for {silent:.0f} s"
+                    return f"the program was silent for {silent:.0f} s"
             return "the program has said farewell"
         finally:
             if self._runner is not None:
@@ -113,7 +113,7 @@ class Outpost(FolderHost):
             self.close()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _hear(self, saying: Any) -> None:
+    def _receive(self, saying: Any) -> None:
         runner = self._runner
         match saying:
             case Begin():
@@ -134,15 +134,15 @@ class Outpost(FolderHost):
             self._runner = FarRunner(begin, self._at, self._box)
         except Exception as error:  # the storage of checkpoints is out of reach from here
             cause = Cause(f"the coordinator cannot begin on its executor: {error_text(error)}")
-            self._box.say(JobEnd(JobView(JobStatus.FAILED, begin.clock, cause=cause), None, None))
+            self._box.add(JobEnd(JobView(JobStatus.FAILED, begin.clock, cause=cause), None, None))
         else:
             self._runner.start()
 
     def _grant(self, runner: FarRunner, number: int, future: WishFuture) -> None:
         """Passes on the result of a wish, behind a view that shows it."""
         error = future.exception()
-        self._box.say(runner.view)
-        self._box.say(Granted(number, None, str(error)) if error is not None else Granted(number, future.result()))
+        self._box.add(runner.view)
+        self._box.add(Granted(number, None, str(error)) if error is not None else Granted(number, future.result()))
 
 
 class FarSlots:
@@ -158,14 +158,14 @@ class FarSlots:
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
         self._ended[config.slot, config.launch] = ended
-        self._box.say(StartSlot(config))
+        self._box.add(StartSlot(config))
 
-    def over(self, said: SlotOver) -> None:
+    def over(self, report: SlotOver) -> None:
         """Takes the program's report that a start of a slot has ended."""
-        self._lives = self._lives and not said.over
-        ended = self._ended.pop((said.slot, said.launch), None)
+        self._lives = self._lives and not report.over
+        ended = self._ended.pop((report.slot, report.launch), None)
         if ended is not None:
-            ended(said.slot, said.error, said.cancelled, said.unfit)
+            ended(report.slot, report.error, report.cancelled, report.unfit)
 
     def forsaken(self) -> None:
         """Ends all slots: the program is gone, and will report no end of a start of a slot any more."""
@@ -176,7 +176,7 @@ class FarSlots:
         """Does nothing: decommissioned executors are not seen here."""
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
-        self._box.say(KillSlot(slot, launch, pid))
+        self._box.add(KillSlot(slot, launch, pid))
 
     def executor(self, slot: int, launch: int) -> str | None:
         """Returns None: Spark Connect does not give the id."""
@@ -197,7 +197,7 @@ class LetterMonitor(JobMonitor):
         self._box = box
 
     def receive(self, news: News) -> None:
-        self._box.say(news)
+        self._box.add(news)
 
 
 class FarRunner(JobRunner):
@@ -226,16 +226,16 @@ class FarRunner(JobRunner):
     def _end_storage(self) -> Awaited | None:
         """Ends the storage once the program knows how the job has ended. Otherwise the program would go on after the loss
         of this process, and from the beginning if the checkpoints are gone by then."""
-        self._box.say(JobOutcome(self.view))
-        while not self._box.all_heard and not self.abandoned.wait(_LOOK_SECONDS / 4):
+        self._box.add(JobOutcome(self.view))
+        while not self._box.all_received and not self.abandoned.wait(_LOOK_SECONDS / 4):
             pass
-        if self._box.all_heard or self.store is None:
+        if self._box.all_received or self.store is None:
             return super()._end_storage()
         return self.store.end(None)  # the program may come back, and go on from what is there
 
 
-def store_at(said: StoreAt, run_id: str) -> Store:
+def store_at(place: StoreAt, run_id: str) -> Store:
     """The checkpoint folder of a job that another process of the same run has claimed."""
-    store = Store(said.folder, said.job, said.options)
-    store.hold(run_id, said.term)
+    store = Store(place.folder, place.job, place.options)
+    store.hold(run_id, place.term)
     return store

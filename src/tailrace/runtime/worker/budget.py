@@ -55,7 +55,7 @@ class Budget:
         self.each = self.fixed = 0.0
         self._steps = self._sum_n = self._sum_t = self._sum_nn = self._sum_nt = 0.0
         self._alike = 0
-        """Steps since their sizes last differed enough to tell the costs apart."""
+        """Steps since their sizes last differed enough to separate the costs."""
 
     def learn(self, records: int, nanos: int) -> None:
         """Learns from a step of this many records that took this long."""
@@ -67,16 +67,16 @@ class Budget:
         else:
             self._see(records, nanos)
         self._cold = False
-        wanted = 2 * records  # another size than before tells the costs apart
+        target = 2 * records  # another size than before tells the costs apart
         if self.each:
             share = min(max(self.target, AMORTIZED * self.fixed), max(self.target, CEILING_NANOS / 2))
-            wanted = round(share / self.each)
+            target = round(share / self.each)
         elif nanos > CEILING_NANOS / 2:
-            wanted = round(records * CEILING_NANOS / 4 / nanos)
+            target = round(records * CEILING_NANOS / 4 / nanos)
         if self._alike > (RARELY if nanos > CEILING_NANOS else OFTEN):
             self._alike = 0
-            wanted = max(wanted, 2 * records)
-        self.records = max(1, min(MAX_BUDGET, wanted, 4 * self.records))
+            target = max(target, 2 * records)
+        self.records = max(1, min(MAX_BUDGET, target, 4 * self.records))
 
     def _see(self, records: int, nanos: int) -> None:
         """Fits the line of least squares through the steps. If their sizes are alike, the two costs keep their ratio, and

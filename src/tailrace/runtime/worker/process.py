@@ -98,8 +98,8 @@ class WorkerProcess:
         self._backends = 0
         self.control = reach(config, config.address, "the coordinator")
         self.loop = EventLoop()
-        self._links = Links(self.loop, self._lost)
-        self._peers = Peers(config, self.machine, self._links, self._lost)
+        self._links = Links(self.loop, self._lose)
+        self._peers = Peers(config, self.machine, self._links, self._lose)
         self._clock = JobClock()
         self._greeted_at = boot_micros()
         self._stepper = Stepper(self.machine, self._clock)
@@ -118,20 +118,20 @@ class WorkerProcess:
         threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
         try:
             self._links.read_by(self.control, self._control_ready)
-            self._say_hello(self.config.slot)
+            self._send_hello(self.config.slot)
             self._links.flush(self.control)
             with _rare_collections():
                 while self.exit_reason is None:
                     self._guarded_turn()
-            self._say_goodbye()
-            self._tell_of_closing()
+            self._send_goodbye()
+            self._report_closing()
         finally:
             heart.spare()
             self._close()
             heart.stop()
         return self.exit_reason
 
-    def _say_hello(self, slot: int) -> None:
+    def _send_hello(self, slot: int) -> None:
         """Sends the hello: for the place that this process was started for, or as a standby for the slot that it holds
         from now on."""
         config, (host, port) = self.config, self.listener.address
@@ -219,7 +219,7 @@ class WorkerProcess:
                 if link is not None:
                     self._send(link, FRAME, action.data)
             case ToCoordinator():
-                self._say(action.message)
+                self._send_message(action.message)
             case ConnectPeers():
                 self._peers.connect(action)
             case ReplacePeer():
@@ -229,7 +229,7 @@ class WorkerProcess:
                 self._stepper.anew()
             case HoldSlot():
                 self._peers.hold(action.slot)
-                self._say_hello(action.slot)
+                self._send_hello(action.slot)
             case WriteState():
                 self._storing().write(action)
             case DropState():
@@ -243,7 +243,7 @@ class WorkerProcess:
             case _:
                 assert_never(action)
 
-    def _say(self, message: FromWorker) -> None:
+    def _send_message(self, message: FromWorker) -> None:
         if isinstance(message, deployment.SubtasksFinished):
             self._report(time.monotonic_ns())
         try:
@@ -291,7 +291,7 @@ class WorkerProcess:
     def _send(self, link: Link, kind: int, data: bytes) -> None:
         self._links.send(link, kind, data)
 
-    def _say_goodbye(self) -> None:
+    def _send_goodbye(self) -> None:
         """Sends the last messages, for a short while."""
         deadline = time.monotonic() + 1.0
         while self.control.fileno() >= 0 and self.control.queued_bytes and time.monotonic() < deadline:
@@ -301,7 +301,7 @@ class WorkerProcess:
                 return
             self.loop.poll(0.01)
 
-    def _tell_of_closing(self) -> None:
+    def _report_closing(self) -> None:
         """Prints errors of user functions at their close: these fail no job."""
         for error in self.machine.close_errors:
             print(f"tailrace: a user function of worker {self.config.slot} raised in close", file=sys.stderr)
@@ -313,7 +313,7 @@ class WorkerProcess:
         try:
             messages = self.control.readable()
         except LinkError as error:
-            self._lost(self.control, error)
+            self._lose(self.control, error)
             return
         for _, payload in messages:
             try:
@@ -324,7 +324,7 @@ class WorkerProcess:
             except ProtocolViolation as error:
                 self.machine.handle(CoordinatorLost(str(error)))
 
-    def _lost(self, link: Link, error: LinkError) -> None:
+    def _lose(self, link: Link, error: LinkError) -> None:
         """Handles a link that is of no more use."""
         self._links.forget(link)
         slot = self._peers.slot_of(link)

@@ -34,7 +34,7 @@ class SharedGenerators:
         np.random.seed((seed ^ seed >> 32) & 0xFFFFFFFF)
         self._seen = self._look()
 
-    def used(self) -> bool:
+    def was_used(self) -> bool:
         """True if any of them may have been used since `seed`, or if that cannot be seen."""
         return not self._seen or self._look() != self._seen
 

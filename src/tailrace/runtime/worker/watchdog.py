@@ -36,7 +36,7 @@ class Watchdog:
         self._thread = threading.get_ident()
         self._began = 0
         """Beginning of what was under way at the last look."""
-        self._tell_after = TOLD_AFTER
+        self._report_after = TOLD_AFTER
         self._looked = self._resumed = time.monotonic_ns()
 
     def look(self) -> UnderWay | None:
@@ -51,12 +51,12 @@ class Watchdog:
         lasted = now - max(began, self._resumed)
         if lasted < SHOWN_AFTER:
             return None
-        known = self._tell_after > TOLD_AFTER and abs(began - self._began) < SHOWN_AFTER
+        known = self._report_after > TOLD_AFTER and abs(began - self._began) < SHOWN_AFTER
         if not known:
-            self._began, self._tell_after = began, TOLD_AFTER
-        operator, stack = where(self._thread) if lasted >= self._tell_after else (None, "")
-        while lasted >= self._tell_after:
-            self._tell_after *= 2
+            self._began, self._report_after = began, TOLD_AFTER
+        operator, stack = where(self._thread) if lasted >= self._report_after else (None, "")
+        while lasted >= self._report_after:
+            self._report_after *= 2
         vertex = None if step is None else step[0].id.vertex
         if step is not None and stack and operator is None:
             operator = step[0].vertex.name

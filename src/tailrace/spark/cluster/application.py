@@ -63,11 +63,11 @@ class Application(Protocol):
         """Code that starts a local session with so many slots."""
         ...
 
-    def marked(self, tags: Sequence[str], description: str) -> AbstractContextManager[None]:
+    def with_tags(self, tags: Sequence[str], description: str) -> AbstractContextManager[None]:
         """A context in which the Spark jobs that this thread starts have these tags."""
         ...
 
-    def described(self, text: str) -> AbstractContextManager[None]:
+    def with_description(self, text: str) -> AbstractContextManager[None]:
         """A context in which Spark shows this text for the thread's jobs; the user's own description comes back after
         it."""
         ...
@@ -95,8 +95,8 @@ class Application(Protocol):
         """Path of a folder of this process that lives as long as the session."""
         ...
 
-    def address(self, said: str | None) -> tuple[str, str]:
-        """The address of this process that executors dial, and the one to bind, empty where it is the same. `said` is the
+    def address(self, given: str | None) -> tuple[str, str]:
+        """The address of this process that executors dial, and the one to bind, empty where it is the same. `given` is the
         address to dial that the user has given."""
         ...
 

@@ -63,7 +63,7 @@ class Classic:
         return f'SparkSession.builder.master("local[{slots}]")'
 
     @contextmanager
-    def marked(self, tags: Sequence[str], description: str) -> Iterator[None]:
+    def with_tags(self, tags: Sequence[str], description: str) -> Iterator[None]:
         context = self.context
         try:
             for tag in tags:
@@ -76,7 +76,7 @@ class Classic:
                     context.removeJobTag(tag)
 
     @contextmanager
-    def described(self, text: str) -> Iterator[None]:
+    def with_description(self, text: str) -> Iterator[None]:
         before = self.context.getLocalProperty("spark.job.description")
         self.context.setJobDescription(text)
         try:
@@ -127,8 +127,8 @@ class Classic:
         """A folder inside Spark's own temporary folder of the driver, which Spark removes when it stops."""
         return str(self.context._temp_dir)
 
-    def address(self, said: str | None) -> tuple[str, str]:
-        host = said or self.setting("spark.driver.host") or ""
+    def address(self, given: str | None) -> tuple[str, str]:
+        host = given or self.setting("spark.driver.host") or ""
         return host, self.setting("spark.driver.bindAddress") or ""
 
     def send_archive(self, path: Path, name: str) -> None:

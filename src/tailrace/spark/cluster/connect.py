@@ -95,7 +95,7 @@ class Connect:
         return f'SparkSession.builder.remote("local[{slots}]")'
 
     @contextmanager
-    def marked(self, tags: Sequence[str], description: str) -> Iterator[None]:
+    def with_tags(self, tags: Sequence[str], description: str) -> Iterator[None]:
         try:
             for tag in tags:
                 self.spark.addTag(tag)
@@ -104,7 +104,7 @@ class Connect:
             for tag in tags:
                 self.spark.removeTag(tag)
 
-    def described(self, text: str) -> nullcontext[None]:
+    def with_description(self, text: str) -> nullcontext[None]:
         """A context without effect: a client cannot set a description."""
         return nullcontext()
 
@@ -141,14 +141,14 @@ class Connect:
             atexit.register(shutil.rmtree, _folders[self.id], ignore_errors=True)
         return _folders[self.id]
 
-    def address(self, said: str | None) -> tuple[str, str]:
+    def address(self, given: str | None) -> tuple[str, str]:
         """The address of this machine from which it reaches the server. Where the server is on this machine, too, its
         executors may be on other machines. They reach the server's driver at its own address, and so this process, where
         that is an address of this machine."""
         if self._own is not None:
-            return self._own.address(said)
-        if said and is_ours(said):
-            return said, ""
+            return self._own.address(given)
+        if given and is_ours(given):
+            return given, ""
         host, port = self._server()
         if host is None:
             raise ConfigError(
@@ -159,7 +159,7 @@ class Connect:
         theirs = self.setting("spark.driver.host")
         if is_loopback(here) and theirs is not None and not self._all_there() and is_ours(theirs):
             here = theirs
-        return said or here, here
+        return given or here, here
 
     def _all_there(self) -> bool:
         """True where the executors are on the machine of the server."""

@@ -79,20 +79,20 @@ class Defaults:
         """Effect of a signal on jobs. Raises `ConfigError` for a variable that is neither `cancel` nor `stop`."""
         return SETTINGS["on_signal"].value(self.on_signal)
 
-    def overruled(self, env: Settings) -> list[str]:
+    def overrides(self, env: Settings) -> list[str]:
         """Options of the command that have no effect on a job, because its environment has a setting of its own: a
         sentence on each."""
         parallelism = self.parallelism and min(self.parallelism, env.max_parallelism)
-        wanted = {
+        settings = {
             "parallelism": ("parallelism", parallelism, env.parallelism),
             "checkpoint": ("checkpoint_dir", self.checkpoint_dir, env.checkpoint and env.checkpoint.dir),
             "standby": ("standby", self.standby, env.standby and env.standby.replicas),
             "work_dir": ("work_dir", self.work_dir, env.work_dir),
         }
         return [
-            f"{SETTINGS[option].flag} {said} does nothing, because the Environment is given a {name} of its own"
-            for name, (option, said, found) in wanted.items()
-            if said is not None and said != found
+            f"{SETTINGS[option].flag} {mine} does nothing, because the Environment is given a {name} of its own"
+            for name, (option, mine, found) in settings.items()
+            if mine is not None and mine != found
         ]
 
     def show_progress(self) -> bool:

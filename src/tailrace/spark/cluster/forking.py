@@ -17,7 +17,7 @@ whatever a session sets for these."""
 def daemon_of(conf: Mapping[str, str]) -> dict[str, str]:
     """Settings for sessions of a JVM that is started with `python_path`. They are empty where the user sets a daemon, and
     where Spark would not find this one: its JVM was started elsewhere."""
-    if DAEMON in conf or sys.platform != "linux" or not FOLDER.is_dir() or not _found():
+    if DAEMON in conf or sys.platform != "linux" or not FOLDER.is_dir() or not _is_on_path():
         return {}  # other systems do not show whether a process has threads, and may fork
     return {DAEMON: "tailrace_daemon"}
 
@@ -28,7 +28,7 @@ def python_path() -> str:
     return os.pathsep.join([own, str(FOLDER)] if own else [str(FOLDER)])
 
 
-def _found() -> bool:
+def _is_on_path() -> bool:
     """True where Python processes of the JVM have the folder on their path."""
     from pyspark import SparkContext
 

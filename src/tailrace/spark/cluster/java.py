@@ -89,10 +89,10 @@ def ensure_java() -> JavaChoice:
 def java_version(java: Path) -> int | None:
     """The major version that `java -version` prints, or None where no program answers like a Java."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, timeout=30, check=True)
+        ran = subprocess.run([java, "-version"], capture_output=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    text = (told.stderr + told.stdout).decode(errors="replace")
+    text = (ran.stderr + ran.stdout).decode(errors="replace")
     found = re.search(r'version "(?:1\.)?(\d+)', text)  # "17.0.15", "21-ea", and the old way: "1.8.0_402"
     return int(found[1]) if found else None
 

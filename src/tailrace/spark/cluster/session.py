@@ -137,11 +137,11 @@ def _user_configures_logging() -> bool:
 @contextmanager
 def _local_surroundings() -> Iterator[None]:
     """The environment of a JVM that starts on this machine."""
-    wanted = {"PYTHONPATH": python_path()}
+    environment = {"PYTHONPATH": python_path()}
     if "SPARK_LOCAL_IP" not in os.environ:
-        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark warns of, and avoids, a loopback host name
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark warns of, and avoids, a loopback host name
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
     try:
         yield
     finally:

@@ -68,11 +68,11 @@ class DataFrameSource(ArrowFiles):
         _check_zone(self.df)
         place.make()
         try:
-            told = self._mapped(row_files.writer(place, self.df.columns, synced=durable), row_files.TOLD)
-            refused = next((row.refused for row in told if row.refused is not None), None)
+            rows = self._map_partitions(row_files.writer(place, self.df.columns, synced=durable), row_files.TOLD)
+            refused = next((row.refused for row in rows if row.refused is not None), None)
             if refused is not None:
                 raise ConfigError(f"from_dataframe: {refused}")
-            names = sorted(row.name for row in told)
+            names = sorted(row.name for row in rows)
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is raised
                 place.empty()  # removes the rows that the query wrote before it failed
@@ -94,19 +94,19 @@ class DataFrameSource(ArrowFiles):
             )
         app.choose_interpreter()
         _check_zone(self.df)
-        sent = self._mapped(row_files.sender(self.df.columns), row_files.SENT)
+        sent = self._map_partitions(row_files.sender(self.df.columns), row_files.SENT)
         self.paths, self.options, self.materialised = [], None, False
         for at, row in enumerate(sent):
             self.paths.append(f"{folder}/part-{at:05d}.arrow")
             Path(self.paths[-1]).write_bytes(row.file)
 
-    def _mapped(self, work: Any, told: str) -> list[Any]:
-        """The rows that Spark tasks yield, each of which works on a partition of the DataFrame. `told` is the schema of
+    def _map_partitions(self, work: Any, schema: str) -> list[Any]:
+        """The rows that Spark tasks yield, each of which works on a partition of the DataFrame. `schema` is the schema of
         these rows."""
         spark, plain = self.df.sparkSession, _plainly_named(self.df)
-        with application(spark).described("tailrace: reading a DataFrame"):
+        with application(spark).with_description("tailrace: reading a DataFrame"):
             return bringing(
-                spark, "from_dataframe", lambda parcel: plain.mapInArrow(with_tailrace(work, parcel), told).collect()
+                spark, "from_dataframe", lambda parcel: plain.mapInArrow(with_tailrace(work, parcel), schema).collect()
             )
 
     def _is_in(self, place: FilePlace) -> bool:
@@ -114,7 +114,7 @@ class DataFrameSource(ArrowFiles):
         files of a process that hosted another job."""
         return place.host is None or not self.paths or host_of(self.paths[0]) == place.host
 
-    def restored(self, options: Mapping[str, Any] | None = None) -> None:
+    def note_restore(self, options: Mapping[str, Any] | None = None) -> None:
         """Marks that the job goes on from a checkpoint, which knows the files: the query is not run again. `options` are
         for the filesystem of checkpoints."""
         self.paths, self.options = [], options
@@ -238,7 +238,7 @@ class DataFrame(Result):
             return spark_columns(expected, _WHO)
         found = []
         for path in files:
-            with self._opened(path) as file:
+            with self._open_file(path) as file:
                 found.append(pq.read_schema(file))
         first = found[0]
         for other in found[1:]:

@@ -121,7 +121,7 @@ class Places:
         """The place for DataFrames, and True where it outlives this run: checkpoints then refer to its files."""
         if self._store is None:
             return self._folder(), False
-        return self._stored(inputs_folder(self._incarnation)), True
+        return self._stored_place(inputs_folder(self._incarnation)), True
 
     def results(self) -> FilePlace:
         """The place for results."""
@@ -139,13 +139,13 @@ class Places:
         if self._local and self._far is None:
             return FilePlace(self._app.folder()).at(name)
         if self._store is not None:
-            return _going(self._stored(f"results/{name}"))
+            return _going(self._stored_place(f"results/{name}"))
         if self._far is not None:
             return self._far.at(name)
         assert self._at is not None
-        return hosted(self._app, self._at).at(name)
+        return hosted_place(self._app, self._at).at(name)
 
-    def _stored(self, name: str) -> FilePlace:
+    def _stored_place(self, name: str) -> FilePlace:
         assert self._store is not None
         shared = is_local(self._store.url) and not self._local
         return FilePlace(self._store.url, self._store.storage_options, shared).at(name)
@@ -166,7 +166,7 @@ _hosts: dict[str, FolderHost] = {}
 """Hosts of folders, by the path that they serve."""
 
 
-def hosted(app: Application, at: Binding) -> FilePlace:
+def hosted_place(app: Application, at: Binding) -> FilePlace:
     """The session's folder, which the driver serves from now on until the session or the program ends. Files served under
     TLS are in another folder than files served without."""
     path = os.path.join(app.folder(), "served" if at.tls is None else f"served-{at.tls.source}")
@@ -177,7 +177,7 @@ def hosted(app: Application, at: Binding) -> FilePlace:
         try:
             _hosts[path] = FolderHost(path, at, space())
         except (OSError, ValueError) as error:
-            raise at.refused("executors", error) from error
+            raise at.refusal("executors", error) from error
         atexit.register(functools.partial(_close, path))
     host = _hosts[path].host
     return FilePlace(host.url, host=host)
@@ -192,9 +192,9 @@ def _close(path: str) -> None:
 def space() -> int:
     """Number of bytes that the driver's folder may hold, by `TAILRACE_DRIVER_SPACE`. Raises `ConfigError` for a text that
     is no size."""
-    said = SETTINGS["driver_space"].value()
+    setting = SETTINGS["driver_space"].value()
     try:
-        return memory_bytes(said)
+        return memory_bytes(setting)
     except ConfigError as error:
         raise ConfigError(f"{SETTINGS['driver_space'].variable}: {error}") from None
 

@@ -15,7 +15,7 @@ from tailrace.runtime.network.listener import Unreachable
 from tailrace.runtime.outpost.hosting import Host, host_of, know, meet
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema
-from tailrace.spark.shipping.delivery import brought
+from tailrace.spark.shipping.delivery import received_parcel
 from tailrace.spark.shipping.executors import unreachable, with_tailrace
 
 _BATCH_ROWS = 8192
@@ -40,9 +40,9 @@ def writer(place: FilePlace, columns: list[str], *, synced: bool) -> Any:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                batch = named(batch, columns)
+                batch = with_names(batch, columns)
                 if arrow is None:
-                    file = begun(place, name, synced=synced)
+                    file = new_file(place, name, synced=synced)
                     arrow = pa.ipc.new_file(file, batch.schema)
                 write_batch(arrow, batch)
                 rows += batch.num_rows
@@ -59,12 +59,12 @@ def writer(place: FilePlace, columns: list[str], *, synced: bool) -> Any:
             else:
                 raise
         if rows or refused is not None:
-            yield told(name, rows, refused)
+            yield description_row(name, rows, refused)
 
     return write
 
 
-def named(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
+def with_names(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
     """A batch under the names of its DataFrame's columns, where Spark gave it plain names."""
     return batch.rename_columns(columns) if columns else batch.select([])
 
@@ -82,7 +82,7 @@ def sender(columns: list[str]) -> Any:
         sink, arrow = pa.BufferOutputStream(), None
         for batch in batches:
             if batch.num_rows:
-                batch = named(batch, columns)
+                batch = with_names(batch, columns)
                 arrow = arrow or pa.ipc.new_file(sink, batch.schema)
                 write_batch(arrow, batch)
         if arrow is not None:
@@ -98,14 +98,14 @@ TOLD = "name string, rows long, refused string"
 """Schema of the rows that `writer` yields."""
 
 
-def told(name: str, rows: int, refused: str | None = None) -> pa.RecordBatch:
+def description_row(name: str, rows: int, refused: str | None = None) -> pa.RecordBatch:
     """One row with the schema `TOLD`."""
     kinds = (pa.string(), pa.int64(), pa.string())
     arrays = [pa.array([value], kind) for value, kind in zip((name, rows, refused), kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, ["name", "rows", "refused"])
 
 
-def begun(place: FilePlace, name: str, *, synced: bool) -> Any:
+def new_file(place: FilePlace, name: str, *, synced: bool) -> Any:
     """A new file in a place, to be written by a task of Spark."""
     if place.host is not None:
         meet(place.host)
@@ -127,7 +127,7 @@ def read(spark: Any, files: list[str], schema: Any, options: Mapping[str, Any] |
     plain = StructType(fields or [StructField("c", BooleanType())])
     numbers = spark.range(0, len(files), 1, min(len(files), _MOST_PARTITIONS))
     rows = _rows_of(files, arrow_schema(schema), options, host_of(files[0]))
-    found = numbers.mapInArrow(with_tailrace(rows, brought(spark)), plain)
+    found = numbers.mapInArrow(with_tailrace(rows, received_parcel(spark)), plain)
     return found.toDF(*names) if names else found.select()
 
 

@@ -55,7 +55,7 @@ def write_savepoint(
         written: list[StateFile] = []
         for operator in jobs:
             states = [one for one in writer.new.values() if one.uid == operator.uid]
-            written += _written(spark, operator, states, writer)
+            written += _write_states(spark, operator, states, writer)
         plan = CheckpointPlan(job, writer.max_parallelism, jobs, base, writer.dropped)
         return complete(store, plan, written, int(time.time() * 1_000_000), run_id)
     except BaseException:
@@ -100,7 +100,7 @@ def _jobs(
     return found
 
 
-def _written(spark: Any, job: OperatorJob, states: list[NewState], writer: SavepointWriter) -> list[StateFile]:
+def _write_states(spark: Any, job: OperatorJob, states: list[NewState], writer: SavepointWriter) -> list[StateFile]:
     """Runs one Spark job for an operator: entries go to the task of their part, in order, and the task writes its files.
     Returns these files."""
     carried = carry()
@@ -112,20 +112,20 @@ def _written(spark: Any, job: OperatorJob, states: list[NewState], writer: Savep
                 work = _converting(Conversion(job, place, one.key, one.value), carried)
                 entries = one.df.select("key", "value").mapInArrow(with_tailrace(work, parcel), _ENTRIES)
             else:
-                entries = _changed(spark, job, place, one, writer, carried, parcel)
+                entries = _change(spark, job, place, one, writer, carried, parcel)
             rows = rows.unionAll(entries)
         together = rows.repartition(job.parts, "part").sortWithinPartitions("part", "group", "table")
         return together.mapInArrow(with_tailrace(_writing(job, carried), parcel), _TOLD).collect()
 
     try:
-        with application(spark).described(f"tailrace: writing the state of {job.uid}"):
-            told = bringing(spark, "SavepointWriter", run)
+        with application(spark).with_description(f"tailrace: writing the state of {job.uid}"):
+            reports = bringing(spark, "SavepointWriter", run)
     except Exception as failure:
         ours = _ours(failure, job.uid)
         if ours is not None:
             raise ours from None
         raise
-    return [StateFile(row["slot"], row["name"], row["size"]) for row in told]
+    return [StateFile(row["slot"], row["name"], row["size"]) for row in reports]
 
 
 def _converting(conversion: Conversion, carried: bytes) -> Callable[[Any], Any]:
@@ -138,7 +138,7 @@ def _converting(conversion: Conversion, carried: bytes) -> Callable[[Any], Any]:
     return convert
 
 
-def _changed(
+def _change(
     spark: Any, job: OperatorJob, place: int, one: NewState, writer: SavepointWriter, carried: bytes, parcel: Any
 ) -> Any:
     base: StoredCheckpoint = writer.base
@@ -172,8 +172,8 @@ def _writing(job: OperatorJob, carried: bytes) -> Callable[[Any], Any]:
 
 def _ours(failure: Exception, uid: str) -> TailraceError | None:
     """The error that Tailrace's part of a Spark task has raised, found in the text of its failure."""
-    said = re.findall(r"^tailrace(?:\.\w+)*\.(\w+): (.*)$", str(failure), flags=re.M)
-    for name, message in said:
+    raised = re.findall(r"^tailrace(?:\.\w+)*\.(\w+): (.*)$", str(failure), flags=re.M)
+    for name, message in raised:
         kind = getattr(errors, name, None)
         if kind is errors.UserCodeError:
             message = re.sub(r"^operator .*?, subtask \d+: ", "", message)

@@ -106,23 +106,23 @@ class StatePartition(InputPartition):
 class StateReader(DataSourceReader):
     """Reads the view that the options describe into these columns, a `StructType`."""
 
-    def __init__(self, wanted: ReadOptions, schema: Any, carried: bytes) -> None:
-        self.wanted = wanted
+    def __init__(self, options: ReadOptions, schema: Any, carried: bytes) -> None:
+        self.read_options = options
         self.columns = arrow_schema(schema)
         self.carried = carried
 
     def partitions(self) -> list[InputPartition]:
         """Partitions of about as many bytes each. Where there is nothing to read, one empty partition: without any, Spark
         would make one without bounds."""
-        view = self.wanted.view()
-        return [StatePartition(view.stored.url, *part) for part in view.parts(self.wanted.partitions) or [(0, 0)]]
+        view = self.read_options.view()
+        return [StatePartition(view.stored.url, *part) for part in view.parts(self.read_options.partitions) or [(0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""
         checkpoint, first, last = partition.value
         with as_in_the_program(self.carried):
             if first < last:
-                yield from replace(self.wanted, path=checkpoint).view().batches((first, last), self.columns)
+                yield from replace(self.read_options, path=checkpoint).view().batches((first, last), self.columns)
 
 
 class StateSource(DataSource):
@@ -140,9 +140,9 @@ class StateSource(DataSource):
 
     def schema(self) -> Any:
         """The columns, where the user gives none."""
-        wanted = ReadOptions.of(self.options, self.folder)
+        options = ReadOptions.of(self.options, self.folder)
         with as_in_the_program(self.carried):
-            return spark_schema(spark_columns(wanted.view().schema(), FORMAT))
+            return spark_schema(spark_columns(options.view().schema(), FORMAT))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """A reader for these columns."""

@@ -57,15 +57,15 @@ def describe(spark: Any, name: str) -> Found:
     names = [column for column, _ in rows]
     # Columns come first, and may have any name: facts about the table itself stand after this heading.
     after = next((i for i, column in enumerate(names) if column.startswith("# Detailed Table Information")), len(rows))
-    told = dict(rows[after + 1 :])
+    details = dict(rows[after + 1 :])
     partitioned = any(column in ("# Partition Information", "# Partitioning") for column in names)
-    parts = [told.get(part) for part in ("Catalog", "Database", "Table")]
+    parts = [details.get(part) for part in ("Catalog", "Database", "Table")]
     return Found(
-        (told.get("Provider") or "").lower(),
-        told.get("Type") or "",
-        told.get("Location") or "",
+        (details.get("Provider") or "").lower(),
+        details.get("Type") or "",
+        details.get("Location") or "",
         partitioned,
-        (told.get("Num Buckets") or "-1") not in ("-1", "0"),
+        (details.get("Num Buckets") or "-1") not in ("-1", "0"),
         ".".join("`" + part.replace("`", "``") + "`" for part in parts if part) if parts[-1] else name,
     )
 
@@ -96,7 +96,7 @@ def _check(name: str, found: Found) -> None:
 
 def _check_columns(name: str, there: Any, given: Any) -> None:
     """Raises `ConfigError` where two Spark schemas differ in more than the order of columns."""
-    ours, theirs = _told(given), _told(there)
+    ours, theirs = _types_of(given), _types_of(there)
     for column in [*theirs, *ours]:
         if ours.get(column) != theirs.get(column):
             raise ConfigError(
@@ -105,7 +105,7 @@ def _check_columns(name: str, there: Any, given: Any) -> None:
             )
 
 
-def _told(schema: Any) -> dict[str, str]:
+def _types_of(schema: Any) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 

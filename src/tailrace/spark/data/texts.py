@@ -17,7 +17,7 @@ def limits_of(schema: Any, table: str) -> dict[str, Limit]:
     found: dict[str, Limit] = {}
     for field in schema.fields:
         declared = field.metadata.get(_DECLARED)
-        kind: Any = field.dataType if declared is None else _parsed(declared)
+        kind: Any = field.dataType if declared is None else _parse(declared)
         limit = _limit(kind)
         if limit is None:
             continue
@@ -30,7 +30,7 @@ def limits_of(schema: Any, table: str) -> dict[str, Limit]:
     return found
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     from pyspark.sql.types import StructType
 
     schema: Any = StructType.fromDDL(f"x {text}")

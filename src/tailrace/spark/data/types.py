@@ -81,7 +81,7 @@ def _name(kind: Any) -> str:
 
 
 def check_names(schema: pa.Schema, who: str, *, case_sensitive: bool) -> None:
-    """Raises `GraphError` where Spark could not tell columns apart when it reads them, or there are none."""
+    """Raises `GraphError` where Spark could not distinguish columns when it reads them, or there are none."""
     if not schema.names:
         raise GraphError(f"{who}: a DataFrame needs at least one column, and there is none")
     for path, names in _names(schema, ""):

@@ -21,7 +21,7 @@ class OutpostSettings:
     limit: int
 
 
-def opened(settings: OutpostSettings, address: str) -> tuple[Outpost | None, str]:
+def open_outpost(settings: OutpostSettings, address: str) -> tuple[Outpost | None, str]:
     """Opens an outpost. Returns it and, as JSON, its address; or None and the reason why it cannot listen. `address` is
     the address of the executor, with Spark's port."""
     host = address.rpartition(":")[0].strip("[]") or address

@@ -33,10 +33,10 @@ from tailrace.runtime.outpost.hosting import (
     FileResponse,
     Host,
     Served,
-    asked,
     check_answer,
     fetch,
     represent,
+    send_request,
 )
 from tailrace.runtime.outpost.mailbox import Letter
 from tailrace.runtime.outpost.outpost import LETTER
@@ -44,8 +44,8 @@ from tailrace.spark.cluster.application import application
 from tailrace.spark.data.places import FilePlace, space
 from tailrace.spark.outpost.host import OutpostSettings
 from tailrace.spark.shipping.arrival import looking
-from tailrace.spark.shipping.delivery import bring, brought
-from tailrace.spark.shipping.executors import columns_of_one, lacks_tailrace, said, unable, with_tailrace
+from tailrace.spark.shipping.delivery import bring, received_parcel
+from tailrace.spark.shipping.executors import answer_text, columns_of_one, lacks_tailrace, unable, with_tailrace
 from tailrace.spark.shipping.parcel import Parcel, send
 from tailrace.spark.slots.provider import shortened_failure, was_cancelled
 from tailrace.spark.slots.threads import SlotThreads
@@ -78,19 +78,19 @@ def outpost_task(settings: OutpostSettings, parcel: Parcel | None) -> Callable[[
         for _ in batches:
             pass
         context = BarrierTaskContext.get()
-        keeps, outpost, told = context.partitionId() == 1, None, ""
+        keeps, outpost, report = context.partitionId() == 1, None, ""
         if keeps:
             lacking = look()
             if lacking is not None:
-                told = json.dumps({"lacking": lacking})
+                report = json.dumps({"lacking": lacking})
             else:
-                from tailrace.spark.outpost.host import opened
+                from tailrace.spark.outpost.host import open_outpost
 
-                outpost, told = opened(pickle.loads(ours), context.getTaskInfos()[1].address)
-        told = context.allGather(told)[1]
+                outpost, report = open_outpost(pickle.loads(ours), context.getTaskInfos()[1].address)
+        report = context.allGather(report)[1]
         if outpost is not None:
-            told = outpost.stay()
-        yield pa.RecordBatch.from_arrays([column(told)], names=["told"])
+            report = outpost.stay()
+        yield pa.RecordBatch.from_arrays([column(report)], names=["told"])
 
     return work
 
@@ -107,7 +107,7 @@ class FarPost:
     ) -> None:
         self._spark, self._app, self._name = spark, application(spark), name
         self._tag, self._own_tag = tag, f"{tag}-coordinator-{secrets.token_hex(4)}"
-        self._parcel = send(spark) if ship else brought(spark)
+        self._parcel = send(spark) if ship else received_parcel(spark)
         self._settings = OutpostSettings(secrets.token_bytes(32), ports, tls, space())
         self._over: str | None = None
         """Reason why the outpost's Spark job has ended, once it has."""
@@ -116,32 +116,32 @@ class FarPost:
         """True where the outpost is not open or is known to be gone: `close` does not wait for it then."""
         self._threads = SlotThreads(f"{name}-coordinator", 2)
         try:
-            told = self._open(patience)
-            if "lacking" in told and self._parcel is None and not self._app.is_local:
+            report = self._open(patience)
+            if "lacking" in report and self._parcel is None and not self._app.is_local:
                 self._parcel = bring(spark)
-                told = self._open(patience)
-            if "lacking" in told:
-                raise ConfigError(said(told["lacking"], self._parcel))
-            if "at" not in told:
-                raise ConfigError(f"job {name!r} cannot have its coordinator on an executor: {told['refused']}")
+                report = self._open(patience)
+            if "lacking" in report:
+                raise ConfigError(answer_text(report["lacking"], self._parcel))
+            if "at" not in report:
+                raise ConfigError(f"job {name!r} cannot have its coordinator on an executor: {report['refused']}")
         except BaseException:
             self.close()
             raise
-        self.host = Host((told["at"][0], told["at"][1]), self._settings.token, tls)
+        self.host = Host((report["at"][0], report["at"][1]), self._settings.token, tls)
         self._lost = False
-        represent(self.host, self.ask)
+        represent(self.host, self.request)
 
     @property
     def place(self) -> FilePlace:
         """The folder of the outpost."""
         return FilePlace(self.host.url, host=self.host)
 
-    def ask(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
+    def request(self, request: FileRequest, data: bytes) -> tuple[FileResponse, bytes]:
         """Sends a request for a file of the outpost's folder. Raises the error in the answer; `OSError` where the outpost
         cannot be reached."""
         if self._lost:
             raise OSError(f"the executor with {self.host.url} was lost")
-        answer, found = self._carried(request, data, 0.0)
+        answer, found = self._carry_once(request, data, 0.0)
         check_answer(answer)
         return answer, found
 
@@ -149,25 +149,27 @@ class FarPost:
         """Copies folders of the outpost into one of this machine. From then on, this machine answers requests for files of
         the outpost's folder. Raises `OSError`."""
         root = f"{self.host.url}/"
-        fetch(self.ask, [url.removeprefix(root) for url in urls], path)
+        fetch(self.request, [url.removeprefix(root) for url in urls], path)
         represent(self.host, Served(path, 0).answer)
 
     def exchange(self, letter: Letter) -> Letter:
         data = pickle.dumps(letter, 5)
 
         def once() -> Letter:
-            answer, found = self._carried(FileRequest(LETTER), data, WAIT_SECONDS)
+            answer, found = self._carry_once(FileRequest(LETTER), data, WAIT_SECONDS)
             check_answer(answer)
             found_letter: Letter = pickle.loads(found)
             return found_letter
 
         try:
-            return LETTERS.call(once, lambda error: isinstance(error, OSError | ConfigError) and self._gone() is None)
+            return LETTERS.call(
+                once, lambda error: isinstance(error, OSError | ConfigError) and self._end_reason() is None
+            )
         except (OSError, ConfigError) as error:
-            self._lost, gone = True, self._gone()
+            self._lost, gone = True, self._end_reason()
             raise CoordinatorGone(gone or str(error), was_cancelled(gone or "")) from error
 
-    def _gone(self) -> str | None:
+    def _end_reason(self) -> str | None:
         """The reason why the application or the outpost's Spark job has ended; None while both run."""
         found: str | None = self._app.over() or self._over
         return found
@@ -185,12 +187,12 @@ class FarPost:
     # The outpost's own Spark job.
 
     def _open(self, patience: float) -> dict[str, Any]:
-        told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        report: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._over = None
         self._ended.clear()
-        self._threads.run(lambda: self._keep(told))
+        self._threads.run(lambda: self._keep(report))
         try:
-            found = told.get(timeout=patience)
+            found = report.get(timeout=patience)
         except queue.Empty:
             raise SlotsError(
                 f"job {self._name!r} has its coordinator on an executor, and Spark has not started that within "
@@ -203,34 +205,34 @@ class FarPost:
             self._ended.wait(patience)  # the next job must not take the end of this one for its own
         return answer
 
-    def _keep(self, told: queue.SimpleQueue[str | None]) -> Callable[[], object]:
+    def _keep(self, report: queue.SimpleQueue[str | None]) -> Callable[[], object]:
         """Runs the outpost's Spark job to its end."""
         over = "its Spark task has ended"
         try:
-            with self._app.marked([self._tag, self._own_tag], f"tailrace {self._name}: coordinator"):
+            with self._app.with_tags([self._tag, self._own_tag], f"tailrace {self._name}: coordinator"):
                 if self._app.id not in _met:  # Spark looks for the slots of a barrier stage only every 15 s
                     self._spark.range(0, 2, 1, 2).collect()
                     _met.add(self._app.id)
                 task, two = outpost_task(self._settings, self._parcel), self._spark.range(0, 2, 1, 2)
                 for row in two.mapInArrow(task, "told string", barrier=True).toLocalIterator():
-                    told.put(row.told)
+                    report.put(row.told)
                     over = row.told
         except BaseException as failure:  # whatever Spark raises
             over = self._app.over() or unable(failure, self._parcel) or shortened_failure(failure)
         self._over = over
         self._ended.set()
-        told.put(None)
+        report.put(None)
         return lambda: None
 
     # Requests to the outpost.
 
-    def _carried(self, request: FileRequest, data: bytes, seconds: float) -> tuple[FileResponse, bytes]:
+    def _carry_once(self, request: FileRequest, data: bytes, seconds: float) -> tuple[FileResponse, bytes]:
         """Sends a request by a Spark task. Raises `OSError`."""
         found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def carry() -> Callable[[], object]:
             try:
-                with self._app.marked([self._tag], f"tailrace {self._name}: to the coordinator"):
+                with self._app.with_tags([self._tag], f"tailrace {self._name}: to the coordinator"):
                     found.put(self._carry(request, data, seconds))
             except BaseException as failure:  # whatever Spark raises
                 found.put(failure)
@@ -242,7 +244,7 @@ class FarPost:
             try:
                 row = found.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
-                gone = self._gone()
+                gone = self._end_reason()
                 if gone is not None:  # PySpark's client retries for minutes where the server is gone
                     raise OSError(gone) from None
         if isinstance(row, BaseException):
@@ -277,10 +279,10 @@ def carrier(host: Host, request: FileRequest, data: bytes, seconds: float) -> Ca
         answer, found, lost = FileResponse(), b"", None
         deadline = time.monotonic() + seconds
         try:
-            answer, found = asked(host, request, data, retries=DIALS)
+            answer, found = send_request(host, request, data, retries=DIALS)
             while not answer.number and not answer.error and time.monotonic() < deadline:
                 time.sleep(_NEWS_SECONDS)
-                answer, found = asked(host, request, data, retries=DIALS)
+                answer, found = send_request(host, request, data, retries=DIALS)
         except OSError as error:
             lost = f"{error} (from {socket.gethostname()})"
         columns = [column(msgspec.msgpack.encode(answer)), column(found), column(lost)]

@@ -19,7 +19,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
     Two versions of a package cannot be in one process: code that has imported one of them goes on with it. So the function
     imports tailrace only once its version is known. It refuses a process in which other code has imported another version.
     """
-    wanted = __version__
+    required = __version__
     nothing = Parcel("", "", (), tuple((package, least, True) for package, least in CARRIED.items()))
     name, kind, modules, needs = parcel or nothing
 
@@ -104,7 +104,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
             if name:
                 unpack(here)
             found = version_there()
-            if found in (None, wanted):
+            if found in (None, required):
                 for package, least, _ in () if name else needs:
                     has(package, least, "")
                 found = importlib.import_module("tailrace").__version__
@@ -112,7 +112,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
         except ImportError as error:
             missing = {"module": error.name, "said": str(error)}
         else:
-            if found != wanted:
+            if found != required:
                 missing = {"version": found}
                 if "tailrace" in sys.modules:
                     missing["imported"] = place_of(sys.modules["tailrace"])

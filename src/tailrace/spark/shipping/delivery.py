@@ -16,7 +16,7 @@ T = TypeVar("T")
 _lock = threading.Lock()  # so that only the first of several slots logs the warning
 
 
-def brought(spark: Any) -> Parcel | None:
+def received_parcel(spark: Any) -> Parcel | None:
     """The parcel that executors of this application are to take with a job, where they have received one; else None. Later
     jobs bring their own parcels, too: processes of executors are used again, and would go on with modules of the earlier
     one."""
@@ -41,7 +41,7 @@ def bringing(spark: Any, what: str, job: Callable[[Parcel | None], T]) -> T:
     """The result of a Spark job whose tasks are made by `with_tailrace`, run with the parcel that executors have. Where
     they lack tailrace, ships it and runs the job again. Raises `ConfigError` for executors on which the tasks cannot
     run."""
-    parcel = brought(spark)
+    parcel = received_parcel(spark)
     try:
         try:
             return job(parcel)
@@ -51,6 +51,6 @@ def bringing(spark: Any, what: str, job: Callable[[Parcel | None], T]) -> T:
         parcel = bring(spark)
         return job(parcel)
     except Exception as failure:
-        if (told := unable(failure, parcel)) is not None:
-            raise ConfigError(f"{what}: {told}") from None
+        if (error := unable(failure, parcel)) is not None:
+            raise ConfigError(f"{what}: {error}") from None
         raise

@@ -106,10 +106,10 @@ def with_tailrace(work: Callable[[Any], Any], parcel: Parcel | None) -> Callable
     return run
 
 
-def said(answer: str, parcel: Parcel | None = None, executor: str | None = None) -> str:
+def answer_text(answer: str, parcel: Parcel | None = None, executor: str | None = None) -> str:
     """The answer of a task that found no tailrace it could run, as a sentence. `executor` is the id of its executor."""
     found = json.loads(answer)
-    where = f"{_named(executor)} on {found['host']}"
+    where = f"{_name_of(executor)} on {found['host']}"
     python = f"Python {found['python']}, {found['program']}"
     if "imported" in found:
         return (
@@ -141,10 +141,10 @@ def check_reach(answer: str, executor: str | None = None) -> None:
 
 def unreachable(host: str, why: str, executor: str | None = None) -> str:
     """Error for an executor that cannot dial the driver."""
-    return f"{_named(executor)} on {host} cannot reach the driver at {why}; {REMEDY}"
+    return f"{_name_of(executor)} on {host} cannot reach the driver at {why}; {REMEDY}"
 
 
-def _named(executor: str | None) -> str:
+def _name_of(executor: str | None) -> str:
     return "the executor" if executor is None else f"executor {executor}"
 
 
@@ -172,7 +172,7 @@ def lacking(failure: str, parcel: Parcel | None = None) -> str | None:
     """Reads from the text of a failure what the executor lacked; see `unable`."""
     of_task = re.search(r"\(TID \d+\) \((\S+) executor (\w+)\)", failure)
     if found := re.search(re.escape(_MARK) + r" (\{.*\})", failure):
-        return said(found[1], parcel, of_task and of_task[2])
+        return answer_text(found[1], parcel, of_task and of_task[2])
     where = f"executor {of_task[2]} on {of_task[1]}" if of_task else SOME
     remedy = f"name a Python {sys.version_info[0]}.{sys.version_info[1]} that all executors have in PYSPARK_PYTHON"
     if found := re.search(r"different version:? (\d+\.\d+) than that in driver:? (\d+\.\d+)", failure):
@@ -180,14 +180,14 @@ def lacking(failure: str, parcel: Parcel | None = None) -> str | None:
     if found := re.search(r'Cannot run program "([^"]+)".*?:\s*(.+)', failure):
         return f"{where} cannot run the Python {found[1]!r} ({found[2].strip()}); {remedy}"
     if found := re.search(r"No module named '([\w.]+)'", failure):
-        return _needed(where, found[1]) if _OWN.match(found[1]) else None
+        return _need_text(where, found[1]) if _OWN.match(found[1]) else None
     if found := re.search(r"\[(?:PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION)\] ((\w+) .+)", failure):
-        return _needed(where, found[2], f" ({found[1].strip()})") if _OWN.match(found[2]) else None
+        return _need_text(where, found[2], f" ({found[1].strip()})") if _OWN.match(found[2]) else None
     return None
 
 
-def _needed(where: str, module: str, told: str = "") -> str:
+def _need_text(where: str, module: str, note: str = "") -> str:
     return (
-        f"{where} has no module {module!r}{told}, which PySpark needs in every Python that runs its tasks: install it there "
+        f"{where} has no module {module!r}{note}, which PySpark needs in every Python that runs its tasks: install it there "
         f"(pip install 'pyspark[sql]'), or name a Python that has it in PYSPARK_PYTHON"
     )

@@ -74,13 +74,13 @@ def _digest_of(file: str) -> str:
     return digest
 
 
-def bring_up_to_date(told: Versions) -> None:
-    """Brings the modules of a worker up to date, before a job is unpickled. `told` are the versions of the driver's
+def bring_up_to_date(versions: Versions) -> None:
+    """Brings the modules of a worker up to date, before a job is unpickled. `versions` are the versions of the driver's
     modules. Where this process has known another version of one, it forgets all of them with their submodules. The job
     imports again the modules that it needs."""
-    if any(_in_worker.get(name, version) != version for name, version in told.items()):
-        names = {name.partition(".")[0] for name in (*told, *_in_worker)}
+    if any(_in_worker.get(name, version) != version for name, version in versions.items()):
+        names = {name.partition(".")[0] for name in (*versions, *_in_worker)}
         for name in [name for name in sys.modules if name.partition(".")[0] in names]:
             del sys.modules[name]
         importlib.invalidate_caches()
-    _in_worker.update(told)
+    _in_worker.update(versions)

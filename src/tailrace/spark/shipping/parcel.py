@@ -88,7 +88,7 @@ def send(spark: Any) -> Parcel:
         app = application(spark)
         sent = _sent.setdefault(app.id, set())
         if parcel.name not in sent:
-            app.send_archive(_written(parcel.name, contents), parcel.name)
+            app.send_archive(_write(parcel.name, contents), parcel.name)
             sent.add(parcel.name)
     return parcel
 
@@ -206,7 +206,7 @@ def _check_size(modules: dict[str, dict[str, str]], files: dict[str, str]) -> No
     )
 
 
-def _written(name: str, contents: dict[str, bytes]) -> Path:
+def _write(name: str, contents: dict[str, bytes]) -> Path:
     """The path of the archive, written into a folder of its own. Spark reads it for as long as this process lives."""
     folder = tempfile.mkdtemp(prefix="tailrace-parcel-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

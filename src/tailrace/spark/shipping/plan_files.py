@@ -29,7 +29,7 @@ def dump_job(spec: JobSpec) -> bytes:
     try:
         body = program.dump(spec)
     except Exception as error:
-        raise _named(spec, error) from error
+        raise _unpicklable(spec, error) from error
     places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
     return pickle.dumps((places, body, versions_here(), program.THIS_PROCESS), 5)
 
@@ -65,7 +65,7 @@ def load_job(data: bytes) -> JobSpec:
     return spec
 
 
-def _named(spec: JobSpec, error: Exception) -> GraphError:
+def _unpicklable(spec: JobSpec, error: Exception) -> GraphError:
     for node in spec.plan.graph.nodes:
         try:
             cloudpickle.dumps((node.operator, node.inputs))

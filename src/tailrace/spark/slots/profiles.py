@@ -32,7 +32,7 @@ def profile_of(app: Application, cpus: float) -> Any:
 
     check_share(cpus)
     if app.context is None:
-        raise ConfigError(f"task_cpus={cpus:g}: a session of Spark Connect cannot say that yet; leave it out")
+        raise ConfigError(f"task_cpus={cpus:g}: a session of Spark Connect cannot set that yet; leave it out")
     share: Any = int(cpus) if cpus == int(cpus) else cpus
     profile = ResourceProfileBuilder().require(TaskResourceRequests().cpus(share)).build
     try:

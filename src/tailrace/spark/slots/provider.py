@@ -22,14 +22,14 @@ from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
 from tailrace.runtime.driver.slots import Leaving, SlotEnded
 from tailrace.runtime.network.binding import Binding, is_everywhere, is_ours, ports_of
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.network.tls import chosen
+from tailrace.runtime.network.tls import choose
 from tailrace.runtime.outpost.hosting import Host
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.application import Application, application
 from tailrace.spark.cluster.capacity import is_dynamic, is_fixed, may_give, share_of
 from tailrace.spark.cluster.decommissions import Watch, may_happen
-from tailrace.spark.shipping.delivery import bring, brought
-from tailrace.spark.shipping.executors import ANSWER, SOME, check_reach, said, unable, worker_task
+from tailrace.spark.shipping.delivery import bring, received_parcel
+from tailrace.spark.shipping.executors import ANSWER, SOME, answer_text, check_reach, unable, worker_task
 from tailrace.spark.shipping.parcel import Parcel, send
 from tailrace.spark.slots.profiles import profile_of
 from tailrace.spark.slots.threads import SlotThreads
@@ -43,7 +43,7 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _SlotRequest:
     """The slots that a job requests, and the application that is to give them."""
 
     app: Application
@@ -109,8 +109,8 @@ def take_slots(
     yet count too: the job then waits for them when it starts its workers. `cpus` is the share of a core that each slot
     takes, by the resource profile `profile`. `beside` of the slots are for tasks other than workers. Up to `standbys` more
     slots are taken, as far as there are free ones."""
-    wanted = _Wanted(app, needed, cpus, profile)
-    total, share = wanted.total(patience), wanted.share
+    request = _SlotRequest(app, needed, cpus, profile)
+    total, share = request.total(patience), request.share
     with _lock:  # one lock to check and to take, for jobs that start at once
         taken = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
         enough = total is None or needed <= total - taken
@@ -119,7 +119,7 @@ def take_slots(
             _taken[tag] = (needed + room, share)
     if not enough:
         others = f", {taken} of them taken by running jobs" if taken else ""
-        has = "gives at most" if wanted.dynamic else "has"
+        has = "gives at most" if request.dynamic else "has"
         parts = f"its largest parallelism is {needed - beside}"
         if beside:
             parts += f", and {beside} are for its coordinator and for what that says to this program"
@@ -128,12 +128,12 @@ def take_slots(
             f"(master {app.master}); lower the parallelism, or start the session with more"
             + (f": {app.start_with(needed + taken + 1)}" if app.is_local else "")
         )
-    if room < standbys and not wanted.may_be_more():
+    if room < standbys and not request.may_be_more():
         return (
             f"job {name!r} takes all free task slots of Spark (master {app.master}), and has {room} of {standbys} standbys: "
             f"the others start when slots are free; start the session with {standbys - room} more, or set replicas=0"
         )
-    if total is not None and needed + room == total - taken and not wanted.may_be_more():
+    if total is not None and needed + room == total - taken and not request.may_be_more():
         return (
             f"job {name!r} takes all {needed + room} free task slots of Spark (master {app.master}): other queries of this "
             f"session wait until it ends"
@@ -217,7 +217,7 @@ class SparkSlots:
         """(slot, launch) of the starts of slots that run."""
         try:
             if not self.app.is_local:
-                self._parcel = send(spark) if ship else brought(spark)
+                self._parcel = send(spark) if ship else received_parcel(spark)
             self._threads = SlotThreads(name, slots + standbys)
         except BaseException:
             give_back(self.tag)
@@ -288,7 +288,7 @@ class SparkSlots:
             return _Over(over)
         try:
             what = "worker" if config.slot < self._workers else "standby"
-            with self.app.marked(tags, f"tailrace {self.name}: {what} {config.slot}"):
+            with self.app.with_tags(tags, f"tailrace {self.name}: {what} {config.slot}"):
                 parcel = self._parcel  # another slot may have brought one before this one has its answer
                 lacking = self._run(config, parcel)
                 if lacking is not None and parcel is None and not self.app.is_local:
@@ -297,7 +297,7 @@ class SparkSlots:
         except ConfigError as error:  # the parcel is too large, or the executor does not reach this process
             return _Over(str(error), unfit=True)
         except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
-            return self._failed(failure, config)
+            return self._failure_of(failure, config)
         return _Over() if lacking is None else _Over(self._with_limit(lacking), unfit=True)
 
     def _run(self, config: WorkerConfig, parcel: Parcel | None) -> str | None:
@@ -308,9 +308,9 @@ class SparkSlots:
             return None
         executor = self.executor(config.slot, config.launch)
         check_reach(lacking, executor)
-        return said(lacking, parcel, executor)
+        return answer_text(lacking, parcel, executor)
 
-    def _failed(self, failure: BaseException, config: WorkerConfig) -> _Over:
+    def _failure_of(self, failure: BaseException, config: WorkerConfig) -> _Over:
         over = self.app.over()
         if over is not None:
             return _Over(over)
@@ -336,7 +336,7 @@ def listen_at(app: Application) -> Binding:
     """The address at which workers reach this process: the loopback address in local modes, else the address of Spark's
     driver. The address that is bound differs from it where Spark's driver binds another one. `TAILRACE_TLS` names the
     certificates that both ends show."""
-    return replace(_address(app), tls=chosen(SETTINGS["tls"].read()))
+    return replace(_address(app), tls=choose(SETTINGS["tls"].read()))
 
 
 def allowed_ports() -> range:
@@ -349,10 +349,10 @@ def allowed_ports() -> range:
 
 def _address(app: Application) -> Binding:
     ports = allowed_ports()
-    said = SETTINGS["driver_host"].read()
+    setting = SETTINGS["driver_host"].read()
     if app.is_local:
-        return Binding(said or "127.0.0.1", ports=ports)
-    host, bind = app.address(said)
+        return Binding(setting or "127.0.0.1", ports=ports)
+    host, bind = app.address(setting)
     if bind in ("", host) or (is_everywhere(bind) and is_ours(host)):
         return Binding(host, ports=ports)  # Spark may listen everywhere; a job does so only where it must
     return Binding(bind, host, ports)
@@ -390,8 +390,8 @@ def shortened_failure(failure: BaseException) -> str:
     if raised:
         return str(raised[-1])
     lines = [line.lstrip(": ") for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return re.sub(r"^org\.apache\.spark\.\w+: ", "", told[0])[:500] if told else type(failure).__name__
+    kept = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return re.sub(r"^org\.apache\.spark\.\w+: ", "", kept[0])[:500] if kept else type(failure).__name__
 
 
 def _user_frames(story: str) -> str:

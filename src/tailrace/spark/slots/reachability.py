@@ -34,20 +34,20 @@ def is_out_of_reach(spark: Any, patience: float) -> bool:
     """True where a job of this session needs its coordinator on an executor. Raises `ConfigError` for an unknown value of
     the setting, and for one that this session cannot follow. Where no executor answers within `patience` seconds, the
     result is unknown and counts as False: the job itself then reports what is wrong."""
-    wanted = SETTINGS["coordinator"].read()
+    setting = SETTINGS["coordinator"].read()
     if not is_connect(spark):
-        if wanted == "executor":
+        if setting == "executor":
             raise ConfigError(
                 f"{SETTING}=executor: only a session of Spark Connect can have a coordinator on an executor"
             )
         return False
     app = application(spark)
-    if wanted or app.on_this_machine:
-        return wanted == "executor"
+    if setting or app.on_this_machine:
+        return setting == "executor"
     at = listen_at(app)
     key = (app.id, str(at))
     if key not in _found:
-        reached = _reached(spark, at, min(patience, MOST_SECONDS))
+        reached = _is_reached(spark, at, min(patience, MOST_SECONDS))
         if reached is None:
             return False
         _found[key] = reached
@@ -61,13 +61,13 @@ def is_out_of_reach(spark: Any, patience: float) -> bool:
     return not _found[key]
 
 
-def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
+def _is_reached(spark: Any, at: Binding, patience: float) -> bool | None:
     """True where a Spark task reaches this process; None where Spark ran none in time."""
     app = application(spark)
     try:
         sock = at.listen()
     except (OSError, ValueError) as error:
-        raise at.refused("executors", error) from error
+        raise at.refusal("executors", error) from error
     answers: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
     word, tag = secrets.token_bytes(16), f"tailrace-reach-{secrets.token_hex(8)}"
     task = _dialing((at.host, sock.getsockname()[1]), len(word))
@@ -82,7 +82,7 @@ def _reached(spark: Any, at: Binding, patience: float) -> bool | None:
 
     def run() -> None:
         try:
-            with app.marked([tag], "tailrace: can executors reach this program?"):
+            with app.with_tags([tag], "tailrace: can executors reach this program?"):
                 [row] = spark.range(0, 1, 1, 1).mapInArrow(task, "heard binary").collect()
             answers.put(bytes(row.heard) == word)
         except BaseException:  # the job itself reports what is wrong there
@@ -113,14 +113,14 @@ def _dialing(address: tuple[str, int], length: int) -> Callable[[Any], Any]:
 
         for _ in batches:
             pass
-        heard = b""
+        received = b""
         try:
             with socket.create_connection(address, dial) as sock:
                 sock.settimeout(word)
-                while len(heard) < length and (more := sock.recv(length - len(heard))):
-                    heard += more
+                while len(received) < length and (more := sock.recv(length - len(received))):
+                    received += more
         except OSError:
             pass
-        yield pa.RecordBatch.from_arrays([column(heard)], names=["heard"])
+        yield pa.RecordBatch.from_arrays([column(received)], names=["heard"])
 
     return work

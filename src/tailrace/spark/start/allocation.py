@@ -21,7 +21,7 @@ from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.spark.slots.provider import SparkSlots, check_settings
 from tailrace.spark.slots.reachability import is_out_of_reach
 from tailrace.spark.start.checks import Checked
-from tailrace.spark.start.start_checkpoint import tell_of_start, warn_of_later, warn_of_lost_output
+from tailrace.spark.start.start_checkpoint import report_start, warn_of_later, warn_of_lost_output
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
 
@@ -94,11 +94,13 @@ def claim(checked: Checked, undo: contextlib.ExitStack) -> ClaimedFolder:
         origin = job.find_origin()
         spare = [] if origin is None else [origin.manifest.run_id]
         keep = None if job.env.checkpoint is None else job.env.checkpoint.keep_runs
-        claimed = ClaimedFolder(origin, incarnation, store.abandoned([] if keep is None else store.dead(keep, spare)))
+        claimed = ClaimedFolder(
+            origin, incarnation, store.abandoned_runs([] if keep is None else store.dead(keep, spare))
+        )
     warn_of_lost_output(claimed.origin, job.plan)
     warn_of_later(claimed.origin, store)
     if job.from_checkpoint is not None:
-        tell_of_start(job.name, claimed.origin)
+        report_start(job.name, claimed.origin)
     return claimed
 
 

@@ -31,8 +31,8 @@ class Submission:
 
     def find_origin(self) -> Origin | None:
         """The checkpoint to start from. Raises `CheckpointError`, `JobAlreadyFinished`."""
-        wanted, allow = self.from_checkpoint, self.allow_dropped_state
-        return find_origin(self.env, self.plan, self.name, wanted, allow, self.start_again)
+        required, allow = self.from_checkpoint, self.allow_dropped_state
+        return find_origin(self.env, self.plan, self.name, required, allow, self.start_again)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Checked:
 def check(job: Submission) -> Checked:
     """Checks a job. Raises `GraphError`, `ConfigError`, `CheckpointError` or `JobAlreadyFinished`."""
     spec, config = _spec(job), job.env.checkpoint
-    for without_effect in DEFAULTS.overruled(job.env):
+    for without_effect in DEFAULTS.overrides(job.env):
         print(f"tailrace run: job {job.name!r}: {without_effect}", file=sys.stderr)
     check_size(spec, dump_job(spec))  # a job that cannot travel is refused before Spark starts
     origin = job.find_origin()

@@ -35,7 +35,7 @@ def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None)
         operator = node.operator
         if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
             if node.uid in restored:
-                operator.source.restored(places.store_options)
+                operator.source.note_restore(places.store_options)
             else:
                 place, durable = places.inputs()
                 operator.source.materialise(place.at(f"in-{node.id}"), durable=durable)

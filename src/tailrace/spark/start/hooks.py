@@ -22,18 +22,20 @@ def monitor_of(checked: Checked) -> ProgramMonitor:
     job = checked.submission
     shown = job.env.progress if job.env.progress is not None else DEFAULTS.show_progress()
     line = ProgressLine(job.name) if shown else None
-    return ProgramMonitor(job.name, job.run_id, job.plan, line, _tidier(job.plan, checked.spec.run_id), _told(job.plan))
+    return ProgramMonitor(
+        job.name, job.run_id, job.plan, line, _tidier(job.plan, checked.spec.run_id), _publication_calls(job.plan)
+    )
 
 
-def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
+def _publication_calls(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
     """The calls in the driver after a publication, with the operator's name: one for each sink that implements
     `published`."""
     sinks: dict[int, tuple[str, Callable[[], object]]] = {}
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink):
-            told = node.operator.sink.published
-            if getattr(told, "__func__", None) is not connectors.Sink.published:
-                sinks.setdefault(id(node.operator.sink), (node.name, told))
+            reports = node.operator.sink.published
+            if getattr(reports, "__func__", None) is not connectors.Sink.published:
+                sinks.setdefault(id(node.operator.sink), (node.name, reports))
     return list(sinks.values())
 
 
@@ -47,6 +49,6 @@ def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
             with contextlib.suppress(Exception):  # a store that is out of reach does not change how the job ended
                 remove_unfinished(sink, run_id, uid, (kept or {}).get(uid, ()))
             if isinstance(sink, Result):
-                sink.ended()
+                sink.note_end()
 
     return tidy

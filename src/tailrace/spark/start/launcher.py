@@ -97,9 +97,9 @@ def submit(
         "start-again" in (if_finished, DEFAULTS.if_finished),
     )
     if DEFAULTS.dry_run:
-        told = check_restore(env, plan, name, job.from_checkpoint, job.allow_dropped_state)
-        print(told)
-        raise SystemExit(0 if told.fits else 1)  # an `except Exception` of the program does not catch this
+        report = check_restore(env, plan, name, job.from_checkpoint, job.allow_dropped_state)
+        print(report)
+        raise SystemExit(0 if report.fits else 1)  # an `except Exception` of the program does not catch this
     try:
         checked = check(job)
     except JobAlreadyFinished as over:

@@ -18,7 +18,7 @@ from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import Runner
 from tailrace.runtime.driver.settings import strategy_of
 from tailrace.runtime.network.tls import SETTING as TLS
-from tailrace.runtime.network.tls import chosen
+from tailrace.runtime.network.tls import choose
 from tailrace.runtime.outpost.following import Follower, Succession
 from tailrace.runtime.outpost.hosting import host_of
 from tailrace.runtime.outpost.mailbox import Begin, StoreAt
@@ -74,7 +74,7 @@ class OnExecutor:
 
     def _outpost(self, patience: float) -> FarPost:
         """A process for the coordinator."""
-        slots, tls = self._allocated.slots, chosen(os.environ.get(TLS))
+        slots, tls = self._allocated.slots, choose(os.environ.get(TLS))
         return FarPost(slots.spark, slots.tag, slots.name, allowed_ports(), tls, patience, ship=self._allocated.ship)
 
     def places(self, claimed: ClaimedFolder) -> Places:

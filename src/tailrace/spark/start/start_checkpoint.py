@@ -35,13 +35,13 @@ def find_origin(
     env: Settings,
     plan: Plan,
     name: str,
-    wanted: str | None,
+    requested: str | None,
     allow: bool | tuple[str, ...],
     start_again: bool = False,
 ) -> Origin | None:
     """The checkpoint to start from, read and compared with the dataflow. Raises `CheckpointError`,
     `JobAlreadyFinished`."""
-    found = wanted_checkpoint(env, plan, name, wanted, start_again)
+    found = requested_checkpoint(env, plan, name, requested, start_again)
     if found is None:
         return None
     origin = origin_at(*found)
@@ -49,27 +49,27 @@ def find_origin(
     return origin
 
 
-def wanted_checkpoint(
-    env: Settings, plan: Plan, name: str, wanted: str | None, start_again: bool = False
+def requested_checkpoint(
+    env: Settings, plan: Plan, name: str, requested: str | None, start_again: bool = False
 ) -> tuple[Store, str] | None:
     """The checkpoint that a user names; None where the user names none, and where the job starts without one (see
     `newest_start`). Raises `CheckpointError`, `JobAlreadyFinished` and `ConfigError`."""
-    if wanted is None:
+    if requested is None:
         return None
     config = env.checkpoint
     options = None if config is None else config.storage_options
-    if wanted not in ("latest", OR_NEW):
+    if requested not in ("latest", OR_NEW):
         try:
-            return resolve(absolute(wanted), options=options)
+            return resolve(absolute(requested), options=options)
         except CheckpointNotFound as error:
-            raise CheckpointNotFound(f"{error}{did_you_mean([wanted], ['latest', OR_NEW])}") from None
+            raise CheckpointNotFound(f"{error}{did_you_mean([requested], ['latest', OR_NEW])}") from None
     if config is None:
         raise ConfigError(
-            f'from_checkpoint="{wanted}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look (on the '
+            f'from_checkpoint="{requested}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look (on the '
             f"command line: --checkpoint-dir DIR)"
         )
     store = Store(absolute(config.dir), name, options)
-    found = newest_start(store, or_new=wanted == OR_NEW, start_again=start_again, dataflow=dataflow_of(plan.graph))
+    found = newest_start(store, or_new=requested == OR_NEW, start_again=start_again, dataflow=dataflow_of(plan.graph))
     return None if found is None else (store, found)
 
 
@@ -77,7 +77,7 @@ def check_restore(
     env: Settings, plan: Plan, name: str, from_checkpoint: str | None, allow_dropped_state: bool | tuple[str, ...]
 ) -> RestoreCheck:
     """Comparison of a checkpoint with this plan: what would be restored, and what would not. Starts nothing."""
-    found = wanted_checkpoint(env, plan, name, from_checkpoint)
+    found = requested_checkpoint(env, plan, name, from_checkpoint)
     if found is None:
         there = f"there is none of job {name!r}" if from_checkpoint == OR_NEW else "its path, or 'latest'"
         raise ConfigError(f"a dry run needs a checkpoint: {there}")
@@ -101,17 +101,17 @@ def warn_of_later(origin: Origin | None, store: Store | None) -> None:
     )
 
 
-def tell_of_start(name: str, origin: Origin | None) -> None:
+def report_start(name: str, origin: Origin | None) -> None:
     """Reports which checkpoint a job starts from: in the log, and for a command on standard error."""
     if origin is None:
-        told = f"job {name!r} begins anew, with no checkpoint"
+        sentence = f"job {name!r} begins anew, with no checkpoint"
     else:
         age = max(0.0, time.time() - origin.manifest.timestamp / 1e6)
         where = hide_passwords(f"{origin.folder}/{origin.path}")
-        told = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
-    log.info("%s", told)
+        sentence = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
+    log.info("%s", sentence)
     if DEFAULTS.by_command and not (log.isEnabledFor(logging.INFO) and log.hasHandlers()):
-        print(told, file=sys.stderr)
+        print(sentence, file=sys.stderr)
 
 
 def warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:

@@ -14,7 +14,7 @@ from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.frames import encoded_size
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import message_of
-from tailrace.task.channels.keys import are_plain, settled
+from tailrace.task.channels.keys import are_plain, key_of_state
 from tailrace.task.contract.usercode import raised_text, user_error
 
 _SAMPLE_EVERY = 32
@@ -126,7 +126,7 @@ class Combined:
         found = self.combiner.key(rows)
         if are_plain(found):
             return found
-        keys = list(map(settled, found))
+        keys = list(map(key_of_state, found))
         for key, value in zip(keys, rows.values, strict=True):
             try:
                 hash(key)

@@ -13,7 +13,7 @@ from tailrace.errors import UserCodeError, message_of
 from tailrace.task.contract.usercode import user_error
 
 
-def copied(batch: Batch) -> Batch:
+def copy_of(batch: Batch) -> Batch:
     """Batch whose records share nothing mutable with the original. Columns are immutable and stay as they are."""
     if not isinstance(batch, Rows):
         return batch

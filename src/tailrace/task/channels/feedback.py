@@ -110,7 +110,7 @@ class FeedbackQueue:
         if early or self.logs.awaits(checkpoint):
             self.keep_apart()
         if not early:  # else the head's cut is still to come, with a log that nothing is added to
-            self.logs.completed(checkpoint)
+            self.logs.complete_logs(checkpoint)
 
     def keep_apart(self) -> None:
         """Seals what waits, when the tail has cut: what is merged from now on depends on nothing that was before."""
@@ -235,7 +235,7 @@ class FeedbackQueue:
         """Number of records that have ever gone to the disk at once."""
         return self._shelf.stored
 
-    def restored(self, frames: Iterable[LogFrame]) -> None:
+    def restore(self, frames: Iterable[LogFrame]) -> None:
         """Takes what the checkpoint held of this queue, in order, before anything else. Raises `CheckpointCorrupt` for an
         invalid frame."""
         if self.appended or self.taken or not self.logs.untouched:
@@ -267,7 +267,7 @@ class FeedbackQueue:
         for item in items:
             round = self._round if self.in_rounds else 0
             self._add(item, round)
-            self.logs.came(item, round)
+            self.logs.add(item, round)
 
     def _add(self, item: Item, round: int) -> None:
         if round:
@@ -355,7 +355,7 @@ class FeedbackQueue:
         self.records -= len(rows)
         self.taken += len(rows)
         for item in self._shelf.keep(rows, before - combined.size) if self.logs.open else ():
-            self.logs.came(item)
+            self.logs.add(item)
             self._shelf.release(item)
         return rows
 
@@ -365,7 +365,7 @@ class FeedbackQueue:
         later = [item for item, _ in self._later]
         holders = Counter(map(id, [*ready, *later]))
         held = {id(item): item for item in [*ready, *later]}
-        for item in self.logs.held():
+        for item in self.logs.items():
             holders[id(item)] += 1
             held[id(item)] = item
         self._check_counts(ready)

@@ -108,7 +108,7 @@ class Gate(GateCutState):
             self._turn.append(channel)
         channel.queue.append((element, charge))
 
-    def returned(self, front: list[list[InputChannel]]) -> None:
+    def put_in_front(self, front: list[list[InputChannel]]) -> None:
         """Puts what was in flight at the restored cut in front. Called before anything has arrived."""
         self.front.extend(front)
         self.compare_anew()
@@ -150,11 +150,11 @@ class Gate(GateCutState):
     def to_load(self) -> Iterable[tuple[InputChannel, list[Parked]]]:
         """Records to be loaded from files now, of the channels whose turn it is. Each is returned once."""
         for channel in self.front[0] if self.front else ():
-            wanted = channel.to_load(self.at_once)
-            if wanted:
-                yield channel, wanted
+            loads = channel.to_load(self.at_once)
+            if loads:
+                yield channel, loads
 
-    def loaded(self, channel: InputChannel) -> None:
+    def note_loaded(self, channel: InputChannel) -> None:
         """Gives a channel its turn, if it has none, when records of it were loaded."""
         if channel.ready and channel not in self._turn and any(channel is one for one in self._current):
             self._turn.append(channel)
@@ -175,8 +175,8 @@ class Gate(GateCutState):
                 channel.worked_off += isinstance(element, COUNTED)
                 self._move_on(channel)
                 return Taken(channel, marker=element)
-            batch = decoded(channel.id, element)
-            channel.reading = self._joined(channel, batch, limit) if channel.queue else batch
+            batch = decode(channel.id, element)
+            channel.reading = self._join(channel, batch, limit) if channel.queue else batch
             channel.taken = 0
             if channel.idle:
                 self._wake(channel)
@@ -212,7 +212,7 @@ class Gate(GateCutState):
         heads = ((channel, channel.queue[0][0]) for channel in self._turn if channel.reading is None)
         return next((channel for channel, head in heads if isinstance(head, Barrier)), None)
 
-    def _joined(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
+    def _join(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
         """Small batch joined with those that wait behind it, as far as a step may take all of them. Each exchange parts
         batches, so through many exchanges they get ever smaller, and a step costs the same for one record as for many."""
         most = min(limit, JOINED)
@@ -224,7 +224,7 @@ class Gate(GateCutState):
             count += count_of(element)
             if count > most:
                 break
-            following = decoded(channel.id, element)
+            following = decode(channel.id, element)
             if not joinable(batch, following):
                 break
             queue.popleft()
@@ -317,7 +317,7 @@ class Gate(GateCutState):
             raise InternalError(f"G5: event time is {min(counted, default=None)}, not {self._lowest.watermark()}")
 
 
-def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
+def decode(ident: ChannelId, element: Frame | Batch) -> Batch:
     """Batch of a queued element. Raises `UserCodeError` for a record whose class cannot read its bytes back."""
     if not isinstance(element, Frame):
         return element

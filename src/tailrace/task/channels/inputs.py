@@ -87,26 +87,26 @@ class InputChannel(InputCutState):
         cannot."""
         parked = (element for element, _ in self.queue if isinstance(element, Parked) and element.element is None)
         found = next(parked, None)
-        if found is None or found.asked:
+        if found is None or found.requested:
             return []
-        found.asked = True
+        found.requested = True
         return [found]
 
     def to_load(self, most: int) -> list[Parked]:
         """Records to load next: about `most` bytes, once what is in memory is less than half of that."""
-        here, wanted = 0, list[Parked]()
+        here, needed = 0, list[Parked]()
         for element, _ in self.queue:
             if not isinstance(element, Parked) or element.element is not None:
                 here += element.size if isinstance(element, Frame | Parked) else 0
-                if wanted or 2 * here >= most:
+                if needed or 2 * here >= most:
                     break
-            elif element.asked or most <= 0:
+            elif element.requested or most <= 0:
                 break
             else:
-                element.asked = True
-                wanted.append(element)
+                element.requested = True
+                needed.append(element)
                 most -= element.size
-        return wanted
+        return needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class KeyReader(FieldReader):
             rows = batch.to_rows()
             return self.cache.groups_of(self.values(rows))
         except UnsupportedKey as error:
-            raise self._unsupported(error, batch.to_rows()) from error
+            raise self._refusal(error, batch.to_rows()) from error
 
     def arrays(self, batch: Columns) -> pa.Array | list[pa.Array]:
         """Key columns: one array, or a list of arrays for a key of several columns."""
@@ -98,7 +98,7 @@ class KeyReader(FieldReader):
             return column_of(batch, self.selector, self.who, self.subtask, self.written)
         return [column_of(batch, name, self.who, self.subtask, self.written) for name in self.selector]
 
-    def _unsupported(self, error: UnsupportedKey, rows: Rows) -> UserCodeError:
+    def _refusal(self, error: UnsupportedKey, rows: Rows) -> UserCodeError:
         for key, value in zip(self.values(rows), rows.values, strict=True):
             try:
                 self.cache.groups_of([key])
@@ -125,7 +125,7 @@ def key_reader(node: Node, selector: Selector | None, subtask: int, port: int = 
     return FieldReader(selector, node.name, subtask, written)
 
 
-def settled(key: Any) -> Any:
+def key_of_state(key: Any) -> Any:
     """Key as state and timers hold it: as the user gave it, but for keys that a dictionary would not find again, or would
     take for another (see `plain_key`)."""
     return plain_key(key)
@@ -137,7 +137,7 @@ PLAIN_KEYS = {int, str, bytes, bool, type(None)}
 
 def settled_keys(keys: list[Any]) -> list[Any]:
     """Keys as state holds them. Keys of plain types are not looked at one by one."""
-    return keys if are_plain(keys) else list(map(settled, keys))
+    return keys if are_plain(keys) else list(map(key_of_state, keys))
 
 
 def are_plain(keys: list[Any]) -> bool:

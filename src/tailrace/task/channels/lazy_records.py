@@ -24,13 +24,13 @@ class Parked:
     memory has no turn, and nothing behind them goes past them.
     """
 
-    __slots__ = ("_positions", "asked", "count", "element", "span")
+    __slots__ = ("_positions", "count", "element", "requested", "span")
 
     def __init__(self, span: Span, positions: Indexes | None, count: int) -> None:
         self.span = span
         self._positions = positions
         self.count = count
-        self.asked = False
+        self.requested = False
         """True if the records are being loaded."""
         self.element: Frame | Batch | None = None
         """Records, once they are loaded."""

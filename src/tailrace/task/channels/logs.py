@@ -24,7 +24,7 @@ from tailrace.elements.frames import ChannelId, Frame, decode
 from tailrace.elements.valueclasses import ChangedClass, renewal
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, InternalError, ProtocolViolation
 from tailrace.state.parts import LogOf
-from tailrace.task.channels.spilling import FRAME_BYTES, FRAME_RECORDS, Item, Shelf, framed
+from tailrace.task.channels.spilling import FRAME_BYTES, FRAME_RECORDS, Item, Shelf, frame_of
 from tailrace.task.channels.written_records import Indexes, Span, WrittenRecords
 
 _T = TypeVar("_T")
@@ -79,7 +79,7 @@ def _read(ask: Callable[[Frame], _T], data: bytes, what: str) -> _T:
 
 def log_frame(batch: Batch, round: int, who: str, subtask: int) -> LogFrame:
     """Batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
-    return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
+    return LogFrame(round, len(batch), frame_of(batch, who, subtask, "go into a checkpoint"))
 
 
 def restored_frame(part: LogOf, who: str, subtask: int, *, as_it_is: bool = False) -> LogFrame:
@@ -113,15 +113,15 @@ def positions_of(part: LogOf) -> Indexes | None:
     groups = _read(lambda frame: frame.batch(), bytes(part.data), f"the log of {part.channel}").groups
     assert groups is not None  # `restored_frame` has looked
     there = np.arange(len(groups))
-    wanted = (groups >= part.groups[0]) & (groups < part.groups[1]) & (there >= part.start)
-    return np.flatnonzero(wanted if part.stop < 0 else wanted & (there < part.stop))
+    chosen = (groups >= part.groups[0]) & (groups < part.groups[1]) & (there >= part.start)
+    return np.flatnonzero(chosen if part.stop < 0 else chosen & (there < part.stop))
 
 
 def _of_groups(batch: Batch, groups: tuple[int, int], what: str) -> Batch:
     if batch.groups is None:
         raise CheckpointCorrupt(f"{what}: records of key groups {groups} are wanted, and the frame does not say theirs")
-    wanted = (batch.groups >= groups[0]) & (batch.groups < groups[1])
-    parts: dict[int, Batch] = dict(batch.partition(wanted.astype(np.int64), 2))
+    chosen = (batch.groups >= groups[0]) & (batch.groups < groups[1])
+    parts: dict[int, Batch] = dict(batch.partition(chosen.astype(np.int64), 2))
     return parts.get(1, batch.slice(0, 0))
 
 
@@ -186,7 +186,7 @@ class Recording:
         log.entries.append((item, start, round))
         log.records += item.count - start
 
-    def came(self, item: Item, round: int = 0) -> None:
+    def add(self, item: Item, round: int = 0) -> None:
         """Adds an item that arrived to every open log."""
         for log in self.open:
             self.write(log, item, 0, round)
@@ -199,7 +199,7 @@ class Recording:
         log = self._logs.get(checkpoint)
         return log is not None and not log.complete
 
-    def completed(self, checkpoint: int) -> None:
+    def complete_logs(self, checkpoint: int) -> None:
         """Completes the log of a checkpoint whose last record has arrived. No more records arrive for older ones: their
         open logs are given up."""
         self._newest_complete = max(self._newest_complete, checkpoint)
@@ -291,12 +291,12 @@ class Recording:
                 self._shelf.look(item.batch)
             frames = [Referred(round, span) for span in spans]
         elif data is not None:
-            frames = [LogFrame(round, item.count, data, _numbered(item, start))]
+            frames = [LogFrame(round, item.count, data, _numbers_of(item, start))]
         else:
             parts = self._together(log, limit)
             used = len(parts)
-            encoded = self._shelf.encoded(concat(parts), "go into a checkpoint")
-            numbered = [one for entry in islice(log.entries, used) for one in _numbered(*entry[:2])]
+            encoded = self._shelf.encode(concat(parts), "go into a checkpoint")
+            numbered = [one for entry in islice(log.entries, used) for one in _numbers_of(*entry[:2])]
             frames = [LogFrame(round, count, data, _next_of(numbered, count)) for count, data in encoded]
         for _ in range(used):
             self._shelf.release(log.entries.popleft()[0])
@@ -336,7 +336,7 @@ class Recording:
 
     # Inspection.
 
-    def held(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item]:
         """Items of every log, each as often as logs hold it."""
         for log in self._logs.values():
             for item, _, _ in log.entries:
@@ -356,7 +356,7 @@ def joinable_as_one(a: Batch, b: Batch) -> bool:
     return joinable(a, b) and (a.groups is None) == (b.groups is None)
 
 
-def _numbered(item: Item, start: int) -> tuple[Numbered, ...]:
+def _numbers_of(item: Item, start: int) -> tuple[Numbered, ...]:
     return () if item.at is None or not item.count else ((item.at[0], item.at[1] + start, item.count - start),)
 
 

@@ -19,9 +19,9 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.errors import InternalError, shortened
+from tailrace.errors import InternalError, short_repr
 from tailrace.protocol.flow import Producer
-from tailrace.task.channels.copies import copied, unpicklable
+from tailrace.task.channels.copies import copy_of, unpicklable
 from tailrace.task.channels.partition import Partitioner
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.cut_state import CutState
@@ -59,7 +59,7 @@ class OutputCutState(CutState):
     awake_due: bool = False
     """True if the channel is to be reported as not idle any more: by records, or by its watermark once more."""
     idle_due: bool = False
-    idle_said: bool = False
+    idle_sent: bool = False
     """True if no records and no watermark were sent since the channel was reported as idle; other markers leave it so."""
 
 
@@ -196,7 +196,7 @@ class Outbox(OutboxCutState):
         for channel in output.channels:
             waits = bool(channel.buffer) or channel.watermark_due > channel.watermark_sent
             channel.awake_due = False
-            channel.idle_due = waits or not channel.idle_said
+            channel.idle_due = waits or not channel.idle_sent
             self.idle_waits = self.idle_waits or channel.idle_due
         if self.idle_waits and self.oldest is None:
             self.oldest = self.now
@@ -212,7 +212,7 @@ class Outbox(OutboxCutState):
         """Reports that an operator is not idle any more, at the watermark where it was."""
         for channel in output.channels:
             channel.idle_due = False
-            channel.awake_due = channel.idle_said
+            channel.awake_due = channel.idle_sent
             if channel.awake_due and self.oldest is None:
                 self.oldest = self.now
 
@@ -268,16 +268,16 @@ class Outbox(OutboxCutState):
 
     # Messages of the consumer.
 
-    def granted(self, ident: ChannelId, total: int) -> None:
+    def grant(self, ident: ChannelId, total: int) -> None:
         """Takes the new grant of a channel's consumer, and sends what it allows."""
         channel = self.channels[ident]
-        channel.flow.granted(total)
+        channel.flow.grant(total)
         self._drain(channel)
 
     def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, int, Payload | Item, int]]:
         """Output that the barrier of a checkpoint waits behind on a channel, in order: (seq, records, payload, charge).
         Empty if the barrier has gone. The barrier stays behind earlier barriers, and so behind what is before those."""
-        start, passed = self._overtaken(channel, checkpoint)
+        start, passed = self._overtake(channel, checkpoint)
         if not passed:
             return []
         following = [*(seq for seq, _, _ in passed[1:]), channel.queue[start + len(passed)][0]]
@@ -287,7 +287,7 @@ class Outbox(OutboxCutState):
 
     def overtake(self, channel: OutputChannel, checkpoint: int) -> None:
         """Moves the barrier of a checkpoint past what waits. It goes at once unless an earlier barrier waits, too."""
-        start, passed = self._overtaken(channel, checkpoint)
+        start, passed = self._overtake(channel, checkpoint)
         if passed:
             stop = start + len(passed)
             queue = list(channel.queue)
@@ -295,7 +295,7 @@ class Outbox(OutboxCutState):
             channel.queue = deque([*queue[:start], barrier, *passed, *queue[stop + 1 :]])
             self._drain(channel)
 
-    def _overtaken(self, channel: OutputChannel, checkpoint: int) -> tuple[int, list[Queued]]:
+    def _overtake(self, channel: OutputChannel, checkpoint: int) -> tuple[int, list[Queued]]:
         queue, start = list(channel.queue), 0
         for i, (_, payload, _) in enumerate(queue):
             if isinstance(payload, Barrier):
@@ -315,12 +315,12 @@ class Outbox(OutboxCutState):
                 self._enqueue(output, channel, piece)
         if channel.watermark_due > channel.watermark_sent or channel.awake_due:
             channel.watermark_sent = channel.watermark_due
-            channel.awake_due = channel.idle_said = False
+            channel.awake_due = channel.idle_sent = False
             self._mark(channel, Watermark(channel.watermark_due))
         if channel.idle_due:
             channel.idle_due = False
             self._mark(channel, IdleChannel())
-            channel.idle_said = True
+            channel.idle_sent = True
         self._drain(channel)
 
     def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
@@ -335,13 +335,13 @@ class Outbox(OutboxCutState):
     def _enqueue(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> None:
         payload: Payload
         channel.sealed += 1
-        channel.awake_due = channel.idle_said = False
+        channel.awake_due = channel.idle_sent = False
         if channel.local:
             if channel.sealed % _SAMPLE_EVERY == 1:
                 channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / len(batch))
-            payload, charge = self._copied(batch), max(1, int(channel.record_bytes * len(batch)))
+            payload, charge = self._copy_of(batch), max(1, int(channel.record_bytes * len(batch)))
         else:
-            payload = data = self._encoded(output, channel, batch)
+            payload = data = self._encode(output, channel, batch)
             charge = len(data)
             channel.record_bytes = self._size(charge) / len(batch)
         self._queue(channel, channel.seq, payload, charge)
@@ -351,12 +351,12 @@ class Outbox(OutboxCutState):
         """Number of bytes by which frames are cut, where `found` were measured."""
         return found
 
-    def _copied(self, batch: Batch) -> Batch:
+    def _copy_of(self, batch: Batch) -> Batch:
         if not self.copy or not isinstance(batch, Rows):
             return batch
-        return copied(batch)
+        return copy_of(batch)
 
-    def _encoded(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> bytes:
+    def _encode(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> bytes:
         try:
             return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
         except Exception as error:
@@ -416,4 +416,4 @@ class Outbox(OutboxCutState):
             if self.oldest is None and channel.waits:
                 raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
             if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
-                raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")
+                raise InternalError(f"O1: channel {channel.id} waits though it may send {short_repr(channel.queue[0])}")

@@ -35,7 +35,7 @@ class Shared(Protocol):
     def seed(self, seed: int) -> None:
         """Seeds the generators: from here on they give what follows from this seed (an int64)."""
 
-    def used(self) -> bool:
+    def was_used(self) -> bool:
         """True if any of the generators may have been used since `seed`."""
 
 
@@ -84,7 +84,7 @@ class Services:
     shared: Shared | None = None
     """Generators that are seeded before each step of a task, if steps are repeated when the worker is lost; None if they
     are not."""
-    clock_asked: bool = False
+    clock_read: bool = False
     """True if user code has read the clock in the current step."""
     inexact: bool = False
     """True if work that is repeated behind the newest cuts may turn out otherwise, since this was last looked at."""

@@ -35,8 +35,8 @@ def in_shape(shape: Sequence[int], pieces: Iterable[Frame | Marker], what: str) 
     """Elements as they were on the channel, of the pieces that a log has of them. Markers that come before them are left
     out: they give the event time of the channel. Raises `CheckpointCorrupt` if the pieces have not got the elements."""
     left = deque(pieces)
-    told = sum(isinstance(piece, Marker) for piece in left) - sum(one == A_MARKER for one in shape)
-    for _ in range(told):
+    count = sum(isinstance(piece, Marker) for piece in left) - sum(one == A_MARKER for one in shape)
+    for _ in range(count):
         if not isinstance(left.popleft(), Marker):
             raise _not_there(what)
     rest, found = list[Batch](), list[Element]()
@@ -51,13 +51,13 @@ def in_shape(shape: Sequence[int], pieces: Iterable[Frame | Marker], what: str) 
         elif not rest and left and isinstance(left[0], Frame) and left[0].count == one:
             found.append(left.popleft())
         else:
-            found.append(_gathered(one, rest, left, what))
+            found.append(_gather(one, rest, left, what))
     if rest or left:
         raise _not_there(what)
     return found
 
 
-def _gathered(count: int, rest: list[Batch], left: deque[Frame | Marker], what: str) -> Batch:
+def _gather(count: int, rest: list[Batch], left: deque[Frame | Marker], what: str) -> Batch:
     """The next `count` records: of the piece that was begun (`rest`), if any, and of the pieces behind it. What is left
     of the last piece goes into `rest`."""
     parts = list[Batch]()

@@ -22,7 +22,7 @@ NOWHERE = ChannelId(0, 0, 0)
 records go."""
 
 
-def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
+def frame_of(batch: Batch, who: str, subtask: int, why: str) -> bytes:
     """Batch as one frame. Raises `UserCodeError` for a record that cannot be pickled; `why` is the purpose of the frame."""
     try:
         return encode_batch(NOWHERE, 0, 0, 0, batch)
@@ -143,18 +143,18 @@ class Shelf:
     def place(self, batch: Batch) -> list[Item]:
         """Batch as items: in memory if the budget allows, else in the spill."""
         items: list[Item] = []
-        for piece, size in self._pieces(batch, self._measured(batch)):
+        for piece, size in self._pieces(batch, self._size_of(batch)):
             if self.memory + size <= self.budget:
-                items.append(self._held(Item(len(piece), size, batch=piece)))
+                items.append(self._hold(Item(len(piece), size, batch=piece)))
             else:
-                items += [self._stored(count, data) for count, data in self.encoded(piece, "go to the disk")]
+                items += [self._store(count, data) for count, data in self.encode(piece, "go to the disk")]
         return items
 
     def keep(self, batch: Batch, size: int) -> list[Item]:
         """Batch that is in memory already, as items in memory, whatever the budget: nothing is encoded."""
         while self._excess and not self._excess[0].uses:
             self._excess.popleft()
-        items = [self._held(Item(len(part), size, batch=part)) for part, size in self._pieces(batch, size)]
+        items = [self._hold(Item(len(part), size, batch=part)) for part, size in self._pieces(batch, size)]
         self._excess.extend(items)
         return items
 
@@ -170,14 +170,14 @@ class Shelf:
     def restore(self, data: bytes, count: int) -> Item:
         """Frame as an item, without decoding it."""
         if self.memory + len(data) <= self.budget:
-            return self._held(Item(count, len(data), data=data))
-        return self._stored(count, data)
+            return self._hold(Item(count, len(data), data=data))
+        return self._store(count, data)
 
     def spill(self, item: Item) -> None:
         """Moves an item to the spill, for all of its holders at once: it stays one item, whatever its frame's size."""
         if item.batch is not None:
             self.look(item.batch)
-        data = item.data or framed(self.load(item), self.who, self.subtask, "go to the disk")
+        data = item.data or frame_of(self.load(item), self.who, self.subtask, "go to the disk")
         item.ref = self._disk().append(data)
         item.batch = item.data = None
         self.memory -= item.size
@@ -186,7 +186,7 @@ class Shelf:
 
     def refer(self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None) -> Item:
         """Item of `size` bytes for records that another object holds in memory, whatever the budget."""
-        return self._held(Item(count, size, batch=batch, data=data))
+        return self._hold(Item(count, size, batch=batch, data=data))
 
     # Holding and reading them.
 
@@ -214,19 +214,19 @@ class Shelf:
         """Frame of an item; None if the item is a batch."""
         return item.data if item.in_memory else self._disk().read(item.ref)
 
-    def encoded(self, batch: Batch, why: str) -> list[tuple[int, bytes]]:
+    def encode(self, batch: Batch, why: str) -> list[tuple[int, bytes]]:
         """Batch as frames, each with its count; more than one only if the batch is much larger than its estimate was.
 
         Raises `UserCodeError` for a record that cannot be pickled; `why` is the purpose of the frames.
         """
         self.look(batch)
-        data = framed(batch, self.who, self.subtask, why)
+        data = frame_of(batch, self.who, self.subtask, why)
         count = len(batch)
         if isinstance(batch, Rows):
             self._record_bytes = len(data) / count
         if len(data) <= 2 * FRAME_BYTES or count == 1:
             return [(count, data)]
-        return [frame for piece, _ in self._pieces(batch, len(data)) for frame in self.encoded(piece, why)]
+        return [frame for piece, _ in self._pieces(batch, len(data)) for frame in self.encode(piece, why)]
 
     def look(self, batch: Batch) -> None:
         """Calls `on_inexact` if records that are objects here do not come back from a frame as they are: another task may
@@ -246,17 +246,17 @@ class Shelf:
             self._spill = self._make_spill()
         return self._spill
 
-    def _held(self, item: Item) -> Item:
+    def _hold(self, item: Item) -> Item:
         self.memory += item.size
         return item
 
-    def _stored(self, count: int, data: bytes) -> Item:
+    def _store(self, count: int, data: bytes) -> Item:
         item = Item(count, len(data), ref=self._disk().append(data))
         self.spilled += item.size
         self.stored += count
         return item
 
-    def _measured(self, batch: Batch) -> int:
+    def _size_of(self, batch: Batch) -> int:
         """Approximate size of a batch, in bytes: exact for columns, by the last sample for rows."""
         if isinstance(batch, Columns):
             return max(1, encoded_size(batch))

@@ -58,7 +58,7 @@ class ReadState:
     manifest: bytes
     folder: str
     """The folder of the job that the checkpoint lies in, as a URL; empty for the folder of this job."""
-    wanted: dict[str, tuple[int, int]]
+    required: dict[str, tuple[int, int]]
     held: dict[str, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     """Files whose content is held already, by operator and key group: they are not to be read again."""
     logs: bool = True
@@ -78,7 +78,7 @@ class ReadPlaced:
     """The content in words, for errors."""
     folder: str
     """The folder of the job that the files lie in, as a URL; empty for the folder of this job."""
-    wanted: tuple[Placed, ...]
+    required: tuple[Placed, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class JobSpec:
     checkpoint_dir: str | None = None
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
 
-    def written(self, operator: str) -> str:
+    def place_of(self, operator: str) -> str:
         """The place where the user wrote an operator of this name; empty if there are several."""
         found = {node.written for node in self.plan.graph.nodes if node.name == operator}
         return found.pop() if len(found) == 1 else ""

@@ -65,11 +65,11 @@ Answer = Gave | Told | Raised
 class Outside:
     """The world outside itself, in a worker that neither records nor replays."""
 
-    def ask(self, call: Callable[[], T]) -> T:
+    def request(self, call: Callable[[], T]) -> T:
         """Requests a value, which can be pickled."""
         return call()
 
-    def tell(self, call: Callable[[], object]) -> None:
+    def act(self, call: Callable[[], object]) -> None:
         """Does something to the world. The only answer is whether it raises."""
         call()
 
@@ -77,7 +77,7 @@ class Outside:
         """Takes at most `limit` records of a reader."""
         return take(limit)
 
-    def taken(self) -> list[Answer]:
+    def take(self) -> list[Answer]:
         """The answers since the last call; empty where none are kept."""
         return []
 
@@ -90,39 +90,39 @@ class Recorder(Outside):
         self.again: ReplayedAnswers | None = None
         """The answers of a replay, while one goes on: they are used instead of the world, and not recorded again."""
 
-    def taken(self) -> list[Answer]:
+    def take(self) -> list[Answer]:
         answers, self._answers = self._answers, []
         return answers
 
-    def ask(self, call: Callable[[], T]) -> T:
+    def request(self, call: Callable[[], T]) -> T:
         if self.again is not None:
-            return self.again.ask(call)
-        data = pickle.dumps(self._heard(call), 5)
+            return self.again.request(call)
+        data = pickle.dumps(self._record_error(call), 5)
         self._answers.append(Told(data))
         # User code gets the answer unpickled from its bytes, as in a replay: a set has another order then, and no object
         # is shared with the world, which may change it later.
         found: T = pickle.loads(data)
         return found
 
-    def tell(self, call: Callable[[], object]) -> None:
+    def act(self, call: Callable[[], object]) -> None:
         if self.again is not None:
-            self.again.tell(call)
+            self.again.act(call)
             return
-        self._heard(call)
+        self._record_error(call)
         self._answers.append(_NOTHING)
 
     def read(self, take: Take, limit: int) -> Taken:
         if self.again is not None:
             return self.again.read(take, limit)
-        batch, lost = self._heard(lambda: take(limit))
+        batch, lost = self._record_error(lambda: take(limit))
         self._answers.append(Gave(_ENDED if batch is None else len(batch), lost))
         return batch, lost
 
-    def _heard(self, call: Callable[[], T]) -> T:
+    def _record_error(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except Exception as error:
-            self._answers.append(_raised(error))
+            self._answers.append(_error_answer(error))
             raise
 
 
@@ -138,18 +138,18 @@ class ReplayedAnswers(Outside):
         self._answers, self._at = list(answers), 0
 
     @property
-    def unasked(self) -> int:
+    def remaining(self) -> int:
         """Number of the event's answers that were not requested yet."""
         return len(self._answers) - self._at
 
-    def ask(self, call: Callable[[], T]) -> T:
+    def request(self, call: Callable[[], T]) -> T:
         answer = self._next()
         if not isinstance(answer, Told):
             raise InternalError("K3: user code asks for a value, and the log has a number of records", ())
         found: T = pickle.loads(answer.data)
         return found
 
-    def tell(self, call: Callable[[], object]) -> None:
+    def act(self, call: Callable[[], object]) -> None:
         self._next()
 
     def read(self, take: Take, limit: int) -> Taken:
@@ -161,7 +161,7 @@ class ReplayedAnswers(Outside):
         return _exactly(answer.count, take), answer.lost
 
     def _next(self) -> Gave | Told:
-        if not self.unasked:
+        if not self.remaining:
             raise InternalError("K3: user code asks for something that it had not asked for before", ())
         answer = self._answers[self._at]
         self._at += 1
@@ -192,9 +192,9 @@ def _exactly(count: int, take: Take) -> Batch:
 _NOTHING = Told(pickle.dumps(None, 5))
 
 
-def _raised(error: Exception) -> Raised:
+def _error_answer(error: Exception) -> Raised:
     text = message_of(error)
-    for pickled in (_as_it_says, _by_fields):
+    for pickled in (_by_pickle, _by_fields):
         # a user's exception may raise when it is pickled: its name and text are kept in any case
         with contextlib.suppress(Exception):
             data = pickled(error)
@@ -204,7 +204,7 @@ def _raised(error: Exception) -> Raised:
     return Raised(b"", type(error).__name__, text)
 
 
-def _as_it_says(error: Exception) -> bytes:
+def _by_pickle(error: Exception) -> bytes:
     """An exception pickled in the usual way."""
     return pickle.dumps(error, 5)
 

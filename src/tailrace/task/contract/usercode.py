@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from tailrace.elements.convert import Row, missing_column
-from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, shortened
+from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, short_repr
 from tailrace.passwords import hide_passwords
 
 _NOTHING: Any = object()
@@ -32,7 +32,7 @@ def user_error(
     Tailrace has refused something, such as state that was used outside of a keyed call: it would be refused after every
     restart."""
     message = what if what is not None else raised_text(error)
-    shown = None if record is _NOTHING else shortened(record)
+    shown = None if record is _NOTHING else short_repr(record)
     refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
     return UserCodeError(
         message,

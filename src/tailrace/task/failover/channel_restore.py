@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, addressed, encode_batch
+from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, encode_batch, readdress
 from tailrace.elements.markers import Marker
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
@@ -88,7 +88,7 @@ class AsItWas:
             for ident, channel in task.outbox.channels.items():
                 overtaken = self._elements(LogKind.SENT, ident)
                 if overtaken:
-                    outbox_of(task).goes_again(ident, _queued(task.outbox, channel, overtaken))
+                    outbox_of(task).goes_again(ident, _last_queued(task.outbox, channel, overtaken))
             slice.route(task)
 
     def _elements(self, kind: LogKind, ident: ChannelId) -> list[Element]:
@@ -109,7 +109,7 @@ class AsItWas:
         return self._returned[uid]
 
 
-def _queued(outbox: Outbox, channel: OutputChannel, elements: list[Element]) -> list[Queued]:
+def _last_queued(outbox: Outbox, channel: OutputChannel, elements: list[Element]) -> list[Queued]:
     """The last elements of a channel so far, in the form in which they wait there."""
     seq, found = channel.seq - sum(map(count_of, elements)), list[Queued]()
     for element in elements:
@@ -126,5 +126,5 @@ def _payload(outbox: Outbox, channel: OutputChannel, seq: int, element: Element)
         batch = element.batch() if isinstance(element, Frame) else element
         return batch, max(1, int(channel.record_bytes * len(batch)))
     place = channel.id, outbox.incarnation, outbox.attempt, seq
-    data = addressed(element, *place) if isinstance(element, Frame) else encode_batch(*place, element)
+    data = readdress(element, *place) if isinstance(element, Frame) else encode_batch(*place, element)
     return data, len(data)

@@ -48,11 +48,11 @@ class Mirror:
         self._coming: dict[str, Chains] = {}
         """The chains of each operator after the current reading."""
 
-        def kept(uid: str, subtask: int) -> Backend:
+        def keep(uid: str, subtask: int) -> Backend:
             made = self._backends[uid] = make(spec, uid, subtask)
             return made
 
-        services.make_backend = kept
+        services.make_backend = keep
         most = services.max_parallelism
         for task in Slice(with_own_functions(spec.plan, keep_first=False), slot, 0, services, spec.memory).tasks:
             for operator in task.chain.operators:
@@ -68,13 +68,13 @@ class Mirror:
         if isinstance(part, ChainsOf):
             self._coming.setdefault(part.uid, {}).update(part.chains)
         elif isinstance(part, AnewOf):
-            self._begun(part.uid, part.group)
+            self._begin(part.uid, part.group)
             self._backends[part.uid].forget(part.group)
         elif isinstance(part, BlockOf):
-            self._begun(part.uid, part.group)
+            self._begin(part.uid, part.group)
             self._backends[part.uid].apply(part.table, part.group, part.data)
 
-    def _begun(self, uid: str, group: int) -> None:
+    def _begin(self, uid: str, group: int) -> None:
         self.chains.setdefault(uid, {})[group] = UNKNOWN
 
     def read(self, checkpoint: int) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-from tailrace.elements.batches import Batch, joined
+from tailrace.elements.batches import Batch, join
 from tailrace.errors import InternalError
 from tailrace.graph import operators
 from tailrace.graph.plan import Plan
@@ -156,7 +156,7 @@ class Lane:
         if records:
             task.work.begin(now, seeded=False)
             task.wake()
-            batches, grants = gate_of(task).merged(pieces)
+            batches, grants = gate_of(task).merge(pieces)
             task.work.take_merged(batches, grants)
         return records
 
@@ -185,7 +185,7 @@ class Lane:
                 records += self._one()
         finally:
             source.out = out
-        for batch in joined(given):
+        for batch in join(given):
             out(batch)
         return records
 

@@ -68,7 +68,7 @@ class RecordedSlice(Slice):
             else:
                 with as_before(task, "opening its functions"):
                     task.open(opening)
-        self.history.opened = opening.kept()
+        self.history.opened = opening.to_bytes()
 
     def close(self) -> list[BaseException]:
         errors = super().close()
@@ -90,7 +90,7 @@ class RecordedSlice(Slice):
         origin = peer if gained.origin == -1 else gained.origin
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
-        for whose, one in self.hearsay.told(peer, gained):
+        for whose, one in self.hearsay.receive(peer, gained):
             self.copies.setdefault(whose, Copy()).gain(one)
 
     def confirm(self, checkpoint: int) -> None:
@@ -103,18 +103,18 @@ class RecordedSlice(Slice):
             copy.complete(checkpoint)
 
     def note(self, message: TaskMessage) -> None:
-        self.history.hear(message)
+        self.history.receive(message)
 
     # Steps.
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
         idle = super().step(task, now, budget)
         if self.services.debug:
-            self.keeping.check([item for one in self.tasks for item in outbox_of(one).held()])
+            self.keeping.check([item for one in self.tasks for item in outbox_of(one).kept_items()])
         return idle
 
     def _step(self, task: Task, now: int, budget: int) -> Idle | None:
-        self.services.outside.taken()  # answers outside of steps are in no history
+        self.services.outside.take()  # answers outside of steps are in no history
         idle = super()._step(task, now, budget)
         self._remember(task, now, budget, idle)
         return idle
@@ -122,23 +122,23 @@ class RecordedSlice(Slice):
     def _remember(self, task: Task, now: int, budget: int, idle: Idle | None) -> None:
         """Adds the last step of a task to the history."""
         services, history, vertex, cut = self.services, self.history, task.vertex.id, task.checkpoints.just_cut
-        facts, answers, sizes = self.facts.taken(), services.outside.taken(), self.sizes.taken()
+        facts, answers, sizes = self.facts.take(), services.outside.take(), self.sizes.take()
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
             answered = [] if cut is not None else answers
-            by_itself = services.clock_asked or (services.shared is not None and services.shared.used())
+            by_itself = services.clock_read or (services.shared is not None and services.shared.was_used())
             history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
             sizes = []  # of the cut as well, whose entry comes next
         if cut is not None:
-            followed, waves = self.nests.followed(), self.nests.waves()
-            history.add(Cut(vertex, cut, now, state_of(task), history.heard, answers, followed, waves, sizes))
+            followed, waves = self.nests.followed_counts(), self.nests.waves()
+            history.add(Cut(vertex, cut, now, state_of(task), history.received, answers, followed, waves, sizes))
 
     def flush(self) -> bool:
         flushed, sizes = False, dict[int, list[int]]()
         for task in self.tasks:
             if task.outbox.oldest is not None and task.flush():
                 flushed = True
-                sizes[task.vertex.id] = self.sizes.taken()
+                sizes[task.vertex.id] = self.sizes.take()
                 self.route(task)
         if flushed:
             self.history.add(Flushed(sizes))

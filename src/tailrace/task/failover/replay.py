@@ -60,7 +60,7 @@ class Again:
         """Vertices whose cut for the restored checkpoint is still to come."""
         for task in slice.tasks:
             _let_all_go(task, slice.together)
-        self.heard = 0
+        self.received = 0
         """The number of the coordinator's messages that are replayed."""
         self.lacks: list[tuple[Task, InputChannel]] = []
         """Tasks whose next step is blocked, each with the channel that lacks records."""
@@ -72,7 +72,7 @@ class Again:
                 if channels is not None:
                     channels.put_back(task, came)
                 if not begun:
-                    begun, self.heard = True, entry.heard
+                    begun, self.received = True, entry.heard
                     slice.nests.go_on_from(entry.followed, entry.waves)
         self._channels = channels
         """The restored channels, until the records are sent that barriers had overtaken. Some of these are for workers
@@ -148,13 +148,13 @@ class Again:
                 self._cut(self.slice.by_vertex[entry.vertex], entry, () if whose else entry.sizes)
             case Flushed():
                 self._facts.give(())
-                for task in self._begun():
+                for task in self._running_tasks():
                     self._sizes.give(entry.sizes.get(task.vertex.id, ()))
                     if task.outbox.oldest is not None and task.flush():
                         self.slice.route(task)
             case Heard():
-                begun = self._begun()
-                self._hear(entry, begun if whose is None else [task for task in begun if task is whose])
+                begun = self._running_tasks()
+                self._receive(entry, begun if whose is None else [task for task in begun if task is whose])
 
     def _step(self, task: Task, entry: Did, sizes: Iterable[int]) -> None:
         self._facts.give(entry.facts)
@@ -164,7 +164,7 @@ class Again:
             task.do_again(entry.line, entry.now, entry.budget, entry.by_itself)
             if entry.been_round:
                 task.outbox.been_round()
-            if self._facts.given or self._outside.unasked:
+            if self._facts.given or self._outside.remaining:
                 raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
         self.slice.route(task)
 
@@ -181,8 +181,8 @@ class Again:
             task.cut_again(_without_a_hold(entry.request), entry.now)
         self.slice.route(task)
 
-    def _hear(self, entry: Heard, tasks: Iterable[Task]) -> None:
-        self.heard = max(self.heard, entry.number)
+    def _receive(self, entry: Heard, tasks: Iterable[Task]) -> None:
+        self.received = max(self.received, entry.number)
         message = entry.message
         if isinstance(message, NestCommand):
             self.slice.nests.command(message, self._before)
@@ -204,7 +204,7 @@ class Again:
                 case _:
                     assert_never(message)
 
-    def _begun(self) -> list[Task]:
+    def _running_tasks(self) -> list[Task]:
         return [task for task in self.slice.tasks if task.vertex.id not in self._before]
 
 

@@ -37,26 +37,26 @@ class Standing:
         self.load, self._services, self._make, self._numbers = load, services, make, numbers
         self._mirrors: dict[int, Mirror | None] = {}
         """The mirrors of slices, by slot; None for a slice that cannot be held."""
-        self._wanted: Hold | None = None
+        self._requested: Hold | None = None
         """The request to hold the newest checkpoint, until it is held."""
         self._reading: tuple[int, Mirror, int] | None = None
         """The current request to the storage: (its number, the mirror it is for, the checkpoint)."""
         self._taken: Mirror | None = None
         """The mirror of the slice whose slot this worker has taken."""
 
-    def told(self, message: StandBy | Hold | TakeSlot) -> list[Action]:
+    def receive(self, message: StandBy | Hold | TakeSlot) -> list[Action]:
         """Handles a message of the coordinator."""
         if isinstance(message, StandBy):
             self.spec, self._plan = self.load(message.plan), message.plan
             return [ToCoordinator(StandsBy())]
         if isinstance(message, Hold):
-            self._wanted = message
+            self._requested = message
             self._drop([slot for slot in self._mirrors if slot not in message.slots])
             return self._read_on()
         self._take(message.slot)
         return [HoldSlot(message.slot)]
 
-    def deployed(self, deploy: Deploy) -> JobSpec:
+    def deploy(self, deploy: Deploy) -> JobSpec:
         """The job that is deployed. A plan that the standby has read already is not read again, so that the classes of
         records are the classes in the state that it holds."""
         spec = self.spec if self._plan == deploy.plan else None
@@ -75,19 +75,19 @@ class Standing:
 
     def _read_on(self) -> list[Action]:
         """Requests the state that the next slice lacks. When all slices have theirs, reports it."""
-        wanted = self._wanted
-        if wanted is None or self._reading is not None:
+        requested = self._requested
+        if requested is None or self._reading is not None:
             return []
-        for slot in wanted.slots:
+        for slot in requested.slots:
             mirror = self._mirror(slot)
-            if mirror is not None and mirror.checkpoint != wanted.checkpoint:
+            if mirror is not None and mirror.checkpoint != requested.checkpoint:
                 number = next(self._numbers)
-                self._reading = number, mirror, wanted.checkpoint
-                manifest = _of_one(wanted.manifest, slot)
+                self._reading = number, mirror, requested.checkpoint
+                manifest = _of_one(requested.manifest, slot)
                 held = {uid: dict(chains) for uid, chains in mirror.chains.items()}  # read in another thread
                 return [ReadState(number, manifest, "", mirror.groups, held, False)]
-        self._wanted = None
-        return [ToCoordinator(StateHeld(wanted.checkpoint, [one for one in wanted.slots if self._mirrors[one]]))]
+        self._requested = None
+        return [ToCoordinator(StateHeld(requested.checkpoint, [one for one in requested.slots if self._mirrors[one]]))]
 
     def _mirror(self, slot: int) -> Mirror | None:
         spec = self.spec
@@ -112,7 +112,7 @@ class Standing:
             event, StateUnreadable
         ):  # the file may be gone, since a newer checkpoint is complete: its `Hold` will come
             mirror.given_up()
-            self._wanted = self._wanted if self._wanted and self._wanted.checkpoint != checkpoint else None
+            self._requested = self._requested if self._requested and self._requested.checkpoint != checkpoint else None
         else:
             mirror.read(checkpoint)
         return self._read_on()
@@ -120,7 +120,7 @@ class Standing:
     def _take(self, slot: int) -> None:
         if self._reading is not None:
             self._reading[1].given_up()
-        self._reading = self._wanted = None
+        self._reading = self._requested = None
         self._taken = self._mirrors.pop(slot, None)
         self._drop(list(self._mirrors))
 

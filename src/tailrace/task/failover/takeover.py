@@ -21,14 +21,14 @@ COORDINATOR = -1
 """The coordinator as a receiver of histories."""
 
 
-def told(slice: RecordedSlice, wanted: Iterable[Action]) -> list[Action]:
+def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action]:
     """The actions of a worker, each after the history that it follows from. Progress reports need no history: nothing
     depends on them."""
     if slice.services.inexact and not slice.again:
         slice.services.inexact = False
         slice.history.cut_short()
     found: list[Action] = []
-    for action in wanted:
+    for action in actions:
         if isinstance(action, ToPeer):
             found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot)]
         elif isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
@@ -41,11 +41,11 @@ def _news(slice: RecordedSlice, history: History, party: int) -> list[Gained]:
     """The histories that a party must receive now: copies of other workers' histories, if several losses at once are
     covered, and then this worker's own. Copies come with an own entry even if the own history has gained nothing, since
     they count only with it (`Hearsay`)."""
-    own, depth = history.gained(party), slice.services.depth
+    own, depth = history.new_entries(party), slice.services.depth
     if depth < 2:
         return [] if own is None else [own]
     copies = [(origin, copy) for origin, copy in sorted(slice.copies.items()) if origin != party]
-    found = [gained for origin, copy in copies if (gained := copy.told_on(origin, party, depth)) is not None]
+    found = [gained for origin, copy in copies if (gained := copy.reported_to(origin, party, depth)) is not None]
     return [*found, own or Gained(history.end, [])] if found or own else []
 
 
@@ -53,7 +53,7 @@ def _to_peer(slice: RecordedSlice, slot: int, gained: Gained) -> ToPeer:
     return ToPeer(slot, encode_history(slice.slot, slot, slice.incarnation, slice.attempt, encode_gained(gained)))
 
 
-def known(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
+def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
     """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
     slice.gone.add(lost.slice)
     slice.hearsay.forget(lost.slice)
@@ -63,7 +63,7 @@ def known(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
         for ident in task.gate.channels
         if ident.source == lost.slice and ident.source != slice.slot
     ]
-    return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
+    return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).report(), came, lost.turn)
 
 
 def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
@@ -110,12 +110,12 @@ class Resumed:
         self._connected = False
         """True once all links are up."""
 
-    def connected(self) -> list[Action]:
+    def links_up(self) -> list[Action]:
         """Notes that all links are up. Replacements that have called are notified that they were let in."""
         self._connected = True
         return [_to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
 
-    def heard(self, slot: int) -> None:
+    def note_peer(self, slot: int) -> None:
         """Notes that a peer has sent something."""
         self._silent.discard(slot)
         self._unmet.discard(slot)
@@ -131,11 +131,11 @@ class Resumed:
         slice, resume = self.slice, self._resume
         if slice.services.inexact:
             raise differs(slice.tasks[0], "values that do not come back as they were have gone to disk meanwhile")
-        slice.history.go_on_from(resume.history, self.again.heard, resume.checkpoint)
+        slice.history.go_on_from(resume.history, self.again.received, resume.checkpoint)
         account_for_local(slice)
         came = {ChannelId(*channel): (count, digest) for *channel, count, digest in resume.came}
         self._compare(came)
-        wanted: list[Action] = []
+        actions: list[Action] = []
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 if ident.target in slice.together:
@@ -146,9 +146,9 @@ class Resumed:
             task.finished = task.finished and not task.outbox.blocked
             task.wake()
             slice.route(task)
-            wanted += self._events(task.id.vertex)
+            actions += self._events(task.id.vertex)
         slice.together = frozenset()
-        return [*slice.actions, *wanted, ToCoordinator(ReplayDone(self.again.heard))]
+        return [*slice.actions, *actions, ToCoordinator(ReplayDone(self.again.received))]
 
     def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:
         """Compares the digests of what survivors have of the lost worker with what the replay has made. If they differ,
@@ -167,7 +167,7 @@ class Resumed:
         if source is None:
             return []
         events, source.events = source.events, []
-        before = source.said - len(events)
-        heard = dict(self._resume.events).get(vertex, 0)
-        news = events[max(0, heard - before) :]
+        before = source.messages_sent - len(events)
+        received = dict(self._resume.events).get(vertex, 0)
+        news = events[max(0, received - before) :]
         return [ToCoordinator(OperatorEvent(vertex, self.slice.slot, target, payload)) for target, payload in news]

@@ -39,7 +39,7 @@ class Ahead:
             self._portion += 1
             log = self._recording.begin(self._portion)
             self._inflight.gather(self._recording, log, self._seen)
-            self._recording.completed(self._portion)
+            self._recording.complete_logs(self._portion)
         self._recording.skip(self._portion, self._inflight.was_read)
         frames, done = self._recording.encode(self._portion, limit)
         if done:

@@ -23,7 +23,7 @@ from tailrace.errors import InternalError
 from tailrace.graph.operators import MARKERS, Broadcast
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.state.format import ChannelLog, LogKind
-from tailrace.task.channels.copies import copied
+from tailrace.task.channels.copies import copy_of
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel, count_of
 from tailrace.task.channels.lazy_records import Parked
@@ -90,7 +90,7 @@ class InFlightRecording:
         """Channels into the task that may be overtaken."""
         self.follows = leads_to_one_that_waits(plan, vertex.id)
         """True if the task makes no unaligned cut before all tasks that send to it have made theirs: see
-        `Alignment.struck`."""
+        `Alignment.is_due`."""
         self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
@@ -128,9 +128,9 @@ class InFlightRecording:
                 self.found += _unread_bytes(channel, number) or 0
                 something |= self._unread(recording, log, channel)
             else:
-                recording.completed(number)
+                recording.complete_logs(number)
             something |= channel.watermark > MIN_TIME or channel.idle
-            logged.append((self._named(channel.id, LogKind.RECEIVED), recording))
+            logged.append((self._log_of(channel.id, LogKind.RECEIVED), recording))
         for age, channels in enumerate(reversed(self._gate.front), start=1):
             for channel in channels:
                 recording, log = self._begin(number, channel, whole)
@@ -168,28 +168,28 @@ class InFlightRecording:
             self._written.forget(channel.id, at)
         if channel.reading is not None:
             batch = channel.reading.slice(channel.taken, len(channel.reading))
-            self._told(len(batch), log)
+            self._note_shape(len(batch), log)
             self._write(recording, log, self._batch(batch, channel.charge), (channel.id, at))
             at += len(batch)
         for element, charge in channel.queue:
             if isinstance(element, Barrier):
                 if element.checkpoint != log.checkpoint:
                     continue
-                recording.completed(log.checkpoint)
+                recording.complete_logs(log.checkpoint)
                 return len(log.entries) > before or bool(log.shape)
-            self._told(shape_of(element), log)
+            self._note_shape(shape_of(element), log)
             if not isinstance(element, OF_WAVES):
                 self._write(recording, log, self._item(element, charge), (channel.id, at))
             at += count_of(element)
             if isinstance(element, EndOfInput):
                 recording.end()
         if channel.returning is not None:
-            recording.completed(log.checkpoint)
+            recording.complete_logs(log.checkpoint)
         elif not log.complete:
             return True
         return len(log.entries) > before or bool(log.shape)
 
-    def _told(self, shape: int, *logs: Log) -> None:
+    def _note_shape(self, shape: int, *logs: Log) -> None:
         """Adds the number of an element to the shapes of logs, if another worker may have to know it."""
         for log in logs if self._told_shapes else ():
             log.shape.append(shape)
@@ -223,7 +223,7 @@ class InFlightRecording:
                 recording = self._sent[channel.id] = Recording(self._who, self._shelf, self._written)
             recording.begin(number)
             self._in_line.setdefault(number, {})[channel.id] = None
-            logged.append((self._named(channel.id, LogKind.SENT), recording))
+            logged.append((self._log_of(channel.id, LogKind.SENT), recording))
         return logged
 
     def overtake_output(self, number: int) -> None:
@@ -234,11 +234,11 @@ class InFlightRecording:
             if not channel.local:  # else its reader, which is behind, forgets what is not in flight any more
                 self._written.forget(ident, at)
             for seq, count, payload, charge in self._outbox.overtaken_by(channel, number):
-                self._told(count if isinstance(payload, bytes | Item) else shape_of(payload), log)
+                self._note_shape(count if isinstance(payload, bytes | Item) else shape_of(payload), log)
                 if not isinstance(payload, OF_WAVES):
-                    self._write(recording, log, self._queued(count, payload, charge), (ident, seq))
+                    self._write(recording, log, self._item_of(count, payload, charge), (ident, seq))
             self._outbox.overtake(channel, number)
-            recording.completed(number)
+            recording.complete_logs(number)
 
     @property
     def in_line(self) -> list[int]:
@@ -247,7 +247,7 @@ class InFlightRecording:
 
     # What happens between the cut and the last barrier.
 
-    def arrived(self, ident: ChannelId, element: Element, charge: int) -> None:
+    def arrive(self, ident: ChannelId, element: Element, charge: int) -> None:
         """Adds what came on a channel to the logs that are open. Called only while some are."""
         recording = self._received.get(ident)
         if recording is None or not recording.open:
@@ -255,12 +255,12 @@ class InFlightRecording:
         if isinstance(element, Barrier):
             self._barrier_arrived(recording, element.checkpoint)
             return
-        self._told(shape_of(element), *recording.open)
+        self._note_shape(shape_of(element), *recording.open)
         if isinstance(element, OF_WAVES):
             return
         item = self._item(element, charge)
         item.at = ident, self._gate.channels[ident].expected - item.count
-        recording.came(item)
+        recording.add(item)
         self._shelf.release(item)
         if isinstance(element, EndOfInput):
             open_ = len(recording.open)
@@ -274,18 +274,18 @@ class InFlightRecording:
         begun = [log.checkpoint for log in recording.open]
         for open_ in begun:
             if open_ == number:
-                recording.completed(number)
+                recording.complete_logs(number)
             elif open_ < number:
                 recording.discard(open_)
         self.recording += len(recording.open) - len(begun)
 
-    def sent(self) -> None:
+    def complete_sent(self) -> None:
         """Completes the logs of barriers that have left: what they waited behind has gone before them."""
         for ident, number in self._outbox.barriers_sent:
             waiting = self._in_line.get(number, {})
             if ident in waiting:
                 del waiting[ident]
-                self._sent[ident].completed(number)
+                self._sent[ident].complete_logs(number)
             if not waiting:
                 self._in_line.pop(number, None)
         self._outbox.barriers_sent.clear()
@@ -342,7 +342,7 @@ class InFlightRecording:
                     sealed.append((seq, end - seq, payload, charge))
                     end = seq
             for seq, count, payload, charge in reversed(sealed):
-                self._write(recording, log, self._queued(count, payload, charge), (out.id, seq))
+                self._write(recording, log, self._item_of(count, payload, charge), (out.id, seq))
             seen[out.id] = out.seq
 
     def was_read(self, item: Item) -> bool:
@@ -377,9 +377,9 @@ class InFlightRecording:
         return self._batch(element, charge)
 
     def _batch(self, batch: Batch, charge: int) -> Item:
-        return self._shelf.refer(len(batch), charge, batch=copied(batch) if self._copy else batch)
+        return self._shelf.refer(len(batch), charge, batch=copy_of(batch) if self._copy else batch)
 
-    def _queued(self, count: int, payload: Payload | Item, charge: int) -> Item:
+    def _item_of(self, count: int, payload: Payload | Item, charge: int) -> Item:
         if isinstance(payload, Item):  # it goes once more, to a worker that has taken the place of a lost one
             payload = self._outbox.frame(payload)
         return (
@@ -392,7 +392,7 @@ class InFlightRecording:
         data = encode_marker(NOWHERE, 0, 0, 0, marker)
         return self._shelf.refer(0, len(data), data=data)
 
-    def _named(self, ident: ChannelId, kind: LogKind) -> ChannelLog:
+    def _log_of(self, ident: ChannelId, kind: LogKind) -> ChannelLog:
         edge = self._plan.edges[ident.edge]
         return ChannelLog(self._plan.name_of(ident), self._plan.vertices[edge.target].parallelism, kind=kind)
 

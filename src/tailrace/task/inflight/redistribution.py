@@ -91,7 +91,7 @@ class Redistribution:
         if by is not None and parallelism != self.parallelism:
             batch = self._batch(frame)
             if isinstance(by, ByFunction) and by.targets(batch) != by.targets(batch):
-                raise self._refused(parallelism, "the function of its partition_by gives two answers for one record")
+                raise self._refusal(parallelism, "the function of its partition_by gives two answers for one record")
             part = dict(by.split(batch)).get(self.subtask)
             return Dealt(None if part is None else log_frame(part, frame.round, self.who, self.subtask))
         return Dealt(self._whole(subtask, parallelism, frame))
@@ -112,16 +112,16 @@ class Redistribution:
             self._count(subtask, frame)
             return frame if subtask == 0 else None
         if parallelism != self.parallelism and self._mixed and frame.count:
-            raise self._refused(parallelism, "its feedback comes from streams that are partitioned in different ways")
+            raise self._refusal(parallelism, "its feedback comes from streams that are partitioned in different ways")
         return frame if subtask % self.parallelism == self.subtask else None
 
     def check(self) -> None:
         """Raises `IncompatibleState` if some old subtasks had read copies of records that others had not. Called when
         everything was read."""
         if self._held and len({self._held.get(subtask) for subtask in range(self._old)}) > 1:
-            raise self._refused(self._old, "some of its subtasks had read broadcast feedback that others had not")
+            raise self._refusal(self._old, "some of its subtasks had read broadcast feedback that others had not")
 
-    def _refused(self, old: int, why: str) -> IncompatibleState:
+    def _refusal(self, old: int, why: str) -> IncompatibleState:
         return IncompatibleState(
             f"{self._receiver} cannot go on from this checkpoint at parallelism {self.parallelism}: {why}; start it at "
             f"parallelism {old}, at which the checkpoint was taken, or from a checkpoint without records on their way"

@@ -19,7 +19,7 @@ class Facts:
         self.given: deque[int] | None = None
         """During a replay: the facts of the step that were not requested yet; else None."""
 
-    def taken(self) -> list[int]:
+    def take(self) -> list[int]:
         """The facts recorded since the last call."""
         kept, self.kept = self.kept, []
         return kept

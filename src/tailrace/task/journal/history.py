@@ -120,9 +120,9 @@ class History:
         """The number of the first cut for each checkpoint."""
         self.since = 0
         """The checkpoint whose cuts the history begins with; 0: it begins where the slice did."""
-        self.heard = 0
+        self.received = 0
         """Number of recorded messages of the coordinator."""
-        self._told: dict[int, int] = {}
+        self._sent: dict[int, int] = {}
         """Number of entries that each party has received (the coordinator: -1)."""
 
     @property
@@ -146,12 +146,12 @@ class History:
         self._cut_off = max(self._cut_off, *self.cuts, 0)
         self.first = self._gone = self.end
         self.entries, self.cuts, self.size = [], {}, 0
-        self._told = {party: min(known, self._gone - 1) for party, known in self._told.items()}
+        self._sent = {party: min(known, self._gone - 1) for party, known in self._sent.items()}
 
-    def hear(self, message: TaskMessage) -> None:
+    def receive(self, message: TaskMessage) -> None:
         """Adds a message of the coordinator that concerns tasks."""
-        self.heard += 1
-        self.add(Heard(message, self.heard))
+        self.received += 1
+        self.add(Heard(message, self.received))
 
     def complete(self, checkpoint: int) -> None:
         """Drops the entries before the cuts of a complete checkpoint: no older one is restored any more."""
@@ -163,13 +163,13 @@ class History:
         self.first, self.since, self._gone = cut, checkpoint, 0
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
-    def gained(self, party: int) -> Gained | None:
+    def new_entries(self, party: int) -> Gained | None:
         """The entries that a party has not received yet, which count as received from now on; None if there are none."""
-        opened = b"" if party in self._told else self.opened
-        known = self._told.get(party, 0)
+        opened = b"" if party in self._sent else self.opened
+        known = self._sent.get(party, 0)
         if known >= self.end and not opened:
             return None
-        self._told[party] = self.end
+        self._sent[party] = self.end
         first = max(known, self.first)
         cuts = [(number, at) for number, at in self.cuts.items() if at >= first]
         return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone, opened=opened)
@@ -180,10 +180,10 @@ class History:
 
     def forget(self, party: int) -> None:
         """Notes that a new worker stands for this party, and has received nothing."""
-        self._told.pop(party, None)
+        self._sent.pop(party, None)
 
-    def go_on_from(self, gained: Gained, heard: int, since: int) -> None:
+    def go_on_from(self, gained: Gained, received: int, since: int) -> None:
         """Continues the history of a slice that was replayed."""
         self.first, self.entries, self.cuts = gained.first, list(gained.entries), dict(gained.cuts)
         self.opened = gained.opened
-        self.heard, self.since, self.size = heard, since, sum(map(len, self.entries))
+        self.received, self.since, self.size = received, since, sum(map(len, self.entries))

@@ -35,10 +35,10 @@ class KeptOpening:
         services, recorder, uid = self._services, self._recorder, operator.ctx.uid
         if services.shared is not None:
             services.shared.seed(services.seed_of("open", uid, operator.ctx.subtask))
-        recorder.taken()
+        recorder.take()
         if self._before is None:
             yield
-            answers = recorder.taken()
+            answers = recorder.take()
             if answers:
                 self._answers[uid] = answers
             return
@@ -46,12 +46,12 @@ class KeptOpening:
         recorder.again.give(self._before.get(uid, ()))
         try:
             yield
-            if recorder.again.unasked and not operator.stores_what_it_found:
+            if recorder.again.remaining and not operator.stores_what_it_found:
                 raise InternalError(f"Y1: {uid} asked for more when it was opened first", ())
         finally:
             recorder.again = None
 
-    def kept(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """The answers to all operators, as bytes; empty if there were none."""
         answers = self._answers if self._before is None else self._before
         return _encoder.encode(answers) if answers else b""

@@ -10,7 +10,7 @@ from tailrace.elements.batches import Batch, concat
 from tailrace.elements.digests import Digest, content
 from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, Marker
-from tailrace.task.channels.gate import Gate, decoded, in_memory
+from tailrace.task.channels.gate import Gate, decode, in_memory
 from tailrace.task.channels.inputs import InputChannel, Taken, count_of
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.journal.facts import Facts
@@ -48,7 +48,7 @@ class RecordedGate(Gate):
             return self._take_again(facts.of(0), facts.of(0))
         taken = super().take(limit)
         facts.of(taken.channel.number)
-        facts.of(_counted(taken))
+        facts.of(_fact_of(taken))
         return taken
 
     def take_barrier(self) -> Taken:
@@ -69,14 +69,14 @@ class RecordedGate(Gate):
         for digest in self._digests[ident].values():
             digest.add(element, held=held)
 
-    def returned(self, front: list[list[InputChannel]]) -> None:
+    def put_in_front(self, front: list[list[InputChannel]]) -> None:
         number = len(self.channels)
         for channels in front:
             for channel in channels:
                 channel.number = number
                 self._numbered[number] = channel
                 number += 1
-        super().returned(front)
+        super().put_in_front(front)
 
     # What has come, for a sender that is replaced.
 
@@ -161,7 +161,7 @@ class RecordedGate(Gate):
             self._turn.append(channel)
         return taken
 
-    def merged(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
+    def merge(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
         """Input of several steps that read records only: their batches, each with the port that it came to, and the
         credit that is granted for them."""
         read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
@@ -186,7 +186,7 @@ class RecordedGate(Gate):
                 _skip_barriers(channel)
                 element, channel.charge = in_memory(channel.queue.popleft())
                 assert not isinstance(element, Marker)
-                channel.reading, channel.taken = decoded(channel.id, element), 0
+                channel.reading, channel.taken = decode(channel.id, element), 0
                 if channel.idle:
                     self._wake(channel)
             batch, start = channel.reading, channel.taken
@@ -209,7 +209,7 @@ def gate_of(task: Task) -> RecordedGate:
     return task.gate
 
 
-def _counted(taken: Taken) -> int:
+def _fact_of(taken: Taken) -> int:
     """Fact for what was read: a number of records, `A_MARKER` or `A_BARRIER`."""
     if taken.batch is not None:
         return len(taken.batch)

@@ -44,7 +44,7 @@ class RecordedOutbox(Outbox):
 
     def _outgoing(self, channel: OutputChannel, seq: int, payload: Payload | Item) -> bytes:
         assert not isinstance(payload, Batch)
-        return super()._outgoing(channel, seq, self.logs[channel.id].went(seq, channel.position - seq, payload))
+        return super()._outgoing(channel, seq, self.logs[channel.id].add(seq, channel.position - seq, payload))
 
     def frame(self, item: Item) -> bytes:
         return self.keeping.frame(item)
@@ -89,10 +89,10 @@ class RecordedOutbox(Outbox):
         """Digest of the first `count` records and markers that are kept of a channel; of fewer if there are fewer."""
         return self.logs[ident].digest(count)
 
-    def held(self) -> list[Item]:
+    def kept_items(self) -> list[Item]:
         """Frames that are kept, and frames that go once more."""
         again = [one for channel in self.channels.values() for _, one, _ in channel.queue if isinstance(one, Item)]
-        return again + [item for log in self.logs.values() for item in log.held()]
+        return again + [item for log in self.logs.values() for item in log.items()]
 
 
 def outbox_of(task: Task) -> RecordedOutbox:

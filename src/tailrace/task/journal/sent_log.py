@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tailrace.elements.digests import Digest
-from tailrace.elements.frames import decode, encode_marker, parted
+from tailrace.elements.frames import decode, encode_marker, split_frame
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError
 from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
@@ -100,7 +100,7 @@ class SentLog:
         self._barriers: deque[tuple[int, int]] = deque()
         """(checkpoint, number of its barrier)."""
 
-    def went(self, seq: int, count: int, payload: bytes | Marker | Item) -> bytes | Marker:
+    def add(self, seq: int, count: int, payload: bytes | Marker | Item) -> bytes | Marker:
         """Adds what goes, perhaps once more: a marker, or a frame of `count` records. Returns what is to be sent."""
         if self._first < self._unwanted:
             self.let_go(AT_ONCE)
@@ -147,16 +147,16 @@ class SentLog:
             count = one.count if isinstance(one, Item) else 1
             if count > came:
                 assert isinstance(one, Item)
-                one, rest = self._parted(one, came)
+                one, rest = self._split(one, came)
                 elements.appendleft((seq + came, rest))
                 count = came
             self._went.append((seq, one))
             came -= count
         return [(seq, one, one.size if isinstance(one, Item) else 0) for seq, one in elements]
 
-    def _parted(self, item: Item, at: int) -> tuple[Item, Item]:
+    def _split(self, item: Item, at: int) -> tuple[Item, Item]:
         """Frame as two, in its place."""
-        front, back = parted(self.keeping.frame(item), at)
+        front, back = split_frame(self.keeping.frame(item), at)
         self.keeping.release(item)
         return self.keeping.keep(at, front), self.keeping.keep(item.count - at, back)
 
@@ -178,6 +178,6 @@ class SentLog:
         for seq, one in self._went:
             yield seq, one if isinstance(one, Marker) else self.keeping.frame(one)
 
-    def held(self) -> list[Item]:
+    def items(self) -> list[Item]:
         """All frames of the log, also those that are not needed any more and were not let go yet."""
         return [one for _, one in self._went if isinstance(one, Item)]

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.api.aggregates import Count, Max, Mean, Min, Sum, held
+from tailrace.api.aggregates import Count, Max, Mean, Min, Sum, comparable
 from tailrace.elements.columns.arrays import REFUSALS, column_of_values
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.convert import plain_values
 from tailrace.elements.keyslots import column_of_words, is_word, words_of
-from tailrace.elements.slottables import Slots, grown
+from tailrace.elements.slottables import Slots, grow
 
 Array = np.ndarray[Any, Any]
 Answers = Sequence[pa.Array]
@@ -40,7 +40,7 @@ class Accumulators:
 
     def grow(self, slots: int) -> None:
         """Makes room for `slots` slots."""
-        self.arrays = [grown(array, slots) for array in self.arrays]
+        self.arrays = [grow(array, slots) for array in self.arrays]
 
     def at(self, slots: Slots) -> list[Array]:
         """Copies of the accumulators in some slots."""
@@ -51,7 +51,7 @@ class Accumulators:
         for array, new in zip(self.arrays, made, strict=True):
             array[slots] = new
 
-    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+    def merge(self, slots: Slots, answers: Answers) -> list[Array]:
         """Accumulators of some slots, merged with the partial accumulators of a batch. Writes nothing. Raises
         `NotInArrays`."""
         raise NotImplementedError
@@ -75,14 +75,14 @@ class CountAccumulators(Accumulators):
     def __init__(self) -> None:
         super().__init__(np.int64)
 
-    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+    def merge(self, slots: Slots, answers: Answers) -> list[Array]:
         return [self.arrays[0][slots] + _numbers(answers[0], np.int64)]
 
     def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
         return pa.array(made[0], kind)
 
     def values(self, made: list[Array]) -> list[Any]:
-        return _listed(made[0])
+        return _list_of(made[0])
 
     def arrays_of(self, values: list[Any]) -> list[Array]:
         return [_integers(values, np.int64)]
@@ -95,7 +95,7 @@ class WholeSums(Accumulators):
         super().__init__(kind)
         self.kind = kind
 
-    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+    def merge(self, slots: Slots, answers: Answers) -> list[Array]:
         before, more = self.arrays[0][slots], _numbers(answers[0], self.kind)
         after = before + more  # in 64 bits, where it may wrap around
         wrong = (before ^ after) & (more ^ after) < 0 if self.kind is np.int64 else after < before
@@ -107,7 +107,7 @@ class WholeSums(Accumulators):
         return pa.array(made[0], kind)
 
     def values(self, made: list[Array]) -> list[Any]:
-        return _listed(made[0])
+        return _list_of(made[0])
 
     def arrays_of(self, values: list[Any]) -> list[Array]:
         return [_integers(values, self.kind)]
@@ -120,7 +120,7 @@ class FloatSums(Accumulators):
     def __init__(self) -> None:
         super().__init__(np.float64, np.bool_)
 
-    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+    def merge(self, slots: Slots, answers: Answers) -> list[Array]:
         total, more = self.arrays[0][slots], _numbers(answers[0], np.float64)
         with np.errstate(all="ignore"):  # as Python adds
             after = total + more
@@ -153,10 +153,10 @@ class Means(Accumulators):
         self.sums = sums
         self.arrays += sums.arrays
 
-    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+    def merge(self, slots: Slots, answers: Answers) -> list[Array]:
         self.sums.arrays = self.arrays[1:]
         count = self.arrays[0][slots] + _numbers(answers[0], np.int64)
-        return [count, *self.sums.merged(slots, answers[1:])]
+        return [count, *self.sums.merge(slots, answers[1:])]
 
     def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
         count, total = made[:2]
@@ -188,7 +188,7 @@ class Extremes(Accumulators):
         self.number = np.float64 if pa.types.is_floating(kind) else np.uint64 if kind == pa.uint64() else np.int64
         super().__init__(self.number, np.bool_)
 
-    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+    def merge(self, slots: Slots, answers: Answers) -> list[Array]:
         [answer] = answers
         if answer.type != self.kind or not _in_calendar(answer):
             raise NotInArrays
@@ -207,7 +207,7 @@ class Extremes(Accumulators):
 
     def values(self, made: list[Array]) -> list[Any]:
         found = plain_values(self._column(made))
-        return list(map(held, found)) if pa.types.is_timestamp(self.kind) else found
+        return list(map(comparable, found)) if pa.types.is_timestamp(self.kind) else found
 
     def arrays_of(self, values: list[Any]) -> list[Array]:
         try:
@@ -254,7 +254,7 @@ def _numbers(answer: pa.Array, kind: Any) -> Array:
     return found
 
 
-def _listed(array: Array) -> list[Any]:
+def _list_of(array: Array) -> list[Any]:
     found: list[Any] = array.tolist()
     return found
 

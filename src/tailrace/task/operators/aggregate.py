@@ -33,12 +33,12 @@ from tailrace.graph.operators import Aggregate, Reduce
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING
 from tailrace.task.channels.copies import own_copy
-from tailrace.task.channels.keys import FieldReader, key_reader, settled, settled_keys
+from tailrace.task.channels.keys import FieldReader, key_of_state, key_reader, settled_keys
 from tailrace.task.operators.accumulators import NotInArrays
 from tailrace.task.operators.aggregateloops import RowsLoop, compiled_merge
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
-from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.columns import fit
 from tailrace.task.operators.columnstate import ColumnState, new_state
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.grouping import SlotGrouping
@@ -182,9 +182,9 @@ class AggregateTask(StatefulTask):
         except UserCodeError:
             raise
         except Exception as error:
-            raise self._named(error, values) from error
+            raise self._record_error(error, values) from error
         if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
-            raise self._named(StopIteration(), values)
+            raise self._record_error(StopIteration(), values)
         if not (self._looked and PLAIN.issuperset(map(type, out[-1]))):
             some = self.sample()
             for value, (_, *results) in zip(values[some], out[some], strict=True):
@@ -239,7 +239,7 @@ class AggregateTask(StatefulTask):
     def _first(self, key: Any) -> tuple[Any, ...]:
         """State of a key that the top of the table does not find as it is: a state from below, a new one, or the state of
         a NaN. It begins with the key as the table holds it now, since a restored state begins with another NaN object."""
-        held, table = settled(key), self.table
+        held, table = key_of_state(key), self.table
         self._careful = self._careful or _mistakable(held)
         found: tuple[Any, ...] | None = table.top.get(held)
         if found is None and table.layered:
@@ -248,7 +248,7 @@ class AggregateTask(StatefulTask):
             return (held, *self.zero)
         return found if found[0] is held else (held, *found[1:])
 
-    def _named(self, error: Exception, values: list[Any]) -> Exception:
+    def _record_error(self, error: Exception, values: list[Any]) -> Exception:
         """Error of the first record that fails: its field cannot be read, or its value cannot be added to the state of
         its key."""
         for reader in (self.keys, *self.inputs):
@@ -293,16 +293,16 @@ class AggregateTask(StatefulTask):
     def _columns(self, batch: Columns) -> None:
         if not len(batch):
             return
-        batch = Columns(fitted(self, batch.data), batch.times)
-        grouped, slots = self._grouped(batch)
-        arrays = self._merged(grouped, slots)
+        batch = Columns(fit(self, batch.data), batch.times)
+        grouped, slots = self._group(batch)
+        arrays = self._merge_groups(grouped, slots)
         if arrays is None:
             arrays = self._merged_one_by_one(grouped)
         data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
         times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
         self.out(Columns(data, times))
 
-    def _grouped(self, batch: Columns) -> tuple[GroupedBatch, Slots | None]:
+    def _group(self, batch: Columns) -> tuple[GroupedBatch, Slots | None]:
         """Groups of a batch by its distinct keys, and the slots of these keys if they are known."""
         if self._state is not None and self._grouping is not None:
             found = self._grouping.group(batch, self._state.keys)
@@ -313,7 +313,7 @@ class AggregateTask(StatefulTask):
             self._grouping = SlotGrouping(batch.data.schema, grouped)
         return grouped, None
 
-    def _merged(self, grouped: GroupedBatch, slots: Slots | None) -> list[pa.Array] | None:
+    def _merge_groups(self, grouped: GroupedBatch, slots: Slots | None) -> list[pa.Array] | None:
         """Results of a batch, merged into state in columns; None if that is not possible."""
         if not self._in_columns:
             return None

@@ -10,7 +10,7 @@ from keyword import iskeyword
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from tailrace.api.aggregates import BuiltinAggregate, held
+from tailrace.api.aggregates import BuiltinAggregate, comparable
 from tailrace.task.contract.usercode import FUSED
 
 Getter = Callable[[Any], Any]
@@ -37,9 +37,9 @@ class RowsLoop:
     ) -> list[Any]:
         """Results of records, whose keys and values these getters read. A getter with an expression (`expression_of`) is
         compiled into the loop; any other is called record by record."""
-        said = expression_of(key), *map(expression_of, fields)
-        columns = [map(get, records) for get, read in zip((key, *fields), said, strict=True) if read is None]
-        return self._loop(said)(records, table, first, *columns)
+        expressions = expression_of(key), *map(expression_of, fields)
+        columns = [map(get, records) for get, read in zip((key, *fields), expressions, strict=True) if read is None]
+        return self._loop(expressions)(records, table, first, *columns)
 
     def of(
         self, keys: Iterable[Any], fields: Sequence[Iterable[Any]], table: dict[Any, Any], first: First
@@ -47,19 +47,19 @@ class RowsLoop:
         """Results of records with these keys and values."""
         return self._loop((None,) * (1 + len(fields)))((), table, first, keys, *fields)
 
-    def _loop(self, said: tuple[str | None, ...]) -> Callable[..., list[Any]]:
-        found = self._compiled.get(said)
+    def _loop(self, expressions: tuple[str | None, ...]) -> Callable[..., list[Any]]:
+        found = self._compiled.get(expressions)
         if found is None:
-            found = self._compiled[said] = self._compile(said)
+            found = self._compiled[expressions] = self._compile(expressions)
         return found
 
-    def _compile(self, said: tuple[str | None, ...]) -> Callable[..., list[Any]]:
-        """Generates a loop. `said`: the expressions of `r` that read the key and each value; None for one that comes as a
-        column."""
+    def _compile(self, expressions: tuple[str | None, ...]) -> Callable[..., list[Any]]:
+        """Generates a loop. `expressions`: the expressions of `r` that read the key and each value; None for one that
+        comes as a column."""
         aggregates = self._aggregates
         states = ", ".join(f"a{i}" for i in range(len(aggregates)))
         names = ["k", *(f"x{i}" for i in self.reads)]
-        given = [name for name, read in zip(names, said, strict=True) if read is None]
+        given = [name for name, read in zip(names, expressions, strict=True) if read is None]
         over = [("r", "records")] if len(given) < len(names) else []
         over += [(name, f"c{name}") for name in given]
         items, columns = (", ".join(one) for one in zip(*over, strict=True))
@@ -68,14 +68,14 @@ class RowsLoop:
             "  out = []",
             f"  for {items} in {columns if len(over) == 1 else f'zip({columns})'}:",
         ]
-        lines += [f"    {name} = {read}" for name, read in zip(names, said, strict=True) if read is not None]
+        lines += [f"    {name} = {read}" for name, read in zip(names, expressions, strict=True) if read is not None]
         lines += [
             f"    try: _, {states} = table[k]",
             # Numbers of numpy cannot be compared with a Decimal: a TypeError.
             f"    except (KeyError, TypeError): k, {states} = first(k)",
         ]
         for i, aggregate in enumerate(aggregates):
-            step = _numbered(aggregate.step, i)
+            step = _with_number(aggregate.step, i)
             lines.append(f"    {f'if x{i} is not None: ' if i in self.reads else ''}a{i} = {step}")
         results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
         lines.append(f"    table[k] = s = (k, {states})")
@@ -83,7 +83,7 @@ class RowsLoop:
             f"    out.append({'s' if all(map(_is_result, aggregates)) else f'(k, {results})'})",
             "  return out",
         ]
-        return _compiled("loop", lines, aggregates)
+        return _compile("loop", lines, aggregates)
 
 
 def expression_of(getter: Getter) -> str | None:
@@ -112,20 +112,20 @@ def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
         f"    except KeyError: k, {names} = first(k)",
     ]
     for i, aggregate in enumerate(aggregates):
-        lines.append(f"    a{i} = {_numbered(aggregate.joined, i)}")
+        lines.append(f"    a{i} = {_with_number(aggregate.joined, i)}")
         lines.append(f"    o{i}.append({f'a{i}' if _is_result(aggregate) else f'r{i}(a{i})'})")
     lines += [f"    table[k] = (k, {names})", f"  return [{', '.join(f'o{i}' for i in count)}]"]
-    return _compiled("merge", lines, aggregates)
+    return _compile("merge", lines, aggregates)
 
 
-def _compiled(name: str, lines: list[str], aggregates: Sequence[Any]) -> Callable[..., Any]:
+def _compile(name: str, lines: list[str], aggregates: Sequence[Any]) -> Callable[..., Any]:
     scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
-    scope |= {"datetime": datetime, "held": held}
+    scope |= {"datetime": datetime, "held": comparable}
     exec(compile("\n".join(lines), FUSED, "exec"), scope)
     return scope[name]  # type: ignore[no-any-return]
 
 
-def _numbered(expression: str, i: int) -> str:
+def _with_number(expression: str, i: int) -> str:
     """An aggregate's expression of `a` and `x` with the names of the i-th aggregate."""
     return re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", expression))
 

@@ -63,7 +63,7 @@ class GroupedBatch:
             names.append(_WINDOW)
             arrays.append(pa.array(windows, pa.int64()))
         by = list(names)
-        asked: list[tuple[Any, str]] = []
+        requested: list[tuple[Any, str]] = []
         wide: dict[int, pa.DataType | None] = {}
         inputs: dict[int, pa.DataType] = {}
         for i, aggregate in enumerate(aggregates):
@@ -75,19 +75,19 @@ class GroupedBatch:
             if "sum" in aggregate.arrow:
                 column, wide[i] = _summable(task, aggregate.of, column)
             arrays.append(column)
-            asked.extend((f"v{i}", one) for one in aggregate.arrow)
+            requested.extend((f"v{i}", one) for one in aggregate.arrow)
         if any(aggregate.of is None for aggregate in aggregates):
-            asked.append(([], "count_all"))  # once, however many ask for it
+            requested.append(([], "count_all"))  # once, however many ask for it
         if batch.times is not None:
             names.append(_TIME)
             arrays.append(pa.array(batch.times, pa.int64()))
-            asked.append((_TIME, "max"))
+            requested.append((_TIME, "max"))
         if windows is not None:
             names.append(_PLACE)
             arrays.append(pa.array(np.arange(len(windows))))
-            asked.append((_PLACE, "min"))
+            requested.append((_PLACE, "min"))
         try:
-            table = pa.table(arrays, names=names).group_by(by, use_threads=False).aggregate(asked)
+            table = pa.table(arrays, names=names).group_by(by, use_threads=False).aggregate(requested)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             kinds = ", ".join(f"{field.name} {field.type}" for field in batch.data.schema)
             what = (

@@ -69,7 +69,7 @@ class OperatorTask(OperatorCutState):
         """Node that receives the input: the first one if several are fused."""
         return self.node
 
-    def planned(self, plan: Plan) -> None:
+    def take_plan(self, plan: Plan) -> None:
         """Takes the plan of the dataflow, from which some operators need more than their node. Called when the chain is
         built."""
 
@@ -109,7 +109,7 @@ class OperatorTask(OperatorCutState):
         """Fires at most `limit` processing-time timers that are due at `now`; returns their number."""
         return 0
 
-    def awaited(self) -> bool:
+    def awaits_timers(self) -> bool:
         """True if the operator has processing-time timers that its task awaits before it ends."""
         return not self.generates_watermarks and self.next_processing() is not None
 
@@ -191,7 +191,7 @@ class OperatorTask(OperatorCutState):
         """Restored floors that event time has not reached."""
         return []
 
-    def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
+    def prepared_output(self, checkpoint: int) -> list[tuple[int, bytes]]:
         """Parts to publish once the checkpoint is complete (sinks only), each with the first checkpoint that had it.
         Called after `snapshot(checkpoint)`."""
         return []
@@ -257,8 +257,8 @@ def call_user(function: Callable[..., Any], *args: Any, what: str, operator: str
     try:
         return function(*args)
     except Exception as error:
-        said = f"{what} raised {raised_text(error)}"
-        raise user_error(error, operator, subtask, what=said) from error
+        message = f"{what} raised {raised_text(error)}"
+        raise user_error(error, operator, subtask, what=message) from error
 
 
 class Closing(Protocol):

@@ -20,7 +20,7 @@ from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import OperatorStates
 from tailrace.task.operators.base import Emit, OperatorTask, close_functions
 from tailrace.task.operators.batchtimes import times_kept, with_times
-from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.dataframes import ArrowBatches, Frames, format_of, frames_of
 from tailrace.task.operators.timestamps import arrow_times
@@ -76,21 +76,21 @@ class BatchesTask(OperatorTask):
 
     def finish(self) -> None:
         if not self.rested:
-            self._say("finish")
+            self._call_method("finish")
 
     def at_rest(self) -> None:
         super().at_rest()
-        self._say("finish")
+        self._call_method("finish")
 
     def end_round(self, number: int, limit: int) -> bool:
-        self._say("on_round_end", number)
+        self._call_method("on_round_end", number)
         return True
 
-    def _say(self, what: str, *args: Any) -> None:
+    def _call_method(self, what: str, *args: Any) -> None:
         """Calls a method of the user's function without a batch at hand, and emits what it returns."""
         if isinstance(self.fn, MapBatchesFunction):
-            said = self.call_user(getattr(self.fn, what), *args, what=what)
-            for made in self._batches([said] if format_of(said) else said or ()):
+            answer = self.call_user(getattr(self.fn, what), *args, what=what)
+            for made in self._batches([answer] if format_of(answer) else answer or ()):
                 self._send(self.out, made, None, -1)
             self._send_aside(None, -1)
 
@@ -105,11 +105,11 @@ class BatchesTask(OperatorTask):
                 raise self.user_error(taken)
             given = with_times(given, batch.times, name)
         for made in self._results(given):
-            self._send(self.out, made, self._kept((given, batch.times), made), batch.split)
+            self._send(self.out, made, self._kept_times((given, batch.times), made), batch.split)
         if self.ctx.side:
             self._send_aside((given, batch.times), batch.split)
 
-    def _kept(self, given: Given | None, made: pa.RecordBatch) -> Times | None:
+    def _kept_times(self, given: Given | None, made: pa.RecordBatch) -> Times | None:
         """Timestamps of records that the function made of a batch, if they are not in a column and can be known; else
         None."""
         batch, times = given if given is not None else (None, None)
@@ -120,7 +120,7 @@ class BatchesTask(OperatorTask):
             return
         if self._time_column is not None:
             made, times = self._without_times(made, self._time_column, side)
-        out(Columns(fitted(self, made, side), times, None, split))
+        out(Columns(fit(self, made, side), times, None, split))
 
     def _send_aside(self, given: Given | None, split: int) -> None:
         """Sends on what the user emitted to side outputs during the last call."""
@@ -134,7 +134,9 @@ class BatchesTask(OperatorTask):
                     what = f"the timestamps of what is emitted are in its column {self._time_column!r}; leave timestamp= out"
                     raise self.user_error(ValueError(what), what=what)
                 for made in self._batches([value], tag):
-                    stamped = self._kept(given, made) if stamp == NO_TIME else np.full(made.num_rows, stamp, np.int64)
+                    stamped = (
+                        self._kept_times(given, made) if stamp == NO_TIME else np.full(made.num_rows, stamp, np.int64)
+                    )
                     self._send(target, made, stamped, split, tag)
 
     def _without_times(self, made: pa.RecordBatch, name: str, side: str | None) -> tuple[pa.RecordBatch, Times]:
@@ -152,7 +154,7 @@ class BatchesTask(OperatorTask):
 
     def _results(self, data: pa.RecordBatch) -> list[pa.RecordBatch]:
         try:
-            given = self._frames.given(data)
+            given = self._frames.convert(data)
         except TypeError as error:
             raise self.user_error(error.with_traceback(None), what=str(error)) from error
         try:
@@ -176,7 +178,7 @@ class BatchesTask(OperatorTask):
                 other = format_of(one)
                 hint = "" if other in (None, self._format) else f"; give it format={other!r}"
                 verb = "return" if tag is None else f"emit to {tag!r}"
-                what = f"map_batches must {verb} {self._frames.said}, not {type(one).__name__}{hint}"
+                what = f"map_batches must {verb} {self._frames.accepted}, not {type(one).__name__}{hint}"
                 raise self.user_error(TypeError(what))
             batches += made
         return batches

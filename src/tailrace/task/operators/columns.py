@@ -12,7 +12,7 @@ import pyarrow as pa
 from tailrace.elements.batches import Batch, Columns, Form, Rows
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import batch_as, columns_of, plain_batch
-from tailrace.errors import IncompatibleState, UserCodeError, shortened
+from tailrace.errors import IncompatibleState, UserCodeError, short_repr
 from tailrace.graph.declared import NodeOf, declared_before, form_over
 from tailrace.graph.graph import Edge
 from tailrace.graph.operators import ToColumns
@@ -25,12 +25,12 @@ def columns_in(task: OperatorTask, batch: Batch, schema: pa.Schema, *, select: b
         try:
             data = batch_as(batch.data, schema, select=select)
         except Misfit as error:
-            raise _refused(task, error, batch.data) from error
+            raise _refusal(task, error, batch.data) from error
     else:
         try:
             data = columns_of(batch.values, schema)
         except Misfit as error:
-            raise _refused(task, _first(error, batch.values, schema), batch.values) from error
+            raise _refusal(task, _first(error, batch.values, schema), batch.values) from error
     return Columns(data, batch.times, batch.groups, batch.split)
 
 
@@ -72,14 +72,14 @@ def rows_in(task: OperatorTask, batch: Batch) -> Rows:
     return rows
 
 
-def fitted(task: OperatorTask, data: pa.RecordBatch, side: str | None = None) -> pa.RecordBatch:
+def fit(task: OperatorTask, data: pa.RecordBatch, side: str | None = None) -> pa.RecordBatch:
     """Batch in the one schema to which the operator holds its stream, or one of its side outputs; in plain columns if
     there is none. Raises `UserCodeError` for a record that does not fit."""
     one = task.one_schema if side is None else task.side_schemas.get(side)
     try:
         return plain_batch(data) if one is None else one.fit(data)
     except Misfit as error:
-        raise _refused(task, error, data, "" if side is None else f" of side output {side!r}") from error
+        raise _refusal(task, error, data, "" if side is None else f" of side output {side!r}") from error
 
 
 def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
@@ -94,7 +94,7 @@ def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
     return error
 
 
-def shown(data: pa.RecordBatch, at: int) -> tuple[Any, ...]:
+def record_at(data: pa.RecordBatch, at: int) -> tuple[Any, ...]:
     """A record of a batch, for errors."""
     cells: Any = [column[at] for column in data.columns]
     with suppress(Exception):  # a value that Python cannot hold is shown as Arrow does
@@ -102,11 +102,11 @@ def shown(data: pa.RecordBatch, at: int) -> tuple[Any, ...]:
     return tuple(cells)
 
 
-def _refused(task: OperatorTask, error: Misfit, records: list[Any] | pa.RecordBatch, where: str = "") -> UserCodeError:
+def _refusal(task: OperatorTask, error: Misfit, records: list[Any] | pa.RecordBatch, where: str = "") -> UserCodeError:
     record = None
     if error.row is not None and isinstance(records, list):
-        record = shortened(records[error.row])
+        record = short_repr(records[error.row])
     elif error.row is not None and isinstance(records, pa.RecordBatch):
-        record = shortened(shown(records, error.row))
+        record = short_repr(record_at(records, error.row))
     what = f"a record does not fit the schema{where}: {error}"
     return UserCodeError(what, operator=task.node.name, subtask=task.ctx.subtask, record=record)

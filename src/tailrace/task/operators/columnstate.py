@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots, key_slots
-from tailrace.elements.slottables import Slots, grown
+from tailrace.elements.slottables import Slots, grow
 from tailrace.state.fronts import FrozenColumns
 from tailrace.state.tables import StateTable
 from tailrace.task.channels.keys import settled_keys
@@ -56,7 +56,7 @@ class ColumnState:
             self._fill()
         made, results = [], []
         for one, answers, kind in zip(self.accumulators, batch.answers, batch.result_types, strict=True):
-            made.append(one.merged(slots, answers))
+            made.append(one.merge(slots, answers))
             results.append(one.results(made[-1], kind))
         if self._frozen is not None:
             self._frozen.keep(slots)
@@ -68,7 +68,7 @@ class ColumnState:
     def _fill(self) -> None:
         """Fills new slots with what the table has for their keys."""
         count = self.keys.count
-        self.dirty, self.unknown = grown(self.dirty, count), grown(self.unknown, count)
+        self.dirty, self.unknown = grow(self.dirty, count), grow(self.unknown, count)
         for one in self.accumulators:
             one.grow(count)
         slots = np.arange(self._filled, count)
@@ -102,12 +102,12 @@ class ColumnState:
         """Counts what is left of a cut as written again, with the `taken` last entries that were taken."""
         assert isinstance(columns, Frozen)
         self._frozen = None
-        slots, unknown = columns.left(taken)
+        slots, unknown = columns.remaining(taken)
         self.new += int(unknown.sum())
         self.dirty[slots] = True
         self.unknown[slots] |= unknown
 
-    def written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
         """Entries written since the last cut, and no deleted keys: an aggregate deletes nothing."""
         taken = self.cut()
         self._frozen = None
@@ -214,7 +214,7 @@ class Frozen:
         """Number of entries whose keys are not below, among those left and the `taken` last ones that were taken."""
         return self._new + int(self._unknown[self._last[:taken]].sum())  # they are used up from their end
 
-    def left(self, taken: int) -> tuple[Slots, Array]:
+    def remaining(self, taken: int) -> tuple[Slots, Array]:
         """Slots of the entries that are left and of the `taken` last ones that were taken; for each, True if its key is
         not below."""
         slots = np.concatenate([self._last[:taken], np.flatnonzero(self._kept.waiting)])

@@ -157,7 +157,7 @@ class OperatorContext(ContextCutState):
         return timers, min(ceil_micros(given), LAST_TIME)
 
     def now(self) -> float:
-        self.services.clock_asked = True
+        self.services.clock_read = True
         return self.services.now / 1_000_000
 
     @property
@@ -178,7 +178,7 @@ class OperatorContext(ContextCutState):
             self._random.seed(self.services.seed_of(*self._place))
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.services.outside.ask(lambda: function(*args))
+        return self.services.outside.request(lambda: function(*args))
 
     def without_key(self) -> None:
         """Leaves keyed calls: state, timers and `key` are out of reach."""

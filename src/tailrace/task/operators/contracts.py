@@ -23,7 +23,7 @@ def of_class(value: Any) -> str:
     return type(value).__name__
 
 
-def listed(given: Any, who: str) -> list[Any]:
+def list_of(given: Any, who: str) -> list[Any]:
     """Splits that `who` (a class and a method) listed. Raises `TypeError` for a text or a mapping, which would be taken
     apart."""
     if isinstance(given, (*_NO_LIST, Mapping)) or not isinstance(given, Iterable):

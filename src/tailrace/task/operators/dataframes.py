@@ -23,10 +23,10 @@ from tailrace.graph.operators import BatchFormat
 class Frames(Protocol):
     """Conversion between record batches and what a function of batches takes and returns."""
 
-    said: str
+    accepted: str
     """Name of the format in errors."""
 
-    def given(self, batch: pa.RecordBatch) -> Any:
+    def convert(self, batch: pa.RecordBatch) -> Any:
         """Batch as the function gets it. Raises `TypeError` for a column that the format cannot hold."""
         ...
 
@@ -54,9 +54,9 @@ def format_of(made: Any) -> BatchFormat | None:
 class ArrowBatches:
     """Record batches as they are."""
 
-    said = "pyarrow.RecordBatch(es)"
+    accepted = "pyarrow.RecordBatch(es)"
 
-    def given(self, batch: pa.RecordBatch) -> Any:
+    def convert(self, batch: pa.RecordBatch) -> Any:
         return batch
 
     def batches(self, made: Any) -> list[pa.RecordBatch] | None:
@@ -68,12 +68,12 @@ class ArrowBatches:
 class PandasFrames:
     """Frames of pandas, their columns in Arrow's types."""
 
-    said = "pandas.DataFrame(s)"
+    accepted = "pandas.DataFrame(s)"
 
     def __init__(self) -> None:
         self._pandas = import_module("pandas")
 
-    def given(self, batch: pa.RecordBatch) -> Any:
+    def convert(self, batch: pa.RecordBatch) -> Any:
         return batch.to_pandas(types_mapper=self._pandas.ArrowDtype, ignore_metadata=True)
 
     def batches(self, made: Any) -> list[pa.RecordBatch] | None:
@@ -112,14 +112,14 @@ def _array(series: Any, name: str) -> pa.Array:
 class PolarsFrames:
     """Frames of Polars."""
 
-    said = "polars.DataFrame(s)"
+    accepted = "polars.DataFrame(s)"
 
     def __init__(self) -> None:
         self._polars = import_module("polars")
         self._fits: pa.Schema | None = None
         """Schema of the last batch, of which Polars has all types."""
 
-    def given(self, batch: pa.RecordBatch) -> Any:
+    def convert(self, batch: pa.RecordBatch) -> Any:
         if self._fits is None or not batch.schema.equals(self._fits):
             self._check(batch.schema)
             self._fits = batch.schema

@@ -19,10 +19,10 @@ def expected_schema(graph: Graph, node: Node) -> pa.Schema | None:
     """Columns that come to a node, if the dataflow and its sources determine them; None behind `map_batches`, whose
     columns depend on its function. Raises an error of Arrow for columns that do not fit their operators."""
     nodes = {one.id: one for one in graph.nodes}
-    return declared_before(nodes.__getitem__, node.inputs, _made)
+    return declared_before(nodes.__getitem__, node.inputs, _make)
 
 
-def _made(node: Node, given: pa.Schema | None) -> pa.Schema | None:
+def _make(node: Node, given: pa.Schema | None) -> pa.Schema | None:
     operator = node.operator
     if isinstance(operator, Source):
         found = getattr(operator.source, "expected_schema", None)
@@ -31,7 +31,7 @@ def _made(node: Node, given: pa.Schema | None) -> pa.Schema | None:
         return None
     nothing = Columns(pa.RecordBatch.from_arrays([pa.array([], kind) for kind in given.types], schema=given))
     windows = np.empty(0, np.int64) if isinstance(operator, Window) else None
-    nobody: Any = SimpleNamespace(node=node, ctx=SimpleNamespace(subtask=0), user_error=_raised)
+    nobody: Any = SimpleNamespace(node=node, ctx=SimpleNamespace(subtask=0), user_error=_error_of)
     grouped = GroupedBatch.of(nobody, nothing, operator.key, [one for _, one in operator.aggregates], windows)
     fields = [pa.field(name, one.type) for name, one in zip(grouped.key_names, grouped.key_columns, strict=True)]
     if windows is not None:
@@ -40,5 +40,5 @@ def _made(node: Node, given: pa.Schema | None) -> pa.Schema | None:
     return pa.schema(fields + [pa.field(name, kind) for name, kind in zip(names, grouped.result_types, strict=True)])
 
 
-def _raised(error: Exception, what: str = "") -> Exception:
+def _error_of(error: Exception, what: str = "") -> Exception:
     return error

@@ -15,7 +15,7 @@ from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.elements.valueclasses import Shapes
-from tailrace.elements.valuepickling import described, dump_described, load_described
+from tailrace.elements.valuepickling import dump_described, load_described, shapes_in
 from tailrace.graph.graph import Edge, Node
 from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Forward, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan
@@ -67,7 +67,7 @@ class HeadCutState(CutState):
     """In rounds: True if the whole current round was emitted, and its end was reported."""
     stopped: bool = False
     """In rounds: True if there will be no other round."""
-    said_round: int = -1
+    reported_round: int = -1
     """Newest round whose end was reported in this attempt."""
     _regular_turn: bool = False
 
@@ -80,16 +80,16 @@ class HeadTask(OperatorTask, HeadCutState):
         self.loop = loop = _loop(node)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
         self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
-        """Rules by which feedback finds its subtask; `planned` determines them."""
+        """Rules by which feedback finds its subtask; `take_plan` determines them."""
         self.channel = ChannelName("", None, node.uid, FEEDBACK_PORT, 0, ctx.subtask, ctx.subtask)
-        """Name in checkpoints of the way from the tail to the head; `planned` completes it."""
+        """Name in checkpoints of the way from the tail to the head; `take_plan` completes it."""
         self._logs: list[LogFrame] = []
         """While restoring in rounds: records that wait for a round."""
         self._today: Today | None = None
         """Form and schema in which the body takes feedback. A checkpoint may have feedback in another form, or in other
         types."""
 
-    def planned(self, plan: Plan) -> None:
+    def take_plan(self, plan: Plan) -> None:
         feedback = Edge(self.node.id, 0, Forward(), FEEDBACK)
         node_of = plan.graph.node
         self._today = today = Today(node_of, [feedback]) if self.loop.separate else Today.at(node_of, self, 0)
@@ -160,9 +160,9 @@ class HeadTask(OperatorTask, HeadCutState):
     # Rounds.
 
     @property
-    def said(self) -> bool:
+    def reported(self) -> bool:
         """True if the end of the current round was reported in this attempt."""
-        return self.said_round == self.round
+        return self.reported_round == self.round
 
     def start_round(self, number: int) -> None:
         """Starts a round: the feedback that waits for it is read from now on."""
@@ -210,7 +210,7 @@ class HeadTask(OperatorTask, HeadCutState):
             super().restore_log(channel, parallelism, frame)
         mine = self.redistribution.mine(channel.target_subtask, parallelism, frame)
         if self.loop.rounds is None:
-            self.queue.restored(mine)
+            self.queue.restore(mine)
         else:
             self._logs += mine
 
@@ -218,7 +218,7 @@ class HeadTask(OperatorTask, HeadCutState):
         """Puts all restored feedback into the queue, where it comes first."""
         self.redistribution.check()
         logs, self._logs = self._logs, []
-        self.queue.restored(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead
+        self.queue.restore(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead
         if self.loop.rounds is not None:
             self.queue.open_round(self.round)
         if self.stopped:
@@ -296,7 +296,7 @@ class JudgeTask(OperatorTask):
     def snapshot(self, checkpoint: int) -> bytes | None:
         state = (self.verdict, self._feedback, self._output)
         data: bytes = self.call_user(lambda: dump_described(state), what="pickling the result of a round")
-        self._classes = described(data)
+        self._classes = shapes_in(data)
         return data
 
     def own_tables(self) -> list[TableInfo]:
@@ -355,7 +355,7 @@ class LeaveTask(OperatorTask, LeaveCutState):
         is idle."""
         self._allowed.append((wave, time))
 
-    def passed(self, wave: int) -> bool:
+    def pass_wave(self, wave: int) -> bool:
         """Takes a wave that has come on every input. True if it changes the event time or the idleness of the output."""
         before = (self.released, self.idle)
         for at, time in self._allowed:

@@ -14,7 +14,7 @@ from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.errors import shortened
+from tailrace.errors import short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
 from tailrace.state.backend import Backend, MetaPart
@@ -117,7 +117,7 @@ class FunctionTask(OperatorTask):
     def state_entries(self) -> int:
         return self.backend.entries()
 
-    def _called(self, what: str) -> None:
+    def _after_calls(self, what: str) -> None:
         """Checks the state handles of the function, and relieves the backend, after a run of calls of user code."""
         self.call_user(check_bound, self.fn, self._handles, what=what)
         self.backend.relieve()
@@ -187,7 +187,7 @@ class FunctionTask(OperatorTask):
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
-        self._called("process")
+        self._after_calls("process")
         self._emit(out, out_times, rows.split)
 
 
@@ -237,7 +237,7 @@ class TimedTask(FunctionTask):
     def next_event(self) -> int | None:
         return self.event_timers.next_time()
 
-    def awaited(self) -> bool:
+    def awaits_timers(self) -> bool:
         return self.at_end == "wait" and self.next_processing() is not None
 
     def next_processing(self) -> int | None:
@@ -283,11 +283,11 @@ class TimedTask(FunctionTask):
                 touched.pop(key)
                 self._collect(self.gives.on_round_end(number, ctx), out)
         except Exception as error:
-            what = f"on_round_end for key {shortened(key)} raised {raised_text(error)}"
+            what = f"on_round_end for key {short_repr(key)} raised {raised_text(error)}"
             raise self.user_error(error, what=what) from error
         finally:
             ctx.without_key()
-        self._called("on_round_end")
+        self._after_calls("on_round_end")
         self._emit(out, None)
         if self._round_keys:
             return False
@@ -315,12 +315,12 @@ class TimedTask(FunctionTask):
                 self._collect(self.gives.on_timer(time / 1_000_000, ctx), out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
         except Exception as error:
-            what = f"on_timer for key {shortened(key)} raised {raised_text(error)}"
+            what = f"on_timer for key {short_repr(key)} raised {raised_text(error)}"
             raise self.user_error(error, what=what) from error
         finally:
             ctx.without_key()
             ctx.time_domain = "event"
-        self._called("on_timer")
+        self._after_calls("on_timer")
         self._emit(out, None if all(t == NO_TIME for t in out_times) else out_times)
         return fired
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.elements.columns.common import agreed, widened
-from tailrace.elements.columns.schemas import OneSchema, described
+from tailrace.elements.columns.common import agreement, widen
+from tailrace.elements.columns.schemas import OneSchema, text_of
 from tailrace.errors import IncompatibleState
-from tailrace.graph.declared import declared_before, declared_behind, selected
+from tailrace.graph.declared import declared_before, declared_behind, selected_schema
 from tailrace.graph.graph import Graph
 from tailrace.graph.operators import MapBatches, Select
 from tailrace.state.backend import MetaPart
@@ -30,7 +30,7 @@ def learn_schema(operator: OperatorTask, graph: Graph) -> None:
     elif operator.one_schema_of == "output" and not (one is None or one.declared):
         declared = declared_before(graph.node, node.inputs) if isinstance(node.operator, Select) else None
         if declared is not None and isinstance(node.operator, Select):
-            operator.one_schema = OneSchema(selected(node.operator, declared))
+            operator.one_schema = OneSchema(selected_schema(node.operator, declared))
         elif declared_behind(graph, node.id):
             # `to_columns` behind it casts its output to a schema, whatever types it has here.
             operator.one_schema = None
@@ -62,7 +62,7 @@ def _restore(operator: OperatorTask, one: OneSchema, parts: list[tuple[MetaPart,
             continue
         if operator.widens and all(part.parallelism == where.parallelism for part, _ in parts):
             return  # no batch has come here yet: each subtask goes on as it was
-        raise IncompatibleState(_told(operator, before, schema, stream))
+        raise IncompatibleState(_difference_text(operator, before, schema, stream))
     if so_far is not None:
         one.go_on_with(so_far)
         if not operator.widens:
@@ -70,10 +70,10 @@ def _restore(operator: OperatorTask, one: OneSchema, parts: list[tuple[MetaPart,
 
 
 def _come_to(operator: OperatorTask, one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
-    return (widened if operator.widens else agreed)(one, other)
+    return (widen if operator.widens else agreement)(one, other)
 
 
-def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema, stream: str) -> str:
+def _difference_text(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema, stream: str) -> str:
     where = operator.ctx
     if operator.widens:
         place = "behind" if operator.one_schema_of == "output" else "in front of"
@@ -82,5 +82,5 @@ def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema, strea
         advice = "start from a checkpoint before that, with to_columns(schema) before the sink"
     return (
         f"operator {where.name!r} (uid {where.uid!r}): in its subtasks {stream} had columns of different types, "
-        f"({described(one)}) and ({described(other)}), and it is unknown which go on here: {advice}"
+        f"({text_of(one)}) and ({text_of(other)}), and it is unknown which go on here: {advice}"
     )

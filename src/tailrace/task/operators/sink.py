@@ -22,7 +22,7 @@ from tailrace.state.operator_state import OperatorStates, declared_operator_stat
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import columns_in, fitted, rows_in
+from tailrace.task.operators.columns import columns_in, fit, rows_in
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     of_class,
@@ -114,7 +114,7 @@ class SinkTask(OperatorTask, SinkCutState):
         if isinstance(schema, pa.Schema) and (self.sink.form == "columns" or isinstance(batch, Columns)):
             return columns_in(self, batch, schema)
         if isinstance(batch, Columns):
-            return Columns(fitted(self, batch.data), batch.times, batch.groups, batch.split)
+            return Columns(fit(self, batch.data), batch.times, batch.groups, batch.split)
         return batch
 
     def finish(self) -> None:
@@ -168,7 +168,7 @@ class SinkTask(OperatorTask, SinkCutState):
             self.one_schema.close()
         return None if self._state is None else self._state.snapshot()
 
-    def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
+    def prepared_output(self, checkpoint: int) -> list[tuple[int, bytes]]:
         return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]
 
     def confirm(self, checkpoint: int) -> None:

@@ -25,12 +25,12 @@ from tailrace.state.format import TableInfo
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.recorded_answers import Taken
 from tailrace.task.operators.base import OperatorTask, close_all
-from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     batch_of,
     enumerator_of,
-    listed,
+    list_of,
     of_class,
     reader_of,
     records_of,
@@ -49,7 +49,7 @@ from tailrace.task.operators.splits import (
     decode_state,
     encode_state,
     in_messages,
-    joined,
+    join_states,
     read_post,
 )
 
@@ -78,7 +78,7 @@ class SourceCutState(CutState):
     """Splits that came since the task last looked."""
     ended_splits: list[int] = field(default_factory=list)
     """Splits that ended since the task last looked."""
-    said: int = 0
+    messages_sent: int = 0
     """Number of messages for other subtasks that there have been so far."""
     _next: int = 0
     _dealer: Dealer | None = None
@@ -145,7 +145,7 @@ class SourceTask(OperatorTask, SourceCutState):
 
     def open(self) -> None:
         restored, self._restored = self._restored, []
-        known, held, ended = joined(restored)
+        known, held, ended = join_states(restored)
         if known is not None:
             for one in deal_again(restored, self.ctx.subtask, self.ctx.parallelism):
                 self._add(one)
@@ -162,7 +162,7 @@ class SourceTask(OperatorTask, SourceCutState):
         self._opened = True
         # A subtask that had finished has reported so to its consumers, and takes no split; as the enumerator it answers.
         self._last = self._last or self.finished
-        self._tell(not self._last and (self._everything or not self.splits), [])
+        self._send_requests(not self._last and (self._everything or not self.splits), [])
         self._settle()
 
     @property
@@ -174,14 +174,14 @@ class SourceTask(OperatorTask, SourceCutState):
         assert self._dealer is not None
         source, self._at = self.source, position
         finds = lambda: self._make_enumerator() is not None  # noqa: E731 - one call of the user's
-        self._finds = self.call_user(lambda: self.outside.ask(finds), what="opening the enumerator")
+        self._finds = self.call_user(lambda: self.outside.request(finds), what="opening the enumerator")
         if self._finds:
             self._discover_at = 0
             return
         if fresh:
-            splits = lambda: listed(source.splits(self.ctx.parallelism), f"{of_class(source)}.splits")  # noqa: E731
-            found = self.call_user(lambda: self.outside.ask(splits), what="listing the splits")
-            self._dealer.found([self._split(split) for split in found])
+            splits = lambda: list_of(source.splits(self.ctx.parallelism), f"{of_class(source)}.splits")  # noqa: E731
+            found = self.call_user(lambda: self.outside.request(splits), what="listing the splits")
+            self._dealer.add([self._split(split) for split in found])
         self._dealer.over = True
 
     def _make_enumerator(self) -> Enumerator | None:
@@ -225,7 +225,7 @@ class SourceTask(OperatorTask, SourceCutState):
                 )
             found = self._dealer.known
             self._over += [found[index] for index in message.ended if index in found]
-            self._answer(self._dealer.ask(source, message))
+            self._answer(self._dealer.answer(source, message))
             return
         for index, split in message.splits if not self._left else ():
             self._add(HeldSplit(index, split))
@@ -262,17 +262,17 @@ class SourceTask(OperatorTask, SourceCutState):
         if target == self.ctx.subtask:
             self._take(target, message)
         else:
-            said = [(target, self._cuts.stamp(part)) for part in in_messages(message)]
-            self.events += said
-            self.said += len(said)
+            messages = [(target, self._cuts.stamp(part)) for part in in_messages(message)]
+            self.events += messages
+            self.messages_sent += len(messages)
 
-    def _tell(self, wants: bool, ended: list[int]) -> None:
+    def _send_requests(self, requests: bool, ended: list[int]) -> None:
         """Reports ended splits to the enumerator, and requests a split."""
-        if wants or ended:
-            self._asking = self._asking or wants
-            self._send(ENUMERATOR, Ask(wants, ended))
+        if requests or ended:
+            self._asking = self._asking or requests
+            self._send(ENUMERATOR, Ask(requests, ended))
 
-    def _may_ask(self) -> bool:
+    def _may_request(self) -> bool:
         return not (self._last or self._asking or self._everything)
 
     # Reading.
@@ -336,27 +336,29 @@ class SourceTask(OperatorTask, SourceCutState):
         if not len(batch):
             reader = split.reader
             assert reader is not None
-            asked = lambda: ceil_micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
-            split.ready_at = self.call_user(lambda: self.outside.ask(asked), what="asking a split for its next time")
+            next_at = lambda: ceil_micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            split.ready_at = self.call_user(
+                lambda: self.outside.request(next_at), what="asking a split for its next time"
+            )
             self.empty_splits.append(split.index)
-            self._tell(self._may_ask() and not self.ready(now), [])
+            self._send_requests(self._may_request() and not self.ready(now), [])
             return 0
         if isinstance(batch, Columns):
-            batch.data = fitted(self, batch.data)
+            batch.data = fit(self, batch.data)
         self.out(batch)
         return len(batch)
 
     def _open(self, split: _OpenSplit) -> None:
         what, position = load_described, split.held.position
 
-        def opened() -> Reader:
+        def open_reader() -> Reader:
             at = None if position is None else what(position)
             reader: Reader = reader_of(
                 self.source.reader(what(split.held.split), at), f"{of_class(self.source)}.reader"
             )
             return reader
 
-        split.reader = self.call_user(opened, what="opening a split")
+        split.reader = self.call_user(open_reader, what="opening a split")
 
     def _take_from(self, split: _OpenSplit, limit: int, now: float) -> Taken:
         """Batch that the reader returns, in the source's form, or None at the end of the split; and the number of bytes
@@ -391,47 +393,49 @@ class SourceTask(OperatorTask, SourceCutState):
         self.call_user(split.reader.close, what="closing a split")
         if self.ctx.services.checkpointing:
             self._ended.add(split.index)
-        told = self.ctx.services.checkpointing or type(self.source).enumerator is not api.Source.enumerator
-        self._tell(self._may_ask(), [split.index] if told else [])
+        reports = self.ctx.services.checkpointing or type(self.source).enumerator is not api.Source.enumerator
+        self._send_requests(self._may_request(), [split.index] if reports else [])
 
     def _discover(self, now: int) -> None:
         """Calls the enumerator once for the splits that it has found."""
         dealer = self._dealer
         assert self._finds and dealer is not None
-        self._tell_enumerator()
+        self._inform_enumerator()
 
-        def discovered() -> list[Any] | None:
+        def discover() -> list[Any] | None:
             enumerator = self._enumerating()
             given = enumerator.discover(now / 1_000_000)
-            return None if given is None else listed(given, f"{of_class(enumerator)}.discover")
+            return None if given is None else list_of(given, f"{of_class(enumerator)}.discover")
 
-        found = self.call_user(lambda: self.outside.ask(discovered), what="finding splits")
+        found = self.call_user(lambda: self.outside.request(discover), what="finding splits")
         if self.ctx.services.depth:
             self._look_where_it_is()  # a worker that takes this one's place goes on from there
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
-            dealer.found([self._split(split) for split in found])
-            asked = lambda: ceil_micros(self._enumerating().next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
-            next_time = lambda: self.outside.ask(asked)  # noqa: E731 - one call of the user's
+            dealer.add([self._split(split) for split in found])
+            next_at = lambda: ceil_micros(self._enumerating().next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            next_time = lambda: self.outside.request(next_at)  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(next_time, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
 
-    def _tell_enumerator(self) -> None:
+    def _inform_enumerator(self) -> None:
         """Reports to the enumerator which of its splits have ended."""
         over, self._over = self._over, []
         for split in over if self._finds else ():
-            said = lambda split=split: self._enumerating().ended(load_described(split))  # noqa: E731 - one call of the user's
-            self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
+            note_end = lambda split=split: self._enumerating().ended(load_described(split))  # noqa: E731 - one call of the user's
+            self.call_user(
+                lambda note_end=note_end: self.outside.act(note_end), what="telling the enumerator what has ended"
+            )
 
     def _look_where_it_is(self) -> None:
         """Requests the position of the enumerator."""
 
-        def asked() -> bytes | None:
+        def position() -> bytes | None:
             at = dump_described(self._enumerating().position)
             return None if at == self._at else at
 
-        found = self.call_user(lambda: self.outside.ask(asked), what="asking the enumerator for its position")
+        found = self.call_user(lambda: self.outside.request(position), what="asking the enumerator for its position")
         self._at = self._at if found is None else found
 
     def cut_state(self) -> dict[str, Any]:
@@ -466,13 +470,13 @@ class SourceTask(OperatorTask, SourceCutState):
         known = None
         if self._dealer is not None:
             if self._finds:
-                self._tell_enumerator()
+                self._inform_enumerator()
                 self._look_where_it_is()
             known = self._dealer.state(self._at if self._finds else None)
         state = SourceState(held, sorted(self._ended), known)
         self._classes = classes_of(state)
         data = encode_state(state)
-        self._cuts.made(checkpoint)
+        self._cuts.note_cut(checkpoint)
         self._settle()
         return data
 
@@ -484,7 +488,7 @@ class SourceTask(OperatorTask, SourceCutState):
         if reader is None:
             return split.held.position
         at = self.call_user(lambda: reader.position, what="asking a split for its position")
-        data = self._pickled(at, "the position of a split")
+        data = self._pickle(at, "the position of a split")
         if self.ctx.services.depth and not comes_back(at):
             # A reader that goes on from it may read the rest in another order, that of a set for example: so does this one.
             self.call_user(reader.close, what="closing a split")
@@ -492,12 +496,12 @@ class SourceTask(OperatorTask, SourceCutState):
             self._open(split)
         return data
 
-    def _pickled(self, value: Any, what: str) -> bytes:
+    def _pickle(self, value: Any, what: str) -> bytes:
         """Value of the user, pickled for a checkpoint or for another subtask."""
         return self.call_user(lambda: dump_described(value), what=f"pickling {what}")  # type: ignore[no-any-return]
 
     def _split(self, split: Any) -> bytes:
-        data = self._pickled(split, "a split")
+        data = self._pickle(split, "a split")
         if len(data) > LARGEST_SPLIT:
             raise self.user_error(
                 ValueError(
@@ -512,5 +516,5 @@ class SourceTask(OperatorTask, SourceCutState):
         self._settle()
 
     def abort(self, checkpoint: int) -> None:
-        self._cuts.aborted(checkpoint)
+        self._cuts.abort(checkpoint)
         self._settle()

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.elements.valueclasses import Shapes, merged
-from tailrace.elements.valuepickling import described
+from tailrace.elements.valueclasses import Shapes, merge
+from tailrace.elements.valuepickling import shapes_in
 from tailrace.errors import InternalError
 
 
@@ -86,7 +86,7 @@ class Cuts:
         """Cuts made here that are not known to be complete or aborted."""
         self._aborted: set[int] = set()
 
-    def made(self, cut: int) -> None:
+    def note_cut(self, cut: int) -> None:
         self.newest = max(self.newest, cut)
         self.open.append(cut)
         self._aborted = {one for one in self._aborted if one > self.newest}
@@ -95,7 +95,7 @@ class Cuts:
         """Forgets a cut that every subtask has made, and the older ones: nothing waits for them any more."""
         self.open = [one for one in self.open if one > cut]
 
-    def aborted(self, cut: int) -> None:
+    def abort(self, cut: int) -> None:
         if cut > self.newest:
             self._aborted.add(cut)
         self.open = [one for one in self.open if one != cut]
@@ -169,8 +169,8 @@ def classes_of(state: SourceState) -> Shapes:
     values += [] if known is None else [*(split for _, split in known.splits), known.position]
     found: Shapes = ()
     for data in values:
-        if data is not None and (shapes := described(data)):
-            found = merged(found, shapes)
+        if data is not None and (shapes := shapes_in(data)):
+            found = merge(found, shapes)
     return found
 
 
@@ -195,14 +195,14 @@ class Dealer:
         """True if no more splits will be found."""
         self._looked = False
         """True if splits were looked for. Before that no reader can be informed that there are none for it at the moment."""
-        self._told: set[int] = set()
+        self._informed: set[int] = set()
         """Readers that were informed that there are no more splits for them."""
-        self._asked: set[int] = set()
+        self._requests: set[int] = set()
         self._waiting: dict[int, bool] = {}
         """Readers that take more splits, each with True if it has had no answer yet. For event time a reader waits for an
         answer even if there is no split for it: until then it does not count as idle."""
 
-    def found(self, splits: list[bytes]) -> None:
+    def add(self, splits: list[bytes]) -> None:
         """Adds splits that were found, pickled, if any."""
         self._looked = True
         for split in splits:
@@ -215,19 +215,19 @@ class Dealer:
         self.known = {index: split for index, split in known.splits if index not in ended}
         self.unassigned = {index: split for index, split in self.known.items() if index not in held}
         self.next, self.over = known.next, known.over
-        self._asked.update(range(self.parallelism))
+        self._requests.update(range(self.parallelism))
         self._looked = known.over  # else no reader is informed that there is none before splits were looked for
 
     def state(self, position: bytes | None) -> EnumeratorState:
         """State of the enumerator for a checkpoint."""
         return EnumeratorState(list(self.known.items()), self.next, self.over, position)
 
-    def ask(self, reader: int, ask: Ask) -> list[tuple[int, Deal]]:
+    def answer(self, reader: int, ask: Ask) -> list[tuple[int, Deal]]:
         """Takes the request of a reader; returns the answers, each with the reader that receives it."""
         for index in ask.ended:
             self.known.pop(index, None)
         if ask.wants:
-            self._asked.add(reader)
+            self._requests.add(reader)
             self._waiting[reader] = True
         return self.deal({reader: ask.ended} if ask.ended else {})
 
@@ -244,8 +244,8 @@ class Dealer:
                 self._waiting[reader] = False
                 if not self.everything:
                     del self._waiting[reader]
-        last = self._without_more() - self._told
-        self._told |= last
+        last = self._without_more() - self._informed
+        self._informed |= last
         to = sorted({*given, *forget, *last})
         return [(reader, Deal(given.get(reader, []), reader in last, forget.get(reader, []))) for reader in to]
 
@@ -255,7 +255,7 @@ class Dealer:
             return set()
         if self.everything:
             return set(range(self.parallelism)) - {index % self.parallelism for index in self.unassigned}
-        if any(index >= self.parallelism or index in self._asked for index in self.unassigned):
+        if any(index >= self.parallelism or index in self._requests for index in self.unassigned):
             return set()
         # What is left is kept for the readers that have not asked.
         return set(range(self.parallelism)) - set(self.unassigned)
@@ -265,7 +265,7 @@ class Dealer:
             return [index for index in self.unassigned if index % self.parallelism == reader]
         if reader in self.unassigned:
             return [reader]
-        free = (i for i in self.unassigned if i >= self.parallelism or i in self._asked)
+        free = (i for i in self.unassigned if i >= self.parallelism or i in self._requests)
         return [index] if (index := next(free, None)) is not None else []
 
 
@@ -278,7 +278,7 @@ def deal_again(states: list[tuple[int, int, SourceState]], subtask: int, paralle
     return everything[subtask::parallelism]
 
 
-def joined(states: list[tuple[int, int, SourceState]]) -> tuple[EnumeratorState | None, set[int], set[int]]:
+def join_states(states: list[tuple[int, int, SourceState]]) -> tuple[EnumeratorState | None, set[int], set[int]]:
     """State of all old subtasks together: (what the enumerator knew, what is held, what has ended)."""
     known = next((state.known for _, _, state in states if state.known is not None), None)
     held = {held.index for _, _, state in states for held in state.held}

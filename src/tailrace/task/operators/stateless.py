@@ -40,7 +40,7 @@ class FusedRows(OperatorTask):
         self.keeps_count = all(isinstance(node.operator, Map) for node in nodes)
         self._tried = False
         """True if records have passed all functions. Until then the results of functions are checked."""
-        self._plain, self._timed = self._made()
+        self._plain, self._timed = self._compile()
 
     @property
     def entry(self) -> Node:
@@ -59,8 +59,10 @@ class FusedRows(OperatorTask):
             ctx.watermark_time = time
         return True
 
-    def _made(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        return compiled(self.nodes, [run_to_its_end(as_callable(fn)) for fn in self.functions], looking=not self._tried)
+    def _compile(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        return compile_functions(
+            self.nodes, [run_to_its_end(as_callable(fn)) for fn in self.functions], looking=not self._tried
+        )
 
     def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
@@ -73,14 +75,14 @@ class FusedRows(OperatorTask):
                 values, times = self._timed(rows.values, rows.times.tolist())
                 made = Rows(values, np.array(times, np.int64), None, rows.split)
         except Exception as error:
-            raise self._located(error) from error
+            raise self._locate(error) from error
         if not self._tried and made.values:
             self._tried = True
-            self._plain, self._timed = self._made()
+            self._plain, self._timed = self._compile()
         if made.values:
             self.out(made)
 
-    def _located(self, error: Exception) -> Exception:
+    def _locate(self, error: Exception) -> Exception:
         at = innermost_fused_frame(error.__traceback__)
         if at is None:
             return self.user_error(error)
@@ -122,7 +124,7 @@ def input_names(nodes: list[Node]) -> list[str]:
     return names
 
 
-def compiled(
+def compile_functions(
     nodes: list[Node], functions: list[Callable[..., Any]], looking: bool = False
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Generated functions: (values) -> values, and (values, times) -> (values, times). `looking`: they check the results

@@ -52,7 +52,7 @@ class Timers:
         """Lets go of the heap: another object sees to the table from here on, until `rebuild`."""
         self._heap, self._count = [], 0
 
-    def _found(self, entry: tuple[Any, int]) -> int | None:
+    def _find(self, entry: tuple[Any, int]) -> int | None:
         """Order of a timer that is set; None if it is not."""
         order: int | None = self._top.get(entry)
         return self.table.find(entry) if order is None else order
@@ -75,7 +75,7 @@ class Timers:
 
     def _sweep(self) -> None:
         """Drops the entries of deleted timers."""
-        self._heap = [e for e in self._heap if self._found((e[2].key, e[0])) == e[1]]
+        self._heap = [e for e in self._heap if self._find((e[2].key, e[0])) == e[1]]
         heapq.heapify(self._heap)
 
     def next_time(self) -> int | None:
@@ -83,7 +83,7 @@ class Timers:
         heap = self._heap
         while heap:
             time, order, keyed = heap[0]
-            if self._found((keyed.key, time)) == order:
+            if self._find((keyed.key, time)) == order:
                 return time
             heapq.heappop(heap)
         return None

@@ -99,7 +99,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     def split_ended(self, split: int) -> None:
         """Removes a split of the chain's source that has ended."""
         self.largest.pop(split, None)
-        self._heard(split)
+        self._note_records(split)
         self._update()
 
     def hold(self, held: bool) -> None:
@@ -121,10 +121,10 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         if len(times):
             split = batch.split if batch.split in self.largest else next(iter(self.largest), INPUT)
             self.largest[split] = max(self.largest.get(split, MIN_TIME), int(times.max()))
-            self._heard(split)
+            self._note_records(split)
             self._update()
 
-    def _heard(self, split: int) -> None:
+    def _note_records(self, split: int) -> None:
         self.empty.pop(split, None)
         self.silent.discard(split)
 
@@ -209,7 +209,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         try:
             return in_seconds(times_of(values))
         except (TypeError, OverflowError):
-            raise self._named(rows, values) from None
+            raise self._record_error(rows, values) from None
 
     def _arrow_times(self, batch: Columns, name: str) -> Times:
         column = column_of(batch, name, self.node.name, self.ctx.subtask)
@@ -219,7 +219,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
             what = f"the timestamps in column {name!r} cannot be used: {message_of(error)}"
             raise self.user_error(error.with_traceback(None), what=what) from error
 
-    def _named(self, rows: Rows, values: list[Any]) -> Exception:
+    def _record_error(self, rows: Rows, values: list[Any]) -> Exception:
         for time, value in zip(values, rows.values, strict=True):
             try:
                 in_seconds(times_of([time]))
@@ -274,10 +274,10 @@ def arrow_times(column: pa.Array) -> Times:
 
 def _instants(column: pa.Array) -> pa.Array:
     kind = column.type
-    wanted = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", getattr(kind, "tz", None))
+    type_ = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", getattr(kind, "tz", None))
     if getattr(kind, "unit", None) == "ns":
         # What is below a microsecond is dropped, downwards: a cast would go towards 1970.
         nanos = column.cast(pa.int64())
         whole = np.asarray(pc.fill_null(nanos, 0).to_numpy(zero_copy_only=False), np.int64) // 1_000
-        return pa.array(whole, mask=nanos.is_null().to_numpy(zero_copy_only=False)).cast(wanted)
-    return pc.cast(column, wanted)
+        return pa.array(whole, mask=nanos.is_null().to_numpy(zero_copy_only=False)).cast(type_)
+    return pc.cast(column, type_)

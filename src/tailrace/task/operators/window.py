@@ -25,7 +25,7 @@ from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import made_rows
 from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
-from tailrace.errors import IncompatibleState, shortened
+from tailrace.errors import IncompatibleState, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window, key_columns
 from tailrace.task.channels.keys import FieldReader, KeyReader, column_of, settled_keys
@@ -33,7 +33,7 @@ from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.accumulators import NotInArrays
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
-from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.grouping import SlotGrouping, Windows
 from tailrace.task.operators.process import timers_of
@@ -79,7 +79,7 @@ class WindowTask(StatefulTask):
         self._nulls = False
         """True if keys are known to be null now and then."""
         # Arrays must fit in memory, and a table on disk may be larger.
-        self._in_columns = self._vectorised() and node.form == "columns" and self.table.base.mutable
+        self._in_columns = self._is_vectorised() and node.form == "columns" and self.table.base.mutable
         """True if arrays may be tried, or continued."""
         self._types: tuple[pa.Schema, GroupedBatch] | None = None
         """Schema of the input in columns, and what a batch of it without records comes to, which gives the types of
@@ -128,8 +128,8 @@ class WindowTask(StatefulTask):
         return self._floors
 
     def _take(self, batch: Batch) -> None:
-        if isinstance(batch, Columns) and self._vectorised():
-            self._columns(Columns(fitted(self, batch.data), batch.times))
+        if isinstance(batch, Columns) and self._is_vectorised():
+            self._columns(Columns(fit(self, batch.data), batch.times))
         else:
             self._rows(batch.to_rows())
 
@@ -143,7 +143,7 @@ class WindowTask(StatefulTask):
                 )
                 raise self.user_error(wrong)
 
-    def _vectorised(self) -> bool:
+    def _is_vectorised(self) -> bool:
         return self.reduce is None and all(map(is_builtin, self.functions))
 
     def _first_untimed(self, batch: Batch) -> tuple[Any, ...]:
@@ -192,17 +192,17 @@ class WindowTask(StatefulTask):
         readers = [reader.getter(values) for reader in self.inputs]
         closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
         try:
-            for value, key, start, wanted in zip(values, keys, starts, good, strict=True):
-                if not wanted:
+            for value, key, start, good_one in zip(values, keys, starts, good, strict=True):
+                if not good_one:
                     continue
                 windows = self._windows_of(key, start)
-                windows[start] = self._added(windows[start], value, readers)
+                windows[start] = self._add_value(windows[start], value, readers)
                 if closed < start <= ended:
                     updated.append((key, start, windows[start]))
         except Exception as error:
             raise self.user_error(error, value) from error
 
-    def _added(self, state: Any, value: Any, readers: list[Any]) -> Any:
+    def _add_value(self, state: Any, value: Any, readers: list[Any]) -> Any:
         if self.reduce is not None:
             return value if state is _NOTHING else self.reduce(state, value)
         return tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
@@ -238,7 +238,7 @@ class WindowTask(StatefulTask):
             part = Columns(batch.data if good.all() else batch.data.filter(pa.array(good)), None)
             starts = starts[good]
             try:
-                slots += self._merged(part, starts)
+                slots += self._merge_part(part, starts)
             except NotInArrays:
                 updated |= dict.fromkeys(self._leave_columns(slots))
                 slots = []
@@ -266,7 +266,7 @@ class WindowTask(StatefulTask):
 
     # Windows in arrays.
 
-    def _merged(self, part: Columns, starts: Times) -> list[Slots]:
+    def _merge_part(self, part: Columns, starts: Times) -> list[Slots]:
         """Adds records to windows in arrays; returns the slots of the windows that had fired before. Raises `NotInArrays`
         before anything is changed."""
         if not self._in_columns:
@@ -474,7 +474,7 @@ class WindowTask(StatefulTask):
 
 
 def _place(key: Any, start: int) -> str:
-    return f"the window of key {shortened(key)} from {start / 1e6}"
+    return f"the window of key {short_repr(key)} from {start / 1e6}"
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:

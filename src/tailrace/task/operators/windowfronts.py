@@ -59,10 +59,10 @@ class WindowFront:
         """Counts what is left of a cut as written again, with the keys that were taken last."""
         assert isinstance(columns, FrozenWindows)
         self.state.kept = None
-        keys = columns.left()
+        keys = columns.remaining()
         self.state.dirty[keys] = self.state.below[keys] = True
 
-    def written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
         """Entries written since the last cut, and the keys whose windows are all over."""
         columns = self.cut()
         found = _everything(columns)
@@ -131,7 +131,7 @@ class FrozenWindows:
         self._dropped += len(slots)
         return set(settled_keys(self._keys.keys(slots))) if len(slots) else set()
 
-    def left(self) -> Slots:
+    def remaining(self) -> Slots:
         """Slots of the keys that are left, of the keys that were taken last, and of all deleted keys."""
         windows = self._by_key()
         return np.concatenate([self._pairs.words[0][windows[self._begins[self._last : -1]]], self._deleted])
@@ -169,10 +169,10 @@ class TimerFront:
     def take_back(self, columns: FrozenColumns, taken: int) -> None:
         """Counts what is left of a cut as written again, with the timers that were taken last."""
         assert isinstance(columns, FrozenTimers)
-        for one, slots in zip(self.state.timers, columns.left(), strict=True):
+        for one, slots in zip(self.state.timers, columns.remaining(), strict=True):
             one.below[slots] = OTHERWISE
 
-    def written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
         """Timers that were set and deleted since the last cut."""
         return _everything(self.cut())
 
@@ -225,7 +225,7 @@ class FrozenTimers:
         """The next `limit` timers at most that were deleted."""
         return set(_next(self._gone, limit))
 
-    def left(self) -> list[Slots]:
+    def remaining(self) -> list[Slots]:
         """Slots by kind of the timers that are left, of the timers that were taken last, and of all deleted timers."""
         return [np.concatenate([a.slots[a.last :], b.slots]) for a, b in zip(self._set, self._gone, strict=True)]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots
-from tailrace.elements.slottables import Slots, WordTable, grown
+from tailrace.elements.slottables import Slots, WordTable, grow
 from tailrace.task.operators.accumulators import Accumulators, Answers, accumulators_of
 from tailrace.task.operators.columnstate import AccumulatorSnapshot
 from tailrace.task.operators.windowtimers import NOWHERE, SlotTimers
@@ -95,12 +95,12 @@ class WindowState:
     def slots(self, keys: Slots, starts: Array) -> Slots:
         """Slots of windows, by key and start. New windows get the next slots, and are not live yet."""
         if self.keys.count > len(self.open):
-            self.open, self.dirty = grown(self.open, self.keys.count), grown(self.dirty, self.keys.count)
-            self.below = grown(self.below, self.keys.count)
+            self.open, self.dirty = grow(self.open, self.keys.count), grow(self.dirty, self.keys.count)
+            self.below = grow(self.below, self.keys.count)
         found = self._looked_up(keys, starts)
         count = self.pairs.count
         if count > len(self.live):
-            self.live, self.used = grown(self.live, count), grown(self.used, count)
+            self.live, self.used = grow(self.live, count), grow(self.used, count)
             for accumulators in self.accumulators:
                 accumulators.grow(len(self.live))
             for timers in self.timers:
@@ -137,7 +137,7 @@ class WindowState:
         new = ~self.live[slots]
         if new.any():
             self._clear(slots[new & self.used[slots]])
-        made = [one.merged(slots, found) for one, found in zip(self.accumulators, answers, strict=True)]
+        made = [one.merge(slots, found) for one, found in zip(self.accumulators, answers, strict=True)]
         if self.kept is not None:
             self.kept.keep(slots)
         for one, values in zip(self.accumulators, made, strict=True):
@@ -230,22 +230,22 @@ class WindowState:
             mine.store(new, others.at(old))
         live, used = np.zeros(pairs.count, np.bool_), np.zeros(pairs.count, np.bool_)
         live[new], used[new] = self.live[old], self.used[old]
-        self.ends = self.ends.moved(old, new, pairs.count)
-        self.cleanups = None if self.cleanups is None else self.cleanups.moved(old, new, pairs.count)
+        self.ends = self.ends.move(old, new, pairs.count)
+        self.cleanups = None if self.cleanups is None else self.cleanups.move(old, new, pairs.count)
         self._direct = {}
         self.pairs, self.accumulators, self.live, self.used, self.kept = pairs, accumulators, live, used, None
 
     def _tidy_keys(self, keys: Slots) -> Slots:
         """Slots of these keys. If most slots of keys are of keys without windows, the needed keys move to new slots
         first."""
-        wanted = self.dirty & self.below  # their entries in the table are still to be deleted
-        wanted[keys] = True
-        old = np.flatnonzero(wanted)
+        dirty = self.dirty & self.below  # their entries in the table are still to be deleted
+        dirty[keys] = True
+        old = np.flatnonzero(dirty)
         if self.keys.count <= 2 * len(old) + _ROOM:
             return keys
         self.keys, columns = self.keys.empty(), self.keys.columns(old)
         new = self.keys.slots(columns)
-        to = np.zeros(len(wanted), np.int64)
+        to = np.zeros(len(dirty), np.int64)
         to[old] = new
         places = np.empty(len(old), np.int64)
         places[new] = old

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.slottables import Slots, grown
+from tailrace.elements.slottables import Slots, grow
 
 Array = np.ndarray[Any, Any]
 NOWHERE, AS_IT_IS, OTHERWISE = 0, 1, 2
@@ -39,8 +39,8 @@ class SlotTimers:
 
     def grow(self, count: int) -> None:
         """Makes room for `count` slots."""
-        self.order, self.is_set = grown(self.order, count), grown(self.is_set, count)
-        self.below = grown(self.below, count)
+        self.order, self.is_set = grow(self.order, count), grow(self.is_set, count)
+        self.below = grow(self.below, count)
 
     def set(self, slots: Slots, starts: Array, orders: Array) -> None:
         """Sets timers that are not set, in this order."""
@@ -107,7 +107,7 @@ class SlotTimers:
         self._put(slots[count:], starts[count:])
         return slots[:count]
 
-    def moved(self, old: Slots, new: Slots, slots: int) -> SlotTimers:
+    def move(self, old: Slots, new: Slots, slots: int) -> SlotTimers:
         """Timers after their windows moved from the slots `old` to the slots `new`. No timer is set in a slot that does
         not move."""
         made = SlotTimers(self.delay)

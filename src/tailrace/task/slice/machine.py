@@ -110,7 +110,7 @@ class Slice:
         if frame.kind == GRANT:
             if channel.target != peer:
                 raise ProtocolViolation(f"worker {peer} granted for channel {channel}, which it does not read")
-            self._sender(channel).granted(channel, frame.number)
+            self._sender(channel).grant(channel, frame.number)
             self.route_all()
             return
         if channel.source != peer:
@@ -196,7 +196,7 @@ class Slice:
             for channel, total in grants:
                 if channel.source == self.slot:
                     sender = self._sender(channel)
-                    sender.granted(channel, total)
+                    sender.grant(channel, total)
                     self.route(sender)
                     given = True
                 else:
@@ -207,12 +207,12 @@ class Slice:
         self.actions.append(ToPeer(target, data))
 
     def _sender(self, channel: ChannelId) -> Task:
-        return self._task(channel, self.plan.edges[channel.edge].source if self._known(channel) else -1)
+        return self._task(channel, self.plan.edges[channel.edge].source if self._is_known(channel) else -1)
 
     def _receiver(self, channel: ChannelId) -> Task:
-        return self._task(channel, self.plan.edges[channel.edge].target if self._known(channel) else -1)
+        return self._task(channel, self.plan.edges[channel.edge].target if self._is_known(channel) else -1)
 
-    def _known(self, channel: ChannelId) -> bool:
+    def _is_known(self, channel: ChannelId) -> bool:
         return channel.edge < len(self.plan.edges)
 
     def _task(self, channel: ChannelId, vertex: int) -> Task:

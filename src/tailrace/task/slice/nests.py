@@ -79,7 +79,7 @@ class WorkerNests:
             if task.loop.place.nest == message.nest and task.vertex.id not in but:
                 task.command(message)
 
-    def followed(self) -> dict[int, int]:
+    def followed_counts(self) -> dict[int, int]:
         """The number of counted commands that each nest has followed."""
         return {number: here.actions for number, here in self._here.items()}
 
@@ -94,37 +94,37 @@ class WorkerNests:
 
     # Reports.
 
-    def found(self) -> list[NestReport]:
+    def end_reports(self) -> list[NestReport]:
         """Reports of the waves and rounds that ended with the last step."""
-        said: list[NestReport] = []
+        reports: list[NestReport] = []
         for here in self._here.values():
-            if here.wave and all(self._completed(here, task, loop) for task, loop in here.tasks):
-                said.append(WaveReport(here.nest.id, here.wave, self._facts(here)))
+            if here.wave and all(self._is_complete(here, task, loop) for task, loop in here.tasks):
+                reports.append(WaveReport(here.nest.id, here.wave, self._facts(here)))
                 here.wave = 0
             if here.nest.rounds is not None:
                 report = self._round(here)
                 if report is not None:
-                    said.append(report)
-        return said
+                    reports.append(report)
+        return reports
 
     def idle(self) -> list[NestReport]:
         """Reports of the nests that have come to rest, when the worker has nothing else to do."""
-        said: list[NestReport] = []
+        reports: list[NestReport] = []
         for here in self._here.values():
-            said += self.moved(here)
+            reports += self.time_reports(here)
             entries_over = all(not loop.place.entry or task.finished or task.gate.ended for task, loop in here.tasks)
             if entries_over and all(task.finished or loop.quiet for task, loop in here.tasks):
                 quiet = self._quiet(here)
                 if quiet != here.quiet:
                     here.quiet = quiet
-                    said.append(quiet)
-        return said
+                    reports.append(quiet)
+        return reports
 
     def times(self) -> list[NestReport]:
         """Reports of event time that has moved on, for a worker that is never idle."""
-        return [one for here in self._here.values() for one in self.moved(here)]
+        return [one for here in self._here.values() for one in self.time_reports(here)]
 
-    def moved(self, here: _Here) -> list[NestReport]:
+    def time_reports(self, here: _Here) -> list[NestReport]:
         """Reports how far event time has come where it enters a nest; empty if it has not moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
         times = [loop.waves.brought for _, loop in going if loop.place.brings_time]
@@ -136,7 +136,7 @@ class WorkerNests:
 
     # Inside.
 
-    def _completed(self, here: _Here, task: Task, loop: TaskLoop) -> bool:
+    def _is_complete(self, here: _Here, task: Task, loop: TaskLoop) -> bool:
         return task.finished or (loop.waves.wave.current == here.wave and loop.waves.wave.complete)
 
     def _facts(self, here: _Here) -> WaveFacts:

@@ -61,7 +61,7 @@ class Turns:
         sources = sources[self._source :] + sources[: self._source]
         return sources + others if self._waited >= PATIENCE else others + sources
 
-    def stepped(self, task: Task) -> None:
+    def note_step(self, task: Task) -> None:
         """Notes that this task has done something."""
         before = bool(self._first) and any(task is one for one in self._first)
         self._owed = self._owed + 1 if before else max(0, self._owed - 1)

@@ -100,7 +100,7 @@ class Alignment:
         return self.current is not None or any(cut.triggered for cut in self.known.values())
 
     @property
-    def asked(self) -> list[int]:
+    def pending(self) -> list[int]:
         """The cuts that were triggered or begun, or are due."""
         begun = [number for number, cut in self.known.items() if cut.triggered or number == self.current]
         return [*(cut.request.number for cut in self.due), *begun]
@@ -154,7 +154,7 @@ class Alignment:
             self._gate.block(channel)
             self._aligning_since = self._aligning_since or now
 
-    def ended(self, channel: ChannelId) -> None:
+    def end(self, channel: ChannelId) -> None:
         """Takes the end of a channel."""
         self.live.pop(channel, None)
         self._complete()
@@ -190,7 +190,7 @@ class Alignment:
 
     # Unaligned cuts.
 
-    def struck(self, now: int) -> bool:
+    def is_due(self, now: int) -> bool:
         """True if the next cut is to be made now, without waiting for barriers that are not read.
 
         Invariant A5: from a task with an unaligned cut, whose records come to one that waits for barriers that overtake
@@ -217,7 +217,7 @@ class Alignment:
         return min((at for cut in known if (at := cut.overtakes_at) is not None and at > now), default=None)
 
     def overtake(self, now: int) -> TaskCut:
-        """Makes the next cut before its barriers are read. Only if it is `struck`."""
+        """Makes the next cut before its barriers are read. Only if it is `is_due`."""
         cut = self._next
         assert cut is not None
         cut.missing = [channel for channel in self.live if channel not in self.blocked]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
-from tailrace.errors import UserCodeError, shortened
+from tailrace.errors import UserCodeError, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
@@ -34,7 +34,7 @@ from tailrace.graph.operators import (
     Window,
 )
 from tailrace.graph.plan import ChainLink, Plan, Vertex
-from tailrace.task.channels.copies import copied, fingerprint, unpicklable
+from tailrace.task.channels.copies import copy_of, fingerprint, unpicklable
 from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
@@ -85,7 +85,7 @@ class ChainCutState(CutState):
     passed: list[int] = field(default_factory=list)
     ending: int = 0
     """Number of operators that have ended, in order, once the input has."""
-    _told: bool = False
+    _end_reported: bool = False
     fallen_silent: set[int] = field(default_factory=set)
     """The operators that assign timestamps whose outputs were announced as idle, and not as active again."""
 
@@ -341,10 +341,10 @@ class Chain(ChainCutState):
                 self.reached[i] = self.passed[i] = MAX_TIME
                 self.ending += 1
                 continue
-            if not self._told:
+            if not self._end_reported:
                 operator.input_ended()
-                self._told = True
-            if operator.awaited():
+                self._end_reported = True
+            if operator.awaits_timers():
                 return True
             if self.reached[i] != MAX_TIME:
                 self.arrived[i] = MAX_TIME
@@ -354,12 +354,12 @@ class Chain(ChainCutState):
                 continue  # timers that fired may have set others
             if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                 return False  # a processing-time timer set event-time timers; they are due at once
-            if operator.awaited():
+            if operator.awaits_timers():
                 return True  # event-time timers set processing-time timers again
             operator.finish()
             operator.finished = True
             self.ending += 1
-            self._told = False
+            self._end_reported = False
             return False
         return True
 
@@ -404,7 +404,7 @@ def build_chain(
         targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
-        operator.planned(plan)
+        operator.take_plan(plan)
     return Chain(operators, feeds, leaving)
 
 
@@ -445,12 +445,12 @@ def _into(operator: OperatorTask, debug: bool) -> Emit:
     if not debug:
         return lambda batch: process(batch, 0)
 
-    def watched(batch: Batch) -> None:
+    def emit_watched(batch: Batch) -> None:
         before = fingerprint(batch)
         process(batch, 0)
         check_unchanged(batch, before, operator.node.name, operator.ctx.subtask)
 
-    return watched
+    return emit_watched
 
 
 def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subtask: int) -> None:
@@ -464,7 +464,7 @@ def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subta
                 "copy, or set copy_records=True",
                 operator=operator,
                 subtask=subtask,
-                record=shortened(value),
+                record=short_repr(value),
             )
 
 
@@ -481,7 +481,7 @@ def _handing_over(operator: OperatorTask, emit: Emit, services: Services) -> Emi
 
     def copying(batch: Batch) -> None:
         try:
-            copy = copied(batch)
+            copy = copy_of(batch)
         except Exception as error:
             raise unpicklable(
                 batch.to_rows().values, error, operator.node.name, operator.ctx.subtask, "be copied"

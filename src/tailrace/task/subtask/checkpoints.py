@@ -46,7 +46,7 @@ class TaskCheckpoints:
         if self.snapshot is not None:
             return False
         cuts = self.cuts
-        return bool(cuts.due) or (self.inflight is not None and (cuts.unstamped or cuts.struck(now)))
+        return bool(cuts.due) or (self.inflight is not None and (cuts.unstamped or cuts.is_due(now)))
 
     @property
     def cut_is_next(self) -> bool:
@@ -63,11 +63,11 @@ class TaskCheckpoints:
 
     def is_struck(self, now: int) -> bool:
         """True if an unaligned cut is to be made, and has its place here: behind a step of work."""
-        return self.worked and self.snapshot is None and self.cuts.struck(now)
+        return self.worked and self.snapshot is None and self.cuts.is_due(now)
 
     def cut_waits(self, now: int) -> bool:
         """True if a cut waits for nothing but a step of work."""
-        return (bool(self.cuts.due) and not self.must_drain) or (self.inflight is not None and self.cuts.struck(now))
+        return (bool(self.cuts.due) and not self.must_drain) or (self.inflight is not None and self.cuts.is_due(now))
 
     def take_time(self, now: int) -> None:
         """Gives the clock to what became known since the last step, and lets barriers overtake whose time has come."""
@@ -170,7 +170,7 @@ class TaskCheckpoints:
         if self.inflight is None:
             self._outbox.barriers_sent.clear()
         else:
-            self.inflight.sent()
+            self.inflight.complete_sent()
 
     def next_strike(self, now: int) -> int | None:
         """The earliest time after `now` at which the clock alone makes a cut an unaligned one, or lets a barrier overtake

@@ -65,25 +65,25 @@ class TaskLoop(LoopCutState):
 
     # Commands of the coordinator.
 
-    def command(self, message: NestCommand, asked: int = 0) -> bool:
-        """Stores a command. `asked`: the newest cut that the task knows of and has not made. True if the command concerns
-        this task."""
-        entry = message, 0 if isinstance(message, StartWave) else asked
+    def command(self, message: NestCommand, requested: int = 0) -> bool:
+        """Stores a command. `requested`: the newest cut that the task knows of and has not made. True if the command
+        concerns this task."""
+        entry = message, 0 if isinstance(message, StartWave) else requested
         if isinstance(message, StartWave | CallFinish | Advance):
-            wanted = self.place.inside and self.waves.commanded
-            if self.place.inside and not wanted:
+            required = self.place.inside and self.waves.commanded
+            if self.place.inside and not required:
                 self._kept.pop(type(message), None)  # the newer one comes after the commands kept so far
                 self._kept[type(message)] = entry
         elif isinstance(message, Release):
-            wanted = self.leave is not None
+            required = self.leave is not None
         else:
-            wanted = self.head is not None
-        if wanted:
+            required = self.head is not None
+        if required:
             self.commands.append(entry)
-        return wanted
+        return required
 
-    def has_work(self, asked: Iterable[int]) -> bool:
-        """True if a command is to be carried out now. `asked`: the cuts that are still to be made.
+    def has_work(self, requested: Iterable[int]) -> bool:
+        """True if a command is to be carried out now. `requested`: the cuts that are still to be made.
 
         A command to a loop may follow from what other workers reported behind their cuts, and no barrier lies between,
         since the coordinator is no channel. So a command that came after the request of a cut is carried out after that
@@ -94,7 +94,7 @@ class TaskLoop(LoopCutState):
         through."""
         if not self.commands or self._gate.front:
             return False
-        return not any(cut <= self.commands[0][1] for cut in asked)
+        return not any(cut <= self.commands[0][1] for cut in requested)
 
     def work(self) -> bool:
         """Carries out one command. True if event time has moved and is to be passed on."""
@@ -110,7 +110,7 @@ class TaskLoop(LoopCutState):
         if isinstance(message, Advance):
             return self._time_comes(LAST_TIME)
         if isinstance(message, CallFinish):
-            if self.rests.numbers.told(message.number):
+            if self.rests.numbers.command(message.number):
                 self.rests.begin(message.number)
             return True
         assert self.head is not None
@@ -170,16 +170,16 @@ class TaskLoop(LoopCutState):
             place.tail.queue.end()  # its own head has ended, so the whole nest was at rest: nothing will come back
         if channel not in place.channels:
             return False
-        self.waves.ended(channel)
-        for number in self.rests.numbers.ended(channel) if place.inside else ():
+        self.waves.end(channel)
+        for number in self.rests.numbers.end(channel) if place.inside else ():
             self.rests.begin(number)
-        for number in self.rounds.numbers.ended(channel) if place.inside else ():
+        for number in self.rounds.numbers.end(channel) if place.inside else ():
             self.rounds.end(number)
         if not self.waves.rest_live:
             # No inner channel is left to bring markers: run the kept commands; repeats are harmless.
             self.commands.extend(self._kept.values())
             self._kept.clear()
-        return self.waves.passed()
+        return self.waves.pass_event_time()
 
     # For the worker.
 
@@ -198,4 +198,4 @@ class TaskLoop(LoopCutState):
             return False
         if self.head is not None and (self.head.queue.ready or self.head.queue.waiting):
             return False
-        return not any(operator.awaited() for operator in self._chain.operators)
+        return not any(operator.awaits_timers() for operator in self._chain.operators)

@@ -50,7 +50,7 @@ class LoopRests(RestsCutState):
 
     @property
     def _awaits_timers(self) -> bool:
-        return bool(self._left) and self._chain.operators[self._left[0]].awaited()
+        return bool(self._left) and self._chain.operators[self._left[0]].awaits_timers()
 
     def go_on(self) -> None:
         """Lets operators emit at rest, in order; behind that, passes the number on."""

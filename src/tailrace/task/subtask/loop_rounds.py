@@ -55,7 +55,7 @@ class LoopRounds(RoundsCutState):
             operator.at_round(self.numbers.done + 1)
         self._outbox.mark(RoundEnd(number))
         if self._place.head is not None:
-            self._place.head.said_round = number
+            self._place.head.reported_round = number
 
     @property
     def due(self) -> bool:
@@ -66,7 +66,7 @@ class LoopRounds(RoundsCutState):
             return False
         if head is None:
             return self._gate.ended and self.numbers.done < 0
-        if head.said:
+        if head.reported:
             return False
         return head.round_over or (self._gate.ended and not head.queue.ready)
 
@@ -81,12 +81,12 @@ class LoopRounds(RoundsCutState):
     def under_way(self) -> bool:
         """True if the end of a round is still to be marked here, or has come on some channels and not on others."""
         head = self._place.head
-        return (head is not None and self._place.in_rounds and not head.said) or self.numbers.begun
+        return (head is not None and self._place.in_rounds and not head.reported) or self.numbers.begun
 
     @property
     def newest(self) -> int:
         """The newest round that has ended here, in this attempt; -1 before."""
         if self._place.head is not None:
-            return self._place.head.said_round
+            return self._place.head.reported_round
         gathered = -1 if self.numbers.gathered is None else self.numbers.gathered
         return gathered if self.ending is None else self.ending - 1

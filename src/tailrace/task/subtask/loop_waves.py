@@ -83,7 +83,7 @@ class LoopWaves(WavesCutState):
         head, end = place.head, place.head or place.tail
         # Feedback for the next round is in no channel: head and tail both count it, as it may come between their cuts.
         waiting = end is not None and end.queue.waiting > 0
-        obliged = waiting or in_a_round or any(op.awaited() for op in chain.operators)
+        obliged = waiting or in_a_round or any(op.awaits_timers() for op in chain.operators)
         # A task whose inputs have ended is about to end by itself.
         obliged = obliged or (place.inside and head is None and self._gate.ended)
         # Where no tail feeds the head, the restored log may hold records.
@@ -104,17 +104,17 @@ class LoopWaves(WavesCutState):
         # The queue has ended where the loop had, before a restart.
         if place.tail is not None and not place.tail.queue.ended:
             place.tail.queue.marker(WaveMark(wave))
-        self.passed()
+        self.pass_event_time()
 
     def marker(self, channel: Inner, wave: int) -> bool:
         """Takes the marker of a wave for which the task has cut. True if event time has moved and is to be passed on."""
         self.wave.marker(channel, wave)
-        return self.passed()
+        return self.pass_event_time()
 
     def pass_outside(self, channel: Inner, wave: int) -> bool:
         """Takes the marker of a wave where the task only leads out of the nest. True if event time has moved and is to be
         passed on."""
-        return self.passing.marker(channel, wave) and self.passed()
+        return self.passing.marker(channel, wave) and self.pass_event_time()
 
     def read(self, channel: Inner, batch: Batch) -> None:
         """Notes that the task reads records from a channel of the nest."""
@@ -126,11 +126,11 @@ class LoopWaves(WavesCutState):
         if channel in self._place.channels:
             self.wave.time(channel)
 
-    def ended(self, channel: ChannelId) -> None:
+    def end(self, channel: ChannelId) -> None:
         """Takes the end of a channel of the nest."""
-        self.wave.ended(channel)
+        self.wave.end(channel)
         if not self._place.inside:
-            self.passing.ended(channel)
+            self.passing.end(channel)
 
     def release(self, message: Release) -> bool:
         """Takes event time that the task may let out of a loop, behind a wave. True if it is to be passed on now."""
@@ -139,16 +139,16 @@ class LoopWaves(WavesCutState):
         for scope, time in message.times:
             if scope == leave.scope:
                 leave.allow(message.wave, time)
-        return self.passed()
+        return self.pass_event_time()
 
-    def passed(self) -> bool:
+    def pass_event_time(self) -> bool:
         """Lets event time out of a loop where the newest wave has come on all inputs. True if it is to be passed on."""
         leave = self._place.leave
         if leave is None:
             return False
         if not self._place.inside:
-            return leave.passed(self.passing.gathered or 0)
-        return self.wave.complete and leave.passed(self.wave.current)
+            return leave.pass_wave(self.passing.gathered or 0)
+        return self.wave.complete and leave.pass_wave(self.wave.current)
 
     # Event time.
 

@@ -1,4 +1,4 @@
-"""One subtask as a deterministic machine: `arrive` and `granted` only store, `step` does one bounded piece of work.
+"""One subtask as a deterministic machine: `arrive` and `grant` only store, `step` does one bounded piece of work.
 
 The order of the pieces is data (`ORDER`). A cut that is due comes first; but event time that is on its way through the
 operators arrives before it, and a cut whose place no barrier gives waits for one step of work since the last cut. Behind
@@ -79,7 +79,7 @@ class Task(TaskCutState):
         self.work.open_inputs()
         self.chain.open(opening)
 
-    def restored(self) -> None:
+    def resume(self) -> None:
         """Goes on from a checkpoint, whose state is in the operators. Called before `open`."""
         self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
         # The tasks behind it get its event time at once: its input may have nothing more for now, and they may have read
@@ -94,20 +94,20 @@ class Task(TaskCutState):
         if self.loop.head is not None and self.loop.head.finished:
             self.loop.head.end_loop()
 
-    def returned(self, front: list[list[InputChannel]]) -> None:
+    def put_in_front(self, front: list[list[InputChannel]]) -> None:
         """Takes what was in flight to the task at the restored cut: it is read before anything new. Called after
-        `restored`."""
-        self.gate.returned(front)
+        `resume`."""
+        self.gate.put_in_front(front)
         returning = [channel.returning for channels in front for channel in channels]
         self.work.hold_time(any(one is not None and not one.timely for one in returning))
         if self.gate.watermark > self.chain.arrived[0]:
             self.chain.watermark(self.gate.watermark)
             self.work.advancing = True
 
-    def loaded(self, channel: InputChannel) -> None:
+    def note_loaded(self, channel: InputChannel) -> None:
         """Handles the loading of records in flight on a channel, which were only in their file."""
         self.wake()
-        self.gate.loaded(channel)
+        self.gate.note_loaded(channel)
 
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns what they raised."""
@@ -122,14 +122,14 @@ class Task(TaskCutState):
         self.gate.arrive(ident, seq, element, charge)
         inflight = self.checkpoints.inflight
         if inflight is not None and inflight.recording:
-            inflight.arrived(ident, element, charge)
+            inflight.arrive(ident, element, charge)
         if isinstance(element, Barrier):
             self.cuts.announce(ident, element.cut)
 
-    def granted(self, ident: ChannelId, total: int) -> None:
+    def grant(self, ident: ChannelId, total: int) -> None:
         """Takes a grant of the consumer of one of this task's output channels."""
         self.wake()
-        self.outbox.granted(ident, total)
+        self.outbox.grant(ident, total)
         if self.outbox.barriers_sent:
             self.checkpoints.barriers_left()
 
@@ -164,7 +164,7 @@ class Task(TaskCutState):
     def command(self, message: NestCommand) -> bool:
         """Stores a command of the coordinator to the loop nest of this task. True if it concerns the task."""
         self.wake()
-        return not self.said_end and self.loop.command(message, max(self.cuts.asked, default=0))
+        return not self.said_end and self.loop.command(message, max(self.cuts.pending, default=0))
 
     def flush(self) -> bool:
         """Sends what was gathered, when the worker has nothing else to do. True if there was anything."""
@@ -203,8 +203,8 @@ class Task(TaskCutState):
 
     def _may_sleep(self, reason: Reason) -> bool:
         """True if an event would wake the task whenever it has something to do. No event announces a source's records."""
-        told = self.chain.source is None or self.finished or reason is Reason.HELD
-        return reason in UNTIL_TOLD and not self._due and told
+        informs = self.chain.source is None or self.finished or reason is Reason.HELD
+        return reason in UNTIL_TOLD and not self._due and informs
 
     def wake(self) -> None:
         """Wakes the task, because something happened that may give it something to do."""
@@ -279,7 +279,7 @@ class Task(TaskCutState):
         """Records that left the task into its sinks."""
         return sum(op.records for op in self.chain.operators if isinstance(op, SinkTask))
 
-    def prepared(self) -> list[tuple[str, bytes]]:
+    def prepared_output(self) -> list[tuple[str, bytes]]:
         """The output of the task's sinks to be published once the job has succeeded, in a job without checkpoints: (uid,
         prepared)."""
         sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
@@ -340,8 +340,8 @@ def _has_timers(task: Task) -> object:
     return task.chain.clocked
 
 
-def _commanded(task: Task, now: int) -> object:
-    return task.loop.commands and not task.work.busy and task.loop.has_work(task.cuts.asked)
+def _run_command(task: Task, now: int) -> object:
+    return task.loop.commands and not task.work.busy and task.loop.has_work(task.cuts.pending)
 
 
 def _fires(task: Task) -> object:
@@ -368,7 +368,7 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(_is_struck, Task._cut, whose=lambda t: t.checkpoints.inflight, of_task=True),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
     Turn(lambda t, now: True, None, Reason.HELD, whose=_is_held),
-    Turn(_commanded, Work.obey, whose=_in_a_nest),
+    Turn(_run_command, Work.obey, whose=_in_a_nest),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
     Turn(_barrier_between, Work.take_barrier, whose=_fires, reads=True),
     Turn(lambda t, now: t.work.advancing, lambda work, now, budget: work.advance(budget)),

@@ -7,7 +7,7 @@ channels of all old subtasks whose records may be its own now.
 Event time. If the subtask is the one that had these channels, their markers of event time are read in their places, so
 records that were late are late again. Another subtask does not know the event time of all its old inputs, and what was in
 flight to one old subtask may be ahead of what was in flight to another. So event time stands still until all of this is
-read; and then the present channels announce theirs anew (`Task.restored`).
+read; and then the present channels announce theirs anew (`Task.resume`).
 
 Generations. If the job had gone on from a checkpoint, and was cut before it had read all that was in flight there, what
 was left of that comes first (`ChannelLog.age`): so records of one key stay in order, however often a job goes on.
@@ -78,7 +78,7 @@ class Returned:
     def add(self, part: LogOf) -> None:
         """Takes a piece of a log, whichever subtask was to read it then. The pieces of a log come in order."""
         port = self._goes_to(part.channel)
-        if port is None and (not part.count or self._dropped()):
+        if port is None and (not part.count or self._may_be_dropped()):
             self.as_they_were = False  # event time of an input that is not there any more: no record is lost
             return
         channel = part.channel if port is None else part.channel._replace(port=port)
@@ -106,7 +106,7 @@ class Returned:
         """The port to which the records of an old channel go now; None if there is none."""
         return goes_to(channel.source, channel.tag, channel.port, self._entry, self._plan.graph.node)
 
-    def _dropped(self) -> bool:
+    def _may_be_dropped(self) -> bool:
         return may_be_dropped(self._ctx.uid, self._ctx.services.allow_dropped_state)
 
     def _place(self, part: LogOf, frame: LogFrame, dealt: Dealt) -> tuple[Span | None, Indexes | None]:
@@ -154,14 +154,14 @@ class Returned:
             ctx = self._ctx
             receiver = self._task.chain.operators[self._position]
             today = Today.at(self._plan.graph.node, receiver, channel.port)
-            told = f"operator {self._name!r}"
+            name = f"operator {self._name!r}"
             dealing = Redistribution(
                 [way],
                 self._name,
                 ctx.subtask,
                 ctx.parallelism,
                 ctx.services,
-                told,
+                name,
                 lambda batch: today.bring(receiver, batch),
             )
             self._ways[key] = way, dealing, in_groups
@@ -197,22 +197,22 @@ class Returned:
     def front(self, timely: bool, number: Callable[[], int]) -> dict[int, list[InputChannel]]:
         """The channels, by age. `timely`: with their markers of event time. `number` tells channels apart."""
         found: dict[int, list[InputChannel]] = {}
-        told = {name.target_subtask for (_, name, _), halves in self._frames.items() if LogKind.RECEIVED in halves}
+        named = {name.target_subtask for (_, name, _), halves in self._frames.items() if LogKind.RECEIVED in halves}
         for key in sorted(self._frames, key=_order):
             age, name, _ = key
             halves = self._frames[key]
             pieces = [piece for kind in IN_ORDER for piece in halves.get(kind, ())]
             channels = found.setdefault(age, [])
             channels.append(self._channel(name, number(), pieces, timely))
-            if timely and not age and name.target_subtask not in told:
+            if timely and not age and name.target_subtask not in named:
                 # The old reader has logged nothing of its channels: none had brought event time. So the event time of the
                 # present channels does not count here.
-                told.add(name.target_subtask)
+                named.add(name.target_subtask)
                 channels.append(self._channel(name, number(), [], timely))
         return found
 
     def _channel(self, name: ChannelName, number: int, pieces: list[Piece], timely: bool) -> InputChannel:
-        channel = self._named(name, number, timely)
+        channel = self._input_of(name, number, timely)
         leading = True
         for piece in pieces:
             element = _element(piece, name)
@@ -230,14 +230,14 @@ class Returned:
         """A channel that had brought back records to this subtask before, as far as they were unread then. Its event
         time, and the markers that give it first, are known elsewhere. `shape`: see `task.channels.shapes`."""
         name = returning.name
-        channel = self._named(name, turn, returning.timely)
+        channel = self._input_of(name, turn, returning.timely)
         elements = [(piece, _element(piece, name)) for piece in self._frames.get((age, name, turn), {}).get(_BACK, ())]
         known = sum(isinstance(element, Marker) for _, element in elements) - shape.count(A_MARKER)
         for piece, element in elements[known:]:
             self._add(channel, piece, element)
         return channel
 
-    def _named(self, name: ChannelName, number: int, timely: bool) -> InputChannel:
+    def _input_of(self, name: ChannelName, number: int, timely: bool) -> InputChannel:
         # No edge of the present plan has such a number, and no other task of the worker.
         subtask = self._ctx.subtask
         channel = InputChannel(ChannelId(-1 - self._task.vertex.id, number, subtask), name.port, 0)

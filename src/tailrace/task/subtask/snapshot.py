@@ -28,7 +28,7 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     round: int = -1
     """The newest round that had ended, in a loop in rounds."""
     schema: bytes | None = None
-    """The schema of the stream in columns that it takes or makes, if it was found out (`OneSchema.saved`)."""
+    """The schema of the stream in columns that it takes or makes, if it was found out (`OneSchema.to_bytes`)."""
     floors: list[tuple[int, int, int]] = []
     """Key groups [first, last) that had been further in event time than `reached`, and how far (`OperatorTask.floors`)."""
     arrived: int = MIN_TIME
@@ -104,8 +104,8 @@ class TaskSnapshot:
             known = zip(backend.tables_info(), backend.tables.values(), strict=True)
             tables = [msgspec.structs.replace(info, empty=table.certainly_empty()) for info, table in known]
         ctx = operator.ctx
-        schema = None if operator.one_schema is None else operator.one_schema.saved()
-        sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.saved()) is not None}
+        schema = None if operator.one_schema is None else operator.one_schema.to_bytes()
+        sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.to_bytes()) is not None}
         if arrived >= LAST_TIME or operator.generates_watermarks:
             arrived = MIN_TIME  # the end of event time comes with the end of the input
         meta = _encoder.encode(
@@ -125,7 +125,7 @@ class TaskSnapshot:
                 holds = (stateful, tables, kind, shape, operator.own_tables(), key_columns(operator.node))
                 ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, *holds)
             self._acks.append(ack)
-        self.prepared.extend((ctx.uid, one, first) for first, one in operator.prepared(self.checkpoint))
+        self.prepared.extend((ctx.uid, one, first) for first, one in operator.prepared_output(self.checkpoint))
 
     def encode(self, limit: int) -> None:
         """Encodes about `limit` more entries."""

@@ -115,7 +115,7 @@ class Work(WorkCutState):
         services.now = self.outbox.now = now
         self.last_count = 0
         self.brought_in = self.been_round = False
-        services.clock_asked = False
+        services.clock_read = False
         if seeded and services.shared is not None:
             services.shared.seed(self._seed ^ now)
 
@@ -139,7 +139,7 @@ class Work(WorkCutState):
 
     def obey(self, now: int, budget: int) -> None:
         self.story.append(str(self.loop.commands[0][0]))
-        self._moved(self.loop.work(), budget)
+        self._pass_on_time(self.loop.work(), budget)
         self._still_idle()
 
     def end_round(self, now: int, budget: int) -> None:
@@ -329,7 +329,7 @@ class Work(WorkCutState):
         element = head.queue.take(budget)
         if isinstance(element, MARKERS):
             self.story.append(f"feedback {element}")
-            self._moved(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
+            self._pass_on_time(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
         elif element is not None:
             if head.over:
                 raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
@@ -352,14 +352,14 @@ class Work(WorkCutState):
         if self.gate.all_idle:
             self.chain.still_idle(self.outbox)
 
-    def _moved(self, moved: bool, budget: int) -> None:
+    def _pass_on_time(self, moved: bool, budget: int) -> None:
         """Passes event time on after a command to the loop that may have moved it, or brought it to its end."""
         if moved:
-            self._woken()
+            self._wake()
             self.advance(budget)
             self.chain.pass_on_idleness(self.outbox)
 
-    def _woken(self) -> None:
+    def _wake(self) -> None:
         """Announces that the way out of the loop is active again: the tasks behind it must wait for its watermark."""
         if self.loop.leave is not None and not self.loop.leave.idle:
             self.chain.awake(self.outbox)
@@ -377,7 +377,7 @@ class Work(WorkCutState):
             self.cuts.barrier(channel.id, marker.cut, self.services.now)
             return
         if isinstance(marker, MARKERS):
-            self._moved(self.loop.marker(channel.id, marker), budget)
+            self._pass_on_time(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
         if channel.returning is None:  # else the marker affects only this task's event time
@@ -392,7 +392,7 @@ class Work(WorkCutState):
     def _mark_of_today(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
         """Passes a marker of event time to cuts and loops."""
         if isinstance(marker, EndOfInput):
-            self.cuts.ended(channel.id)
+            self.cuts.end(channel.id)
             self.loop.channel_ended(channel.id)
         else:
             self.loop.waves.time_read(channel.id)

@@ -33,7 +33,7 @@ from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.recorded_slice import RecordedSlice, slice_of
-from tailrace.task.failover.takeover import Resumed, known, peer_replaced
+from tailrace.task.failover.takeover import Resumed, known_history, peer_replaced
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
@@ -103,9 +103,9 @@ class Attempt:
         self._numbers = numbers
         """Numbers of requests to the storage, through all attempts of a worker. The number of an answer to an earlier
         attempt is never the number of a request of this one."""
-        self.state_asked = 0
+        self.state_requested = 0
         """The number of the `ReadState` request."""
-        self._prepared_asked = 0
+        self._prepared_requested = 0
         """The number of the newest `ReadPlaced` request for output to be published."""
         self._loads: dict[int, tuple[Task, InputChannel, list[Parked]]] = {}
         """`ReadPlaced` requests for records in flight at the restored cut, by number: the task, the channel and the
@@ -138,22 +138,22 @@ class Attempt:
         as_it_was = self._resume is not None and self._resume.checkpoint > 0
         restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
         if deploy.own:
-            self.checkpoints.restored(manifest.channels)
+            self.checkpoints.note_restore(manifest.channels)
         self._channels, number = restorer.channels, next(self._numbers)
-        self.state_asked, worker = number, self._slot if as_it_was else None
-        return [ReadState(number, deploy.manifest, deploy.folder, restorer.wanted(), self.held, worker=worker)]
+        self.state_requested, worker = number, self._slot if as_it_was else None
+        return [ReadState(number, deploy.manifest, deploy.folder, restorer.required_groups(), self.held, worker=worker)]
 
     def awaits_state(self, number: int) -> bool:
         """True if an answer with this number is for the `ReadState` request of this attempt, and the end of the answer
         has not come."""
-        return self._restorer is not None and number == self.state_asked
+        return self._restorer is not None and number == self.state_requested
 
     def restore(self, part: Part) -> None:
         """Takes a part of what is to be restored."""
         assert self._restorer is not None
         self._restorer.part(part)
 
-    def restored(self) -> list[Action]:
+    def end_restore(self) -> list[Action]:
         """Ends restoring, once all was read, and opens the functions."""
         assert self._restorer is not None
         restorer, self._restorer = self._restorer, None
@@ -165,20 +165,20 @@ class Attempt:
             self.slice.open()
         else:
             self.recorded.open(self._resume.history.opened)
-        wanted = self.slice.peers()
+        needed = self.slice.peers()
         late = self._resume is not None
         changing = self.recorded is not None
         together = frozenset(self._resume.together if self._resume is not None else ())
-        peers = tuple(peer for slot, peer in self._peers.items() if slot in wanted)
+        peers = tuple(peer for slot, peer in self._peers.items() if slot in needed)
         connect = ConnectPeers(peers, late, changing, together)
         if self._resume is not None and self.recorded is not None:
             self.resumed, self._channels = Resumed(self.recorded, self._resume, self._channels), None
             return [ToCoordinator(Restored()), connect]
-        return [connect, *self.wanted()]
+        return [connect, *self.required_actions()]
 
-    def connected(self) -> list[Action]:
+    def links_up(self) -> list[Action]:
         """Reports that all links to other workers are up; a replacement goes on with its replay."""
-        return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
+        return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.links_up()
 
     def handle(self, message: AttemptMessage) -> list[Action]:
         """Handles a message of the coordinator."""
@@ -187,20 +187,20 @@ class Attempt:
                 return self.checkpoint(message)
             case WorkerLost():
                 assert self.recorded is not None
-                return [ToCoordinator(known(self.recorded, message))]
+                return [ToCoordinator(known_history(self.recorded, message))]
             case Replaced():  # the replacement will call
                 peer = message.peer
                 self._peers[peer.slot] = peer
                 return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
             case Publish():
-                return self._published(self._publisher.publish(message))
+                return self._publish(self._publisher.publish(message))
             case Settled():
-                self._publisher.settled(message)
+                self._publisher.settle(message)
                 return []
             case OperatorEvent():
                 self.slice.note(message)
                 self.slice.operator_event(message.vertex, message.source, message.payload)
-                return self.wanted()
+                return self.required_actions()
             case EndSources():
                 self.slice.note(message)
                 for task in self.slice.tasks:
@@ -216,28 +216,28 @@ class Attempt:
         end of the history; None before that."""
         assert self.resumed is not None
         self.moved = False
-        wanted = self.resumed.go_on()
-        self.moved = self.resumed.again.moved or wanted is not None
-        if wanted is not None:
+        actions = self.resumed.go_on()
+        self.moved = self.resumed.again.moved or actions is not None
+        if actions is not None:
             self.resumed = None
             self.slice.actions.clear()
-        return wanted
+        return actions
 
-    def heard(self, peer: int) -> list[Action]:
+    def note_peer(self, peer: int) -> list[Action]:
         """Notes that a peer has sent something. Returns the actions that follow at once."""
         if self.resumed is None:
             return self.sends()
-        self.resumed.heard(peer)
+        self.resumed.note_peer(peer)
         return []
 
     def loads(self) -> list[Action]:
         """The reads of records in flight that the replay requires next."""
         assert self.resumed is not None
-        wanted = [wanted for task in self.slice.tasks if task.gate.front for wanted in self._to_load(task)]
+        actions = [actions for task in self.slice.tasks if task.gate.front for actions in self._to_load(task)]
         for task, channel in self.resumed.again.lacks:
             parked = channel.next_to_load()
-            wanted += [self._load(task, channel, parked)] if parked else []
-        return wanted
+            actions += [self._load(task, channel, parked)] if parked else []
+        return actions
 
     def epoch_of(self, slot: int) -> int:
         """The epoch of the worker in another slot, as far as this worker knows."""
@@ -246,7 +246,7 @@ class Attempt:
     def peer_replaced(self, slot: int) -> list[Action]:
         """Goes on with the replacement of a lost peer, which can be reached now."""
         assert self.recorded is not None
-        return [*peer_replaced(self.recorded, slot), *self.wanted()]
+        return [*peer_replaced(self.recorded, slot), *self.required_actions()]
 
     # Steps.
 
@@ -274,10 +274,10 @@ class Attempt:
         return min((t.idle.wake_at for t in self.slice.tasks if t.idle and t.idle.wake_at is not None), default=None)
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
-        """Steps one task. `wanted` returns the actions that follow."""
+        """Steps one task. `required_actions` returns the actions that follow."""
         idle = self.slice.step(task, now, budget)
         if idle is None:
-            self._turns.stepped(task)
+            self._turns.note_step(task)
         return idle
 
     def sends(self) -> list[Action]:
@@ -286,26 +286,26 @@ class Attempt:
         self.slice.actions.clear()
         return sends
 
-    def wanted(self, now: int = 0) -> list[Action]:
+    def required_actions(self, now: int = 0) -> list[Action]:
         """The actions that the tasks require."""
-        wanted = self.sends()
+        actions = self.sends()
         if self.slice.nests:
-            wanted += map(ToCoordinator, self.slice.nests.found())
-        for task in self._stirred():
+            actions += map(ToCoordinator, self.slice.nests.end_reports())
+        for task in self._stirred_tasks():
             source = task.chain.source
             if source is not None and source.events:
                 for target, payload in source.events:
-                    wanted.append(ToCoordinator(OperatorEvent(task.vertex.id, self._slot, target, payload)))
+                    actions.append(ToCoordinator(OperatorEvent(task.vertex.id, self._slot, target, payload)))
                 source.events.clear()
             if task.gate.front:
-                wanted += self._to_load(task)
+                actions += self._to_load(task)
             if task.cuts.declined:
                 for checkpoint in task.cuts.declined:
-                    wanted.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
+                    actions.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
                 task.cuts.declined.clear()
             if task.checkpoints.snapshot is not None:
-                wanted += self.checkpoints.collect(task, now)
-        return wanted
+                actions += self.checkpoints.collect(task, now)
+        return actions
 
     def _to_load(self, task: Task) -> list[Action]:
         """The reads of records in flight at the restored cut that a task requires now."""
@@ -325,10 +325,10 @@ class Attempt:
         task, channel, parked = self._loads.pop(number)
         for one, frame in zip(parked, data, strict=True):
             one.load(frame)
-        task.loaded(channel)
-        return self.wanted() if self.resumed is None else []
+        task.note_loaded(channel)
+        return self.required_actions() if self.resumed is None else []
 
-    def _stirred(self) -> list[Task]:
+    def _stirred_tasks(self) -> list[Task]:
         """The tasks with an event since the last call, and those with a snapshot. No other task can require an action,
         and there may be hundreds of tasks."""
         services = self.slice.services
@@ -350,7 +350,7 @@ class Attempt:
 
     def at_rest(self) -> list[Action]:
         """Reports which loop nests have come to rest, when the tasks have nothing else to do."""
-        return [ToCoordinator(said) for said in self.slice.nests.idle()]
+        return [ToCoordinator(report) for report in self.slice.nests.idle()]
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
         """The progress report of the worker."""
@@ -368,7 +368,7 @@ class Attempt:
         """Handles a command of the coordinator to a loop nest."""
         self.slice.note(message)
         self.slice.nests.command(message)
-        return self.wanted()
+        return self.required_actions()
 
     # Checkpoints.
 
@@ -389,7 +389,7 @@ class Attempt:
         self._to_cut.discard(message.checkpoint)
         if isinstance(message, Complete):
             self.slice.confirm(message.checkpoint)
-            self.checkpoints.completed(message.checkpoint)
+            self.checkpoints.complete(message.checkpoint)
             if self._succeeds is not None and message.visible >= self._succeeds:
                 self._succeeds = None
                 self.slice.took_over()
@@ -428,7 +428,7 @@ class Attempt:
         """Encodes about `limit` more entries of the snapshot of a task, or, where none has one, of a log."""
         if task is not None:
             task.checkpoints.encode(now, limit)
-            return self.wanted(now)
+            return self.required_actions(now)
         if self.checkpoints.logs_to_encode:
             return [*self.checkpoints.encode_logs(limit, now)]
         return [*self.checkpoints.encode_ahead(limit, now)] if self.checkpoints.ahead_to_encode else []
@@ -437,9 +437,9 @@ class Attempt:
         """Notes how long the last cut of a vertex's task took, in microseconds."""
         self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
 
-    def written(self, checkpoint: int, now: int) -> list[Action]:
+    def file_written(self, checkpoint: int, now: int) -> list[Action]:
         """Reports that the file of a checkpoint is durable."""
-        ack = self.checkpoints.written(checkpoint, now)
+        ack = self.checkpoints.file_written(checkpoint, now)
         self._to_cut.discard(checkpoint)
         return [] if ack is None else [ToCoordinator(ack), *self.between_cuts()]
 
@@ -455,29 +455,29 @@ class Attempt:
 
     def awaits_prepared(self, number: int) -> bool:
         """True if an answer with this number is for the newest `ReadPlaced` request for output to be published."""
-        return number == self._prepared_asked
+        return number == self._prepared_requested
 
     def prepared_read(self, data: list[bytes]) -> list[Action]:
         """Goes on publishing with prepared output that was read."""
-        return self._published(self._publisher.read(data))
+        return self._publish(self._publisher.read(data))
 
-    def _published(self, found: list[Published | NotPublished | Awaited]) -> list[Action]:
-        wanted: list[Action] = []
+    def _publish(self, found: list[Published | NotPublished | Awaited]) -> list[Action]:
+        actions: list[Action] = []
         for one in found:
             if not isinstance(one, Awaited):
-                wanted.append(ToCoordinator(one))
+                actions.append(ToCoordinator(one))
             else:
-                self._prepared_asked = next(self._numbers)
-                wanted.append(ReadPlaced(self._prepared_asked, PREPARED, one.folder, one.wanted))
-        return wanted
+                self._prepared_requested = next(self._numbers)
+                actions.append(ReadPlaced(self._prepared_requested, PREPARED, one.folder, one.placed))
+        return actions
 
     # The end.
 
-    def finished(self) -> list[Action]:
+    def finish(self) -> list[Action]:
         """Reports the end of all tasks, in a job without checkpoints, with the output that sinks have prepared, in parts."""
-        *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared()])
-        told = [SubtasksFinished(part, more=True) for part in parts]
-        return [*self.at_rest(), *map(ToCoordinator, told), ToCoordinator(SubtasksFinished(last))]
+        *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared_output()])
+        messages = [SubtasksFinished(part, more=True) for part in parts]
+        return [*self.at_rest(), *map(ToCoordinator, messages), ToCoordinator(SubtasksFinished(last))]
 
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns the errors that they raised."""

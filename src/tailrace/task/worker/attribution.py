@@ -14,7 +14,7 @@ from tailrace.errors import (
     UserCodeError,
     error_text,
     message_of,
-    shortened,
+    short_repr,
 )
 from tailrace.protocol.deployment import Failed, FailureKind
 from tailrace.task.contract.usercode import user_traceback, whole_traceback
@@ -36,17 +36,17 @@ def fault_of(
             kind = FailureKind.SINK
         return Failed(kind, sendable(str(error)), error.operator, error.subtask, error.record)
     if isinstance(error, CheckpointError):
-        return failed(FailureKind.STATE, str(error))
+        return failure(FailureKind.STATE, str(error))
     if isinstance(error, InternalError | ProtocolViolation):
-        return failed(FailureKind.INTERNAL, str(error))
+        return failure(FailureKind.INTERNAL, str(error))
     if isinstance(error, Misfit):
         return fault_of(UserCodeError(str(error), operator=place, subtask=slot), slot, None, written)
     if isinstance(error, TailraceError):
-        return failed(FailureKind.USER, str(error))
+        return failure(FailureKind.USER, str(error))
     if isinstance(error, Exception):
         return internal(error)
     # sys.exit() and the like: user code tries to end a process that is not its own
-    what = f"user code raised {shortened(error)}, which would end the worker's process; let it raise an Exception"
+    what = f"user code raised {short_repr(error)}, which would end the worker's process; let it raise an Exception"
     raised = UserCodeError(what, operator=place, subtask=slot, user_traceback=user_traceback(error))
     return fault_of(raised, slot, None, written)
 
@@ -56,20 +56,20 @@ def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Fa
     code of their modules."""
     if isinstance(error, ImportError):
         what = f"worker {slot} cannot import {error.name or message_of(error)}"
-        return failed(
+        return failure(
             FailureKind.IMPORT, f"{what}: install it there, or ship it: tailrace run --ship ({message_of(error)})"
         )
     if isinstance(error, Exception) and not isinstance(error, TailraceError):
-        return failed(FailureKind.USER, f"{error_text(error)}\n{user_traceback(error)}")
+        return failure(FailureKind.USER, f"{error_text(error)}\n{user_traceback(error)}")
     return fault_of(error, slot, None, written)
 
 
 def internal(error: BaseException) -> Failed:
     """The `Failed` for an error that nothing should have raised: a bug in Tailrace."""
-    return failed(FailureKind.INTERNAL, f"inside tailrace: {whole_traceback(error)}")
+    return failure(FailureKind.INTERNAL, f"inside tailrace: {whole_traceback(error)}")
 
 
-def failed(kind: FailureKind, message: str, peer: int | None = None) -> Failed:
+def failure(kind: FailureKind, message: str, peer: int | None = None) -> Failed:
     """A `Failed` whose text can be sent."""
     return Failed(kind, sendable(message), peer=peer)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tailrace.elements.frames import decode
-from tailrace.elements.valueclasses import Shapes, merged
+from tailrace.elements.valueclasses import Shapes, merge
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import ChannelLog, Index, LogPiece, Placed
@@ -213,10 +213,10 @@ class WorkerCheckpoints:
         edge = name.source, name.tag, name.target, name.port
         known = self._classes.get(edge, ())
         if isinstance(frame, LogFrame):
-            known = self._classes[edge] = merged(known, decode(frame.data).classes)
+            known = self._classes[edge] = merge(known, decode(frame.data).classes)
         pending.channels[edge] = known
 
-    def restored(self, channels: Sequence[InFlight]) -> None:
+    def note_restore(self, channels: Sequence[InFlight]) -> None:
         """Takes the channels of the restored checkpoint, which is of this run, so that logs may refer to its files."""
         for one in channels:
             self._classes[one.source, one.tag, one.target, one.port] = one.classes
@@ -306,7 +306,7 @@ class WorkerCheckpoints:
             self._pending[checkpoint].froze.setdefault(task.vertex.id, micros)
             return
 
-    def written(self, checkpoint: int, now: int) -> Ack | None:
+    def file_written(self, checkpoint: int, now: int) -> Ack | None:
         """The ack of a checkpoint whose file is durable; None if the worker has given the checkpoint up."""
         pending = self._pending.pop(checkpoint, None)
         if pending is None or pending.sealed_at is None:
@@ -330,7 +330,7 @@ class WorkerCheckpoints:
             [InFlight(*edge, classes) for edge, classes in pending.channels.items()],
         )
 
-    def completed(self, checkpoint: int) -> None:
+    def complete(self, checkpoint: int) -> None:
         """Notes that a checkpoint is complete. Earlier ones will never be; the coordinator aborts them next."""
         needed = self._durable.pop(checkpoint, None)
         if needed is not None:

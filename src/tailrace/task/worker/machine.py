@@ -65,12 +65,12 @@ from tailrace.task.contract.recorded_answers import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.standby_loop import Standing
-from tailrace.task.failover.takeover import told
+from tailrace.task.failover.takeover import with_history
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
-from tailrace.task.worker.attribution import failed, fault_of, fault_outside_tasks
+from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks
 from tailrace.task.worker.task_services import backends, services_of
 
 
@@ -151,22 +151,22 @@ class Worker:
                     self._leave(f"lost the coordinator: {event.reason}")
             case MessageTooLarge():  # a peer waits for this message: fail instead
                 what = f"worker {self.slot} cannot send {event.name}: {event.reason}"
-                self._failed(failed(FailureKind.INTERNAL, what))
+                self._fail(failure(FailureKind.INTERNAL, what))
             case DriverFailed():
-                self._failed(event.fault)
+                self._fail(event.fault)
             case PeersConnected():
-                self._connected()
+                self._links_up()
             case PeerBack():
                 if (attempt := self._attempt) is not None and not self.failed:
-                    self._guarded(lambda: attempt.peer_replaced(event.peer))
+                    self._guard(lambda: attempt.peer_replaced(event.peer))
             case PeersUnreachable():
-                self._failed(failed(FailureKind.PEER, event.reason))
+                self._fail(failure(FailureKind.PEER, event.reason))
             case PeerLost():
                 self._peer_lost(event.peer, event.reason)
             case StatePartRead() | StateRead() | StateUnreadable():
                 self._restore(event)
             case PlacedRead() | PlacedUnreadable():
-                self._placed(event)
+                self._take_placed(event)
             case StateWritten() | StateNotWritten():
                 self._file_answered(event)
             case _:
@@ -185,15 +185,15 @@ class Worker:
                 self._reset(message.attempt)
             case Trigger() | Abort() | Complete() | WorkerLost() | Replaced():
                 if attempt is not None:
-                    self._guarded(lambda: attempt.handle(message))
+                    self._guard(lambda: attempt.handle(message))
             case StandBy() | Hold() | TakeSlot():
                 self._of_a_standby(message)
             case Resume():
                 self.phase = next_phase(self.phase, message.deploy)
-                self._guarded(lambda: self._deploy(message.deploy, message))
+                self._guard(lambda: self._deploy(message.deploy, message))
             case _ if isinstance(message, NestCommand):
                 if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
-                    self._guarded(lambda: self._command(attempt, message))
+                    self._guard(lambda: self._command(attempt, message))
             case _:
                 self._of_a_phase(message)
 
@@ -205,21 +205,21 @@ class Worker:
             case Welcome():
                 self.epoch = message.epoch
             case Deploy():
-                self._guarded(lambda: self._deploy(message))
+                self._guard(lambda: self._deploy(message))
             case Start():
                 pass  # from here on the driver steps the tasks
             case Leave():
                 self._leave(message.reason)
             case Publish() | Settled() | OperatorEvent() | EndSources():
                 if attempt is not None:  # there is one in the phases in which such a message may come
-                    self._guarded(lambda: attempt.handle(message))
+                    self._guard(lambda: attempt.handle(message))
             case _:
                 assert_never(message)
 
     def _command(self, attempt: Attempt, message: NestCommand) -> list[Action]:
-        wanted = attempt.command(message)
+        actions = attempt.command(message)
         # When all tasks here have finished, nothing flushes here any more, though other tasks of the nest may still run.
-        return wanted if self.stepping else [*wanted, *attempt.at_rest()]
+        return actions if self.stepping else [*actions, *attempt.at_rest()]
 
     def _frame(self, data: bytes, peer: int) -> None:
         """Takes bytes from another worker. A broken frame is that worker's fault and fails the job, naming it."""
@@ -229,25 +229,25 @@ class Worker:
         try:
             attempt.slice.receive(decode_frame(data), peer)
         except ProtocolViolation as error:
-            self._failed(failed(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
+            self._fail(failure(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
         except TailraceError as error:
             self._fail_by(error)
-        self._want(attempt.heard(peer))
+        self._require(attempt.note_peer(peer))
 
-    def _connected(self) -> None:
+    def _links_up(self) -> None:
         """Goes on once all links to other workers are up."""
         attempt = self._attempt
         if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
             return
-        self._want(attempt.connected())
+        self._require(attempt.links_up())
 
     def _go_on(self, attempt: Attempt) -> list[Action]:
         """Goes on replacing a lost worker: it replays a portion of the history, and runs when all is replayed."""
-        wanted = attempt.go_on()
-        if wanted is None:
+        actions = attempt.go_on()
+        if actions is None:
             return [*attempt.sends(), *attempt.loads()]
         self.phase = Phase.RUNNING
-        return wanted
+        return actions
 
     def _peer_lost(self, peer: int, reason: str) -> None:
         """Handles the loss of the link to a peer. After the end of all tasks a loss is expected. Where lost workers are
@@ -257,29 +257,29 @@ class Worker:
             return
         runs = self.phase in (Phase.RUNNING, Phase.FINISHED) or attempt.resumed is not None
         if attempt.recorded is not None and runs:
-            self._say(Severed(peer, reason, attempt.epoch_of(peer)))
+            self._send(Severed(peer, reason, attempt.epoch_of(peer)))
         elif self.phase in (Phase.RUNNING, Phase.DEPLOYED):
-            self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
+            self._fail(failure(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
 
     def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
         """Handles an answer of the storage to `ReadState`. An answer to an older request is ignored."""
         attempt = self._attempt
         if attempt is None:
-            self._guarded(lambda: self._standing.read(event))
+            self._guard(lambda: self._standing.read(event))
             return
         if self.failed or not attempt.awaits_state(event.number):
             return
         match event:
             case StatePartRead():
-                self._guarded(lambda: attempt.restore(event.part))
+                self._guard(lambda: attempt.restore(event.part))
             case StateRead():
-                self._guarded(attempt.restored)
+                self._guard(attempt.end_restore)
             case StateUnreadable():
                 self._unreadable(event)
             case _:
                 assert_never(event)
 
-    def _placed(self, event: PlacedRead | PlacedUnreadable) -> None:
+    def _take_placed(self, event: PlacedRead | PlacedUnreadable) -> None:
         """Handles an answer of the storage to `ReadPlaced`. An answer to an older request is ignored."""
         attempt, number = self._attempt, event.number
         if attempt is None or self.failed or not (attempt.awaits_prepared(number) or attempt.awaits_records(number)):
@@ -289,12 +289,12 @@ class Worker:
             return
         data = event.data
         if attempt.awaits_prepared(number):
-            self._guarded(lambda: attempt.prepared_read(data))
+            self._guard(lambda: attempt.prepared_read(data))
         else:
-            self._guarded(lambda: attempt.records_read(number, data))
+            self._guard(lambda: attempt.records_read(number, data))
 
     def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
-        self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
+        self._fail(failure(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
 
     def _file_answered(self, event: StateWritten | StateNotWritten) -> None:
         """Handles an answer of the storage to `WriteState`."""
@@ -302,9 +302,9 @@ class Worker:
         if attempt is None:
             return
         if isinstance(event, StateWritten):
-            self._want(attempt.written(event.checkpoint, event.now))
+            self._require(attempt.file_written(event.checkpoint, event.now))
         else:
-            self._want(attempt.not_written(event.checkpoint, event.reason))
+            self._require(attempt.not_written(event.checkpoint, event.reason))
 
     # Steps.
 
@@ -374,7 +374,7 @@ class Worker:
         try:
             idle = attempt.step(task, event.now, event.budget)
             if idle is None or attempt.slice.actions or task.chain.source is not None:
-                self._want(attempt.wanted(event.now))
+                self._require(attempt.required_actions(event.now))
         except BaseException as error:
             self._fail_by(error, task.vertex.name)
             return Idle(Reason.FINISHED)
@@ -387,7 +387,7 @@ class Worker:
             return
         task = attempt.to_encode()
         try:
-            self._want(attempt.encode(task, now, limit))
+            self._require(attempt.encode(task, now, limit))
         except BaseException as error:
             self._fail_by(error, None if task is None else task.vertex.name)
 
@@ -398,26 +398,26 @@ class Worker:
         if attempt is None or not self.working:
             return False
         if attempt.resumed is not None:
-            self._guarded(lambda: self._go_on(attempt))
+            self._guard(lambda: self._go_on(attempt))
             return attempt.moved
         try:
             flushed = attempt.slice.flush()
         except BaseException as error:
             self._fail_by(error)
             return False
-        self._want(attempt.sends())
+        self._require(attempt.sends())
         if not flushed:
-            self._want(attempt.at_rest())
+            self._require(attempt.at_rest())
         return flushed
 
     def _report(self, due: ReportDue) -> None:
         if self._attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED) and not self.failed:
-            self._want(self._attempt.report(due.busy, due.elapsed, due.refused))
+            self._require(self._attempt.report(due.busy, due.elapsed, due.refused))
 
     # From one attempt to the next.
 
     def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
-        spec, mirror = self._standing.deployed(message), self._standing.mirror_for(message)
+        spec, mirror = self._standing.deploy(message), self._standing.mirror_for(message)
         self.spec, held = spec, None if mirror is None else mirror.chains
         services = self.services_of(spec, message, mirror)
         self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, held)
@@ -426,7 +426,7 @@ class Worker:
     def _of_a_standby(self, message: StandBy | Hold | TakeSlot) -> None:
         if isinstance(message, TakeSlot):
             self.slot, self.phase = message.slot, Phase.JOINING
-        self._guarded(lambda: self._standing.told(message))
+        self._guard(lambda: self._standing.receive(message))
         self.spec = self._standing.spec
 
     def services_of(self, spec: JobSpec, deploy: Deploy | None, mirror: Mirror | None = None) -> Services:
@@ -442,16 +442,16 @@ class Worker:
         self._attempt = self.spec = None
         self.failed = False
         self.phase = Phase.JOINED
-        self._say(WasReset(number))
+        self._send(WasReset(number))
 
     def _finish(self, attempt: Attempt) -> None:
         """Ends the attempt's work, once every task has ended."""
         self.phase = Phase.FINISHED
         if attempt.takes_checkpoints:  # functions stay open for the last checkpoint; sinks prepare at its cut
-            self._say(SubtasksFinished([]))
+            self._send(SubtasksFinished([]))
             return
         self._close()
-        self._want(attempt.finished())
+        self._require(attempt.finish())
 
     def _leave(self, reason: str) -> None:
         self.phase = Phase.LEFT
@@ -465,34 +465,34 @@ class Worker:
             return
         if not attempt.closed:
             self.close_errors = attempt.close()
-        self._want(attempt.drop())
+        self._require(attempt.drop())
 
     # Failures.
 
-    def _guarded(self, act: Callable[[], list[Action] | None]) -> None:
+    def _guard(self, act: Callable[[], list[Action] | None]) -> None:
         """Calls the attempt while no task runs; an error becomes `Failed`."""
         try:
-            self._want(act() or ())
+            self._require(act() or ())
         except BaseException as error:
-            self._failed(fault_outside_tasks(error, self.slot, self._written))
+            self._fail(fault_outside_tasks(error, self.slot, self._place_of))
 
     def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
-        self._failed(fault_of(error, self.slot, operator, self._written))
+        self._fail(fault_of(error, self.slot, operator, self._place_of))
 
-    def _written(self, operator: str) -> str:
-        return "" if self.spec is None else self.spec.written(operator)
+    def _place_of(self, operator: str) -> str:
+        return "" if self.spec is None else self.spec.place_of(operator)
 
-    def _failed(self, fault: Failed) -> None:
+    def _fail(self, fault: Failed) -> None:
         """Reports a failure to the coordinator, but only the first one of an attempt."""
         if not self.failed and self.phase is not Phase.LEFT:
             self.failed = True
-            self._say(fault)
+            self._send(fault)
 
     # Actions.
 
-    def _say(self, message: FromWorker) -> None:
-        self._want([ToCoordinator(message)])
+    def _send(self, message: FromWorker) -> None:
+        self._require([ToCoordinator(message)])
 
-    def _want(self, actions: Iterable[Action]) -> None:
+    def _require(self, actions: Iterable[Action]) -> None:
         recorded = None if self._attempt is None else self._attempt.recorded
-        self.actions.extend(actions if recorded is None else told(recorded, actions))
+        self.actions.extend(actions if recorded is None else with_history(recorded, actions))

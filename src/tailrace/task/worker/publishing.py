@@ -34,7 +34,7 @@ class Awaited:
     """Prepared output in files that must be read before anything else can be published."""
 
     folder: str
-    wanted: tuple[Placed, ...]
+    placed: tuple[Placed, ...]
 
 
 class Publisher:
@@ -80,9 +80,9 @@ class Publisher:
         found: list[Published | NotPublished | Awaited] = []
         while self._waiting:
             message = self._waiting[0]
-            wanted = tuple(one for _, prepared in message.prepared for one in prepared if isinstance(one, Placed))
-            if wanted:
-                return [*found, Awaited(message.folder, wanted)]
+            placed = tuple(one for _, prepared in message.prepared for one in prepared if isinstance(one, Placed))
+            if placed:
+                return [*found, Awaited(message.folder, placed)]
             try:
                 self._carry_out(message)
             except OutOfReachError as error:
@@ -125,7 +125,7 @@ class Publisher:
                 f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
             )
 
-    def settled(self, message: Settled) -> None:
+    def settle(self, message: Settled) -> None:
         """Lets sinks forget publications that the coordinator will never request again."""
         done = [n for n in self._unsettled if 0 < n <= message.number or (n == 0 and message.restored)]
         by_uid: dict[str, list[bytes]] = {}
@@ -141,7 +141,7 @@ class Publisher:
         assert isinstance(node.operator, Sink)
         call: Callable[..., object] = getattr(node.operator.sink, what)
         try:
-            self._outside.tell(lambda: call(*args))
+            self._outside.act(lambda: call(*args))
         except Exception as error:
             raised = OutOfReachError if is_out_of_reach(node.operator.sink, error) else UserCodeError
             raise raised(

@@ -60,7 +60,7 @@ class Meeting:
             peer for peer in self._expected.values() if peer.slot > self._slot or (late and peer.slot not in together)
         ]
 
-    def replaced(self, peer: Peer) -> None:
+    def expect_replacement(self, peer: Peer) -> None:
         """Expects another worker in the slot of a peer; that worker will call."""
         assert self._expected is not None
         self._expected[peer.slot] = peer
@@ -79,11 +79,11 @@ class Meeting:
         """The first message of this worker on a link that it has opened."""
         return PeerHello(self._slot, self._epoch, self._incarnation, self._job)
 
-    def reached(self, slot: int) -> None:
+    def note_answer(self, slot: int) -> None:
         """A called peer has answered."""
         self._up.add(slot)
 
-    def called(self, hello: PeerHello) -> Acceptance:
+    def admit(self, hello: PeerHello) -> Acceptance:
         """The answer to a worker that has called, and has sent this hello."""
         if hello.job == self._job and (self._expected is None or self._is_to_come(hello)):
             return Acceptance.LATER

@@ -60,7 +60,7 @@ class Restorer:
         self._finished = {record.uid: record.finished for record in manifest.operators}
         self._known = set(self._finished) - self._left
 
-    def wanted(self) -> dict[str, tuple[int, int]]:
+    def required_groups(self) -> dict[str, tuple[int, int]]:
         """The operators of this worker, by uid, with their key groups [first, last)."""
         found = {}
         operators = self._operators | {uid: task.chain.operators[i] for uid, (task, i) in self._places.items()}
@@ -148,14 +148,14 @@ class Restorer:
                 if metas:
                     self._restore(task, i, operator, metas)
                 if operator.backend is not None:
-                    operator.backend.restored(self.own and bool(metas))
+                    operator.backend.end_restore(self.own and bool(metas))
                 operator.logs_restored()
             rested = min((op.rests for op in task.chain.operators if not op.finished), default=0)
             task.loop.rests.numbers.done = rested
-            task.restored()
+            task.resume()
             front = self._in_front(task)
             if front:
-                task.returned(front)
+                task.put_in_front(front)
 
     def _restore(self, task: Task, i: int, operator: OperatorTask, metas: list[MetaOf]) -> None:
         read = [(meta, read_meta(meta.data)) for meta in metas if meta.data is not None]
@@ -163,8 +163,8 @@ class Restorer:
             return
         ctx = operator.ctx
         own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
-        said = own or [meta for _, meta in read]
-        reached, arrived = min(meta.reached for meta in said), min(meta.came for meta in said)
+        own_metas = own or [meta for _, meta in read]
+        reached, arrived = min(meta.reached for meta in own_metas), min(meta.came for meta in own_metas)
         if self._fed_as_before(operator):
             self._restore_floors(operator, read, own)
         if reached >= LAST_TIME and not self._fed_as_before(operator):
@@ -173,8 +173,8 @@ class Restorer:
         as_before = self._fed_as_before(operator)
         anew = not as_before and all(self._finished[operator.ctx.uid])
         if task.loop.place.nest is not None:
-            rested = min(m.rested for m in said) if as_before else 0
-            self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
+            rested = min(m.rested for m in own_metas) if as_before else 0
+            self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in own_metas))
         for each in operator.contexts():
             each.watermark_time = reached if operator.sees_each_timer else arrived
         parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides) for p, meta in read]

@@ -57,8 +57,8 @@ def backends(
 ) -> Callable[[str, int], Backend]:
     """A function that makes the backends of a deployment. It returns backends of the mirror where the mirror has them."""
 
-    def made(uid: str, subtask: int) -> Backend:
+    def make_backend(uid: str, subtask: int) -> Backend:
         found = None if mirror is None else mirror.take(uid)
         return make(spec, uid, subtask) if found is None else found
 
-    return made
+    return make_backend
