@@ -154,7 +154,7 @@ def _ending(options: argparse.Namespace) -> str:
 def _files(seeds: Iterable[int], options: argparse.Namespace, look: Callable[..., Any], what: str) -> int:
     covered, failed = look(seeds, stop=not options.all, seconds=options.seconds)
     for outcome in failed:
-        print(outcome.told, file=sys.stderr)
+        print(outcome.text, file=sys.stderr)
     print(f"{covered['seeds']} runs, {covered['restarted']} restarts, {covered[what]} {what}")
     return 1 if failed else 0
 

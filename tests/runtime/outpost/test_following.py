@@ -57,7 +57,7 @@ def test_each_saying_is_heard_once_and_in_order_whatever_becomes_of_letters() ->
     received += other.receive(one.letter())
     assert received == ["a", "b", "c"]
     assert not one.receive(other.letter()) and one.all_received and one.letter().said == ()
-    one.say("d")
+    one.add("d")
     assert list(other.receive(one.letter())) == ["d"]
 
 

@@ -48,7 +48,7 @@ class Aligned:
         return self.follow()
 
     def ended(self, channel: Any) -> Outcome:
-        self.cuts.ended(channel)
+        self.cuts.end(channel)
         return self.follow()
 
     def abort(self, cut: int) -> Outcome:
