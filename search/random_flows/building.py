@@ -164,7 +164,7 @@ class Building:
     def _later(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.key_by(fn.key_of).process(fn.Later(), **options)
 
-    def _hold(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+    def _held(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return self._numbering(fn.Held(do.number, self.origin), do, stream, options)
 
     def _last_call(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
