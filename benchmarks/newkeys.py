@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.elements.cuts import CutRequest
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.memory import MemoryBackend
-from tailrace.storage.disk import DiskBackend
+from tailrace.storage.disk_backend import DiskBackend
 
 
 @dataclass(frozen=True)

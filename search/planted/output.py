@@ -17,7 +17,7 @@ from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointS
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.output import JobOutput
-from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, resolve
+from tailrace.coordinator.output.publication import HeldOutput, OutputState, Resolution, resolve
 from tailrace.protocol.deployment import FailureKind, NotPublished, Publish, Published
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.state.format import BlockRef, Index, OperatorPart, TableInfo, checksum, header, tail
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest, savepoint_of
-from tailrace.storage.copying import copy_savepoint
 from tailrace.storage.opening import open_folder
+from tailrace.storage.savepoints import copy_savepoint
 from tailrace.storage.store import Store
 
 

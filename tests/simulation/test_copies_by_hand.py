@@ -14,8 +14,8 @@ from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.state.paths import SAVEPOINT
 from tailrace.statedata.newcheckpoint import CheckpointPlan, complete
 from tailrace.statedata.stored import StoredCheckpoint
-from tailrace.storage.copying import begin
 from tailrace.storage.reading import verify
+from tailrace.storage.savepoints import begin
 from tailrace.storage.store import Store
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles

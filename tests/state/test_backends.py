@@ -26,7 +26,7 @@ def maker(name: str, folder: Path) -> Make:
     if name == "memory":
         return lambda **options: MemoryBackend(uid="u", operator="op", **options)
     pytest.importorskip("rocksdict")
-    from tailrace.storage.disk import DiskBackend
+    from tailrace.storage.disk_backend import DiskBackend
 
     small: dict[str, Any] = {"top_entries": 20, "cache_entries": 7}
     return lambda **options: DiskBackend(folder / str(next(_numbers)), uid="u", operator="op", **{**small, **options})

@@ -24,7 +24,7 @@ from tailrace.state.comingback import comes_back
 from tailrace.state.handles import NoKey, ValueState
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.memory import MemoryBackend
-from tailrace.storage.disk import DiskBackend
+from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files, Snapshot
 
 

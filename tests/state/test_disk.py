@@ -21,7 +21,7 @@ from tailrace.testing.backends import Files
 
 pytest.importorskip("rocksdict")
 
-from tailrace.storage.disk import DiskBackend
+from tailrace.storage.disk_backend import DiskBackend
 
 
 @pytest.fixture

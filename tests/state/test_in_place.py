@@ -18,7 +18,7 @@ import tailrace as tr
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.views import ListView, MapView
-from tailrace.storage.disk import DiskBackend
+from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files
 
 

@@ -51,7 +51,7 @@ def make(request: pytest.FixtureRequest, scratch: Path) -> Iterator[Make]:
             made.append(MemoryBackend(uid="u", operator="op"))
         else:
             pytest.importorskip("rocksdict")
-            from tailrace.storage.disk import DiskBackend
+            from tailrace.storage.disk_backend import DiskBackend
 
             folder = scratch / str(next(_numbers))
             made.append(DiskBackend(folder, uid="u", operator="op", top_entries=20, cache_entries=7))

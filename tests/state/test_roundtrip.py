@@ -190,7 +190,7 @@ def test_the_error_names_operator_subtask_state_and_key(where: str, tmp_path: Pa
         backend = MemoryBackend(uid="u", operator="op", subtask=3)
     else:
         pytest.importorskip("rocksdict")
-        from tailrace.storage.disk import DiskBackend
+        from tailrace.storage.disk_backend import DiskBackend
 
         backend = DiskBackend(tmp_path / "state", uid="u", operator="op", subtask=3, top_entries=1)
     table = backend.table("seen", type=dict, encoding="msgspec")

@@ -44,7 +44,7 @@ class Job:
         if self.folder is None:
             made = MemoryBackend(uid="u", max_parallelism=self.groups)
         else:
-            from tailrace.storage.disk import DiskBackend
+            from tailrace.storage.disk_backend import DiskBackend
 
             place = self.folder / str(self.made)
             made = DiskBackend(place, uid="u", max_parallelism=self.groups, top_entries=3, cache_entries=3)

@@ -20,7 +20,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.declarations import goes_on, type_name
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
-from tailrace.storage.disk import DiskBackend
+from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files
 
 MODULE = "tailrace_stateful"

@@ -29,11 +29,11 @@ from tailrace.statedata.writing import (
     marker_rows,
     write_parts,
 )
-from tailrace.storage.copying import copy_savepoint
 from tailrace.storage.finding import resolve
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import verify
+from tailrace.storage.savepoints import copy_savepoint
 from tailrace.storage.store import Store
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles

@@ -286,7 +286,7 @@ def test_every_complete_checkpoint_is_restored_from_its_files(
     make = in_memory
     if where == "disk":
         pytest.importorskip("rocksdict")
-        from tailrace.storage.disk import DiskBackend
+        from tailrace.storage.disk_backend import DiskBackend
 
         made = iter(range(1_000_000))
 

@@ -20,11 +20,11 @@ from tailrace.state.manifest import (
     savepoint_of,
 )
 from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, state_file
-from tailrace.storage.copying import CHUNK, begin, check_place, copy_savepoint, default_place, remove
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.finding import resolve
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
+from tailrace.storage.savepoints import CHUNK, begin, check_place, copy_savepoint, default_place, remove
 from tailrace.testing.memorystore import MemoryFiles
 
 FILES = [StateFile(slot, state_file(3, 7, slot, 1), size) for slot, size in enumerate((10, CHUNK + 5))]

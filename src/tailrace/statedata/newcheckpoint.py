@@ -21,10 +21,10 @@ from tailrace.state.paths import state_file
 from tailrace.statedata.listings import reading_within
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks
-from tailrace.storage.copying import begin, check_place, seal
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import load_index, read_logs, read_placed
+from tailrace.storage.savepoints import begin, check_place, seal
 from tailrace.storage.store import Store
 from tailrace.task.channels.logs import restored_frame
 from tailrace.task.subtask.snapshot import FileBuilder

@@ -12,7 +12,7 @@ from pathlib import Path
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
-from tailrace.storage.disk import DiskBackend
+from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.recorded_answers import Outside
 from tailrace.task.contract.tuning import Tuning

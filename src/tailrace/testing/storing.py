@@ -23,9 +23,9 @@ from tailrace.coordinator.job.failures import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
-from tailrace.storage.copying import copy_savepoint, default_place, remove
 from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
+from tailrace.storage.savepoints import copy_savepoint, default_place, remove
 from tailrace.task.contract.actions import DropState, ReadPlaced, ReadState, WriteState
 from tailrace.task.contract.events import (
     PlacedRead,

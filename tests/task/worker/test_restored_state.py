@@ -100,7 +100,7 @@ class Failing(tr.KeyedProcessFunction):
 def test_the_backend_of_an_operator_is_closed_with_it(kind: str, tmp_path: Path) -> None:
     """Nobody closed it: after each restart in the same process a database stayed open, and its files on the disk."""
     pytest.importorskip("rocksdict")
-    from tailrace.storage.disk import DiskBackend
+    from tailrace.storage.disk_backend import DiskBackend
 
     services = Services(
         random_factory=random.Random, make_backend=lambda uid, subtask: DiskBackend(tmp_path / "state", uid=uid)

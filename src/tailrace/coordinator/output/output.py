@@ -16,7 +16,7 @@ from tailrace.coordinator.actions import MarkPublished, MarkSwept
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.output.origin import NOTHING, RestoredCheckpoint, StartFrom
 from tailrace.coordinator.output.parts import publish_messages
-from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, Settlement, resolve
+from tailrace.coordinator.output.publication import HeldOutput, OutputState, Resolution, Settlement, resolve
 from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.manifest import Manifest, Prepared
 

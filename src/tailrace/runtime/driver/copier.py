@@ -12,8 +12,8 @@ from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import SAVEPOINT
-from tailrace.storage.copying import copy_savepoint, default_place, remove
 from tailrace.storage.opening import open_folder
+from tailrace.storage.savepoints import copy_savepoint, default_place, remove
 from tailrace.storage.store import Store
 
 CLOSE_SECONDS = 30.0

@@ -270,7 +270,7 @@ class WorkerProcess:
         groups, allowed = spec.plan.graph.max_parallelism, spec.allow_dropped_state
         if spec.state_backend == "memory":
             return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
-        from tailrace.storage.disk import DiskBackend
+        from tailrace.storage.disk_backend import DiskBackend
 
         if self.scratch is None:
             self.scratch = Scratch()
