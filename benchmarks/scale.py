@@ -118,7 +118,7 @@ class Played:
         """Workers send these messages."""
         for slot, data in messages:
             begun = time.process_time()
-            message = wire.decode(data)
+            message = wire.decode_from_worker(data)
             if isinstance(message, Hello):
                 epoch = self.machine.hello(message, self.now)
                 assert epoch is not None

@@ -56,6 +56,19 @@ def frames() -> list[bytes]:
     return [batch, encode_grant(CHANNEL, 1, 1, 1 << 20), *markers]
 
 
+def _read_by_decoders(data: bytes) -> None:
+    """The message of one of the directions that has it, if any has."""
+    refusals = list[ProtocolViolation]()
+    decoders = (wire.decode_greeting, wire.decode_from_worker, wire.decode_to_worker)
+    for decode_message in decoders:
+        try:
+            decode_message(data)
+        except ProtocolViolation as refusal:
+            refusals.append(refusal)
+    if len(refusals) == len(decoders):
+        raise refusals[-1]
+
+
 @functools.cache
 def _door() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
@@ -83,7 +96,7 @@ def malformed(setting: Setting) -> dict[str, Any]:
     count, chance = setting.option("frames", 1_000_000), random.Random(setting.option("seed", 1))
     messages_, sent = messages(), frames()
     ways: dict[str, tuple[int, list[bytes], Callable[[bytes], Any]]] = {
-        "messages": (count * 9 // 20, messages_, wire.decode),
+        "messages": (count * 9 // 20, messages_, _read_by_decoders),
         "frames": (count * 9 // 20, sent, decode),
         "links": (
             count // 10,

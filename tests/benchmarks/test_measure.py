@@ -19,7 +19,7 @@ def run(spec):
 """
 PARENT = """
 from benchmarks import __main__, measure
-__main__.parser = lambda: measure.isolated("slow", None)
+__main__.parser = lambda: measure.isolate("slow", None)
 __main__.main()
 """
 

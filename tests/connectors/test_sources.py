@@ -601,7 +601,7 @@ class Three(tr.Source):
         return ["a", "b", "c"]
 
     def reader(self, split: str, position: Any = None) -> tr.Reader:
-        return tr.sources.Collection([f"{split}{i}" for i in range(3)]).reader((0, 3))
+        return tr.sources.Collection([f"{split}{i}" for i in range(3)]).reader((0, 3, 3))
 
 
 def test_a_subtask_reads_one_split_after_the_other() -> None:

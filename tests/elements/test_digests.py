@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows
+from tailrace.elements.convert import row_type
 from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
-from tailrace.elements.rows import row_type
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME
 
 CHANNEL = ChannelId(3, 0, 1)

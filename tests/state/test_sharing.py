@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "in a dictionary": lambda: {"x": []},
     "field": lambda: (Bag([]), "y"),
     "deep": lambda: [1, {"z": ([],)}],
+    "beside a time zone, which is unpickled as itself": lambda: ([], ZoneInfo("UTC")),
 }
 
 
@@ -194,6 +196,22 @@ def test_an_object_that_is_never_changed_may_be_in_two_entries(way: str) -> None
     """So may one that moves from one entry to another, and one that is set in both each time."""
     for run in RUNS.values():
         run(way)
+
+
+def test_entries_may_share_what_is_unpickled_as_itself() -> None:
+    zone = ZoneInfo("UTC")
+    state: dict[str, Any] = {"a": (zone,), "b": (zone, [])}
+    entries = [
+        UsedEntry(Place(name, None), partial(state.get, name, MISSING), partial(state.__setitem__, name)) for name in state
+    ]
+    sharing = Sharing()
+    for _ in range(3):
+        sharing.check(lambda: entries)
+    assert state["a"][0] is zone is state["b"][0]
+    state["b"][1].append(1)
+    before = state["b"]
+    sharing.check(lambda: entries)
+    assert state["b"] is before  # it is not copied at each call
 
 
 def test_a_harness_finds_it_too() -> None:

@@ -22,7 +22,7 @@ from tailrace.connectors.paths import files_at, local_path
 from tailrace.connectors.travelling import Reading, folder_of, is_local, split_of
 from tailrace.elements.batches import Form
 from tailrace.elements.callables import misfit_function, one_for_several
-from tailrace.elements.rows import rows_of
+from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError, GraphError
 
 

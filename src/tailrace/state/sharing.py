@@ -87,6 +87,8 @@ class Sharing:
         """Ids of the twins in each entry."""
         self._groups: dict[int, dict[int, _Twin]] = {}
         """Id of a twin -> it and its twins by id."""
+        self._singles: dict[int, Any] = {}
+        """Objects that are unpickled as themselves, such as time zones, by id. Entries may share them."""
         self._pauses: dict[Place, tuple[int, UsedEntry]] = {}
         """Number of calls for which a large entry need not be looked at."""
 
@@ -118,7 +120,7 @@ class Sharing:
         if value is AS_BEFORE:
             return False
         found, looked_at = _mutable_in(value)
-        objects = {id(one): one for one in found}
+        objects = {id(one): one for one in found if id(one) not in self._singles}
         if looked_at > _EACH_TIME:
             self._pauses[place] = looked_at // 16, entry
         for ident in before:
@@ -196,9 +198,15 @@ class Sharing:
         for one in found:
             if self._holders.get(id(one)) == entry.place:
                 del self._holders[id(one)]
-        self._inside[entry.place] = {id(one): one for one in made}
+        for one, twin in zip(found, made, strict=True):
+            if twin is one:
+                self._singles[id(one)] = one
+                self._holders.pop(id(one), None)
+        self._inside[entry.place] = {id(one): one for one in made if id(one) not in self._singles}
         before, self._twins[entry.place] = {*self._twins.get(entry.place, ())}, []
         for one, twin in dict(zip(map(id, found), zip(found, made, strict=True), strict=True)).values():
+            if twin is one:
+                continue
             if id(one) in owners:
                 group = self._groups.get(id(one), {})
                 if not group:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from tailrace.elements.rows import Row, missing_column
+from tailrace.elements.convert import Row, missing_column
 from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, short_repr
 from tailrace.passwords import hide_passwords
 

@@ -22,7 +22,7 @@ from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.rows import made_rows
+from tailrace.elements.convert import made_rows
 from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, short_repr
