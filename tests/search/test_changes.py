@@ -32,8 +32,8 @@ def test_a_seed_is_one_story() -> None:
 def test_what_is_wrong_is_reported_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("search.program_versions.misplaced", lambda held, n: "is not what it was")
-    monkeypatch.setattr("search.program_versions.judged", lambda held, n: "is not what it was")
+    monkeypatch.setattr("search.program_versions.misplacement", lambda held, n: "is not what it was")
+    monkeypatch.setattr("search.program_versions.judge", lambda held, n: "is not what it was")
     assert main(["--seeds", "0:200"]) == 1
     message = capsys.readouterr()
     assert "objects have values in other fields" in message.err

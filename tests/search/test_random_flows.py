@@ -160,7 +160,7 @@ def _hashable(record: Any) -> Any:
 
 
 def test_a_seed_is_one_flow_and_one_history_in_every_process() -> None:
-    script = "from search.random_flows.drawing import drawn; print(hash(repr(drawn(3))) and repr(drawn(3)))"
+    script = "from search.random_flows.drawing import draw; print(hash(repr(draw(3))) and repr(draw(3)))"
     message = {
         subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": str(n), "PYTHONPATH": ":".join(sys.path)},
                        capture_output=True, text=True, check=True).stdout

@@ -126,7 +126,7 @@ def test_a_seed_is_one_history() -> None:
 
 
 def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tailrace.task.operators.sink.SinkTask.prepared", lambda self, checkpoint: [])
+    monkeypatch.setattr("tailrace.task.operators.sink.SinkTask.prepared_output", lambda self, checkpoint: [])
     assert main(["--seeds", "0:3", "--program", "counted"]) == 1
     message = capsys.readouterr()
     assert "python -m search --seeds 0:1 --program counted --trace" in message.err
