@@ -13,14 +13,14 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tailrace as tr
 from search.drawn_faults import drawn_faults
 from search.scenarios import LIMITS, MS, NETWORKS, drawn_settings, is_expected, strategy
-from search.seeds import run_seeds
+from search.seeds import SearchOutcome, run_seeds
 from search.starts import SINK
 from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -90,24 +90,9 @@ class Logs:
         self.file.close()
 
 
-@dataclass
-class Outcome:
-    """Result of a seed."""
-
-    seed: int
-    wrong: list[str] = field(default_factory=list)
-    covered: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def text(self) -> str:
-        """Description of a failure, with the command that repeats it."""
-        again = f"python -m search --followed --seeds {self.seed}:{self.seed + 1}"
-        return "\n".join([f"followed, seed {self.seed}:", *(f"  {one}" for one in self.wrong[:5]), f"  again: {again}"])
-
-
-def carry_out(seed: int) -> Outcome:
+def carry_out(seed: int) -> SearchOutcome:
     """Runs a job that follows files while they change."""
-    rng, outcome = random.Random(f"tailrace followed {seed}"), Outcome(seed)
+    rng, outcome = random.Random(f"tailrace followed {seed}"), SearchOutcome("followed", seed)
     name = f"followed {seed}"
     book = BOOKS[name] = Book()
     with tempfile.TemporaryDirectory(prefix="tailrace-followed-") as folder:
@@ -138,7 +123,7 @@ def carry_out(seed: int) -> Outcome:
 
 def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
-) -> tuple[Counter[str], list[Outcome]]:
+) -> tuple[Counter[str], list[SearchOutcome]]:
     """Runs these seeds, for at most so many seconds. Returns (counts of what was covered, outcomes that went wrong)."""
     return run_seeds(seeds, carry_out, stop=stop, seconds=seconds)
 
@@ -146,7 +131,7 @@ def look(
 class _Changing:
     """A folder whose files change."""
 
-    def __init__(self, folder: Path, rng: random.Random, outcome: Outcome) -> None:
+    def __init__(self, folder: Path, rng: random.Random, outcome: SearchOutcome) -> None:
         self.folder, self.rng, self.covered = folder, rng, outcome.covered
         self.how, self.heading = rng.choice(["rename", "copytruncate"]), rng.random() < 0.3
         self.busy = rng.choice([0.005, 0.02, 0.1])

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -22,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import tailrace as tr
 from search.drawn_faults import drawn_faults
 from search.scenarios import LIMITS, MS, NETWORKS, strategy
-from search.seeds import run_seeds
+from search.seeds import SearchOutcome, run_seeds
 from search.watchers.checker import WatchedFiles
 from tailrace.connectors.publishing import one_by_one
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
@@ -90,24 +90,9 @@ class Store(MemoryFileSystem):  # type: ignore[misc]
         return found
 
 
-@dataclass
-class Outcome:
-    """Result of a seed."""
-
-    seed: int
-    wrong: list[str] = field(default_factory=list)
-    covered: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def text(self) -> str:
-        """Description of a failure, with the command that repeats it."""
-        again = f"python -m search --outages --seeds {self.seed}:{self.seed + 1}"
-        return "\n".join([f"outages, seed {self.seed}:", *(f"  {one}" for one in self.wrong[:5]), f"  again: {again}"])
-
-
-def carry_out(seed: int) -> Outcome:
+def carry_out(seed: int) -> SearchOutcome:
     """Runs a job while its store comes and goes."""
-    rng, outcome = random.Random(f"tailrace outages {seed}"), Outcome(seed)
+    rng, outcome = random.Random(f"tailrace outages {seed}"), SearchOutcome("outages", seed)
     with _store(rng):
         seen: Counter[str] = Counter()
         world = _world(seed, rng)
@@ -130,7 +115,7 @@ def carry_out(seed: int) -> Outcome:
 
 def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
-) -> tuple[Counter[str], list[Outcome]]:
+) -> tuple[Counter[str], list[SearchOutcome]]:
     """Runs these seeds, for at most so many seconds. Returns (counts of what was covered, outcomes that went wrong)."""
     return run_seeds(seeds, carry_out, stop=stop, seconds=seconds)
 

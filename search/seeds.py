@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 
@@ -23,6 +24,25 @@ class Outcome(Protocol):
     @property
     def text(self) -> str:
         """The whole result, as text."""
+
+
+@dataclass
+class SearchOutcome:
+    """Result of one seed of a search that has an option of its own."""
+
+    search: str
+    """The option: `outages` for `python -m search --outages`."""
+    seed: int
+    wrong: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def text(self) -> str:
+        """Description of a failure, with the command that repeats it."""
+        again = f"python -m search --{self.search} --seeds {self.seed}:{self.seed + 1}"
+        return "\n".join(
+            [f"{self.search}, seed {self.seed}:", *(f"  {one}" for one in self.wrong[:5]), f"  again: {again}"]
+        )
 
 
 T = TypeVar("T", bound=Outcome)
