@@ -100,8 +100,9 @@ class ClassNotes(dict[type, Callable[[Any], Any]]):
 _Writing = tuple[ClassNotes, BytesIO, pickle.Pickler]
 _spare: list[_Writing] = []
 """Picklers that have met no class yet. To make one takes three times as long as to pickle a small batch."""
-_SMALL = 64
-"""Records of a small batch. A pickler keeps a table as large as its largest pickle, and clears all of it after each."""
+_SMALL, _SMALL_BYTES = 64, 1 << 16
+"""Most records and bytes of a small batch. A pickler keeps a table as large as its largest pickle, and clears all of it
+after each."""
 
 
 def pickle_values(values: list[Any]) -> tuple[bytes, Shapes]:
@@ -109,8 +110,9 @@ def pickle_values(values: list[Any]) -> tuple[bytes, Shapes]:
     if len(values) > _SMALL:
         notes = ClassNotes()
         return notes.dump(values), notes.listed
-    writing = _spare.pop() if _spare else None
-    if writing is None:
+    try:
+        writing = _spare.pop()  # one step, so that no two threads get one pickler
+    except IndexError:
         notes = ClassNotes()
         writing = notes, *notes._new_pickler()
     notes, buffer, pickler = writing
@@ -118,6 +120,8 @@ def pickle_values(values: list[Any]) -> tuple[bytes, Shapes]:
     data = buffer.getvalue()
     if notes:  # they belong to this batch alone
         return data, notes.listed
+    if len(data) > _SMALL_BYTES:
+        return data, ()
     pickler.clear_memo()
     buffer.seek(0)
     buffer.truncate()
