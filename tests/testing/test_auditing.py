@@ -212,4 +212,4 @@ def test_golden_programs_emit_the_same_again_with_all_their_faults(program: str,
     recordings = Audited()
     run_scenario(scenario(sorted(PROGRAMS).index(program), program), recordings=recordings)
     assert other.request(recordings.workers) == []
-    assert sum(one.count for worker in recordings.workers for event in worker.said for one in event) > 0
+    assert sum(one.count for worker in recordings.workers for event in worker.emissions for one in event) > 0
