@@ -36,7 +36,7 @@ def test_whatever_users_and_readers_do_the_output_is_right() -> None:
         assert verdict.wrong == []
         covered.update(verdict.covered)
     done = {what for what in covered if what.startswith("started ")}
-    assert done == {f"started {what}" for what in ("same", "elsewhere", "copied", "beside", "without")}
+    assert done == {f"started {what}" for what in ("same", "elsewhere", "copy", "beside", "without")}
     found = {what for what in covered if what.startswith("found ")}
     assert found == {f"found {what}" for what in ("finished", "nothing", "a checkpoint")}
 
