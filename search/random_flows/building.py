@@ -101,7 +101,7 @@ class Building:
 
     def _map(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number
-        return stream.map(lambda r: fn.move(r, number), **options)
+        return stream.map(fn.Moved(number) if number % 2 else lambda r: fn.move(r, number), **options)
 
     def _twin(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.flat_map(lambda r: [r, r], **options)

@@ -9,6 +9,7 @@ are the entries of its state.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -118,6 +119,24 @@ def key_of(record: Record) -> int:
 def move(record: Record, number: int) -> Record:
     """A record with another value, which depends on the operator."""
     return (*record[:2], (record[2] * 31 + number) % MODULUS, *record[3:])
+
+
+class Moved(tr.MapFunction):
+    """A function that does what `move` does, with what `prepare` has made. That is made once, and is never copied."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.prepared: list[Any] = []
+
+    def prepare(self) -> None:
+        assert not self.prepared, "prepared twice"
+        self.prepared = [threading.Lock(), lambda record: move(record, self.number)]
+
+    def open(self, ctx: tr.Context) -> None:
+        self.moved = self.prepared[1]
+
+    def map(self, record: Record) -> Record:
+        return self.moved(record)  # type: ignore[no-any-return]
 
 
 COLUMNS = pa.schema(

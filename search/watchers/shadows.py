@@ -36,6 +36,7 @@ from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.task_state import objects, state_of
 from tailrace.task.operators.loops import TailTask
 from tailrace.task.slice.machine import Slice
+from tailrace.task.slice.preparation import prepare_functions, with_functions_of_its_own
 from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.loop_waves import LoopWaves
 from tailrace.task.subtask.machine import Task
@@ -133,8 +134,9 @@ class Shadows(Observer):
             manifest, folder = bytes(files.contents[manifest_name(worker.incarnation, base)]), ""
         own = bool(manifest) and decode_manifest(manifest, "manifest").run_id == attempt.slice.services.run_id
         deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, own)
-        spec = _with_other_books(worker._standing.load(b""))
+        spec = with_functions_of_its_own(_with_other_books(worker._standing.load(b"")))
         services = worker.services_of(spec, deploy)
+        prepare_functions(spec, process.slot, services, only_here=True)
         assert attempt.recorded is not None
         history = attempt.recorded.history
         resume = Resume(deploy, base, history.everything(), [], in_flight=sorted(attempt.slice.services.in_flight))

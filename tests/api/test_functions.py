@@ -1,5 +1,6 @@
 """Functions with a life of their own, and the options that every verb takes."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,9 +28,15 @@ def _nothing_lived_yet() -> None:
 class Noted:
     """Notes when it is opened and closed; each copy of the object counts for itself."""
 
-    opened = 0
+    opened = prepared = 0
+
+    def prepare(self) -> None:
+        self.prepared += 1
+        LIFE.append(("prepare", type(self).__name__, -1))
+        assert (self.prepared, self.opened) == (1, 0)
 
     def open(self, ctx: tr.Context) -> None:
+        assert self.prepared == 1
         self.opened += 1
         self.where = ctx.subtask
         LIFE.append(("open", type(self).__name__, ctx.subtask))
@@ -104,20 +111,84 @@ VERBS: list[Callable[[tr.DataStream], tr.DataStream]] = [
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=range(len(VERBS)))
-def test_a_function_is_opened_and_closed_once_in_each_subtask(verb: Callable[[tr.DataStream], tr.DataStream]) -> None:
+def test_a_function_is_prepared_opened_and_closed_once_in_each_subtask(
+    verb: Callable[[tr.DataStream], tr.DataStream],
+) -> None:
     records(lambda env: verb(env.from_collection(range(6))), 2)
-    assert sorted((what, where) for what, _, where in LIFE) == [("close", 0), ("close", 1), ("open", 0), ("open", 1)]
-    assert [what for what, _, _ in LIFE[:2]] == ["open", "open"]
+    opened = sorted((what, where) for what, _, where in LIFE if what != "prepare")
+    assert opened == [("close", 0), ("close", 1), ("open", 0), ("open", 1)]
+    assert sorted(what for what, _, _ in LIFE[:4]) == ["open", "open", "prepare", "prepare"]
 
 
 def test_the_functions_of_a_chain_are_opened_before_any_record_comes() -> None:
     class Source(Noted, tr.MapFunction):
         def map(self, value: int) -> int:
-            assert len(LIFE) == 3
+            assert len(LIFE) == 6
             return value
 
     assert records(lambda env: env.from_collection([1, 2]).map(Source()).filter(Even()).flat_map(Twice())) == [2, 2]
     assert [name for what, name, _ in LIFE if what == "close"] == ["Source", "Even", "Twice"]
+
+
+def test_a_function_that_several_operators_share_is_prepared_for_each_of_them() -> None:
+    shared = Plus()
+    assert records(lambda env: env.from_collection([1]).map(shared).rebalance().map(shared), 2) == [3]
+    assert [what for what, _, _ in LIFE].count("prepare") == 4
+
+
+class LockMade(tr.KeyedProcessFunction):
+    """A function whose preparation makes something that can be neither pickled nor copied."""
+
+    count = tr.ValueState(int, default=0)
+
+    def prepare(self) -> None:
+        self.lock = threading.Lock()
+
+    def process(self, value: int, ctx: tr.Context) -> Iterator[tuple[int, int]]:
+        with self.lock:
+            self.count.value += 1
+            yield value, self.count.value
+
+
+def test_what_prepare_sets_need_not_be_pickled() -> None:
+    assert records(lambda env: env.from_collection([5, 5]).key_by(abs).process(LockMade())) == [(5, 1), (5, 2)]
+    assert tr.testing.harness(LockMade(), key=abs).push(5) == [(5, 1)]
+
+
+class UsesState(LockMade):
+    def prepare(self) -> None:
+        self.count.value = 1
+
+
+class Broken(Plus):
+    def prepare(self) -> None:
+        raise ValueError("no model")
+
+
+@pytest.mark.parametrize(("fn", "text"), [(UsesState(), "prepare raised.*only declared"), (Broken(), "no model")])
+def test_an_error_of_prepare_names_the_operator(fn: Any, text: str) -> None:
+    verb = "process" if isinstance(fn, UsesState) else "map"
+    with pytest.raises(tr.JobFailed, match=rf"(?s)the_name.*{text}"):
+        records(lambda env: getattr(env.from_collection([5]).key_by(abs), verb)(fn, name="the_name"))
+
+
+class WithContext(Plus):
+    def prepare(self, ctx: tr.Context) -> None:  # type: ignore[override]
+        pass
+
+
+class Yielding(Plus):
+    def prepare(self) -> Iterator[int]:  # type: ignore[override]
+        yield 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [(WithContext(), r"WithContext.prepare\(ctx.* is called with 0 argument"), (Yielding(), "Yielding.prepare yields")],
+)
+def test_a_prepare_that_cannot_be_called_is_refused_where_it_is_written(fn: Any, text: str) -> None:
+    with pytest.raises(tr.GraphError, match=text):
+        tr.Environment().from_collection([1]).map(fn)
 
 
 def test_a_function_is_closed_when_the_job_has_failed() -> None:
@@ -126,7 +197,7 @@ def test_a_function_is_closed_when_the_job_has_failed() -> None:
 
     with pytest.raises(tr.JobFailed):
         records(lambda env: env.from_collection([1]).map(Plus()).map(fail).map(Plus()))
-    assert [what for what, _, _ in LIFE] == ["open", "open", "close", "close"]
+    assert [what for what, _, _ in LIFE] == ["prepare", "prepare", "open", "open", "close", "close"]
 
 
 def test_one_that_fails_to_close_does_not_keep_others_from_it() -> None:

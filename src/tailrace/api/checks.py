@@ -99,6 +99,8 @@ OPTIONAL = ("on_timer", "on_round_end", "finish")
 """Methods that a subclass need not define."""
 ENDS = {"on_round_end": 2, "finish": 1}
 """Methods of a process function that are called at the end of a round or of the input -> number of arguments."""
+_LIFE = {"prepare": 0, "open": 1, "close": 0}
+"""Methods of all functions that are called once -> number of arguments."""
 _YIELDS = frozenset({"flat_map", "map_batches", "process", "process1", "process2", *OPTIONAL})
 """Methods that return any number of records."""
 
@@ -110,10 +112,8 @@ def check_methods(fn: object, kind: type, methods: dict[str, int], verb: str) ->
         if getattr(method, "__func__", None) is getattr(kind, name) and name not in OPTIONAL:
             raise GraphError(f"{verb}: {type(fn).__name__} has no method {name}; a tr.{kind.__name__} must define it")
         _check_work(method, arguments, verb, f"{type(fn).__name__}.{name}", name in _YIELDS)
-    for name in ("open", "close") if isinstance(fn, Function) else ():
-        wrong = misfit_function(getattr(fn, name))
-        if wrong is not None:
-            raise GraphError(f"{verb}: {type(fn).__name__}.{name} {wrong}")
+    for name, arguments in _LIFE.items() if isinstance(fn, Function) else ():
+        _check_work(getattr(fn, name), arguments, verb, f"{type(fn).__name__}.{name}", False)
 
 
 def check_object(value: Any, kind: type, verb: str) -> None:

@@ -1,6 +1,6 @@
-"""Classes of functions with `open` and `close`. Where none of these is needed, a plain callable is enough.
+"""Classes of functions with `prepare`, `open` and `close`. Where none of these is needed, a plain callable is enough.
 
-A function object is pickled to every subtask and opened there; each subtask works on its own copy.
+A function object is pickled to every subtask, prepared and opened there; each subtask works on its own copy.
 """
 
 from __future__ import annotations
@@ -110,7 +110,13 @@ class Context(Protocol):
 
 
 class Function:
-    """Base class of functions with `open` and `close`."""
+    """Base class of functions with `prepare`, `open` and `close`."""
+
+    def prepare(self) -> None:
+        """Called once for each copy of the function, before `open`: in a worker when the job is sent to it, in a standby as
+        soon as that is ready. It sets in `self` what takes long to make and does not change, such as a model that is
+        loaded. It knows no subtask, no state and no time, and does the same in each process. After a restart of the job
+        there is another copy, which is prepared as well. `close` follows also where the copy was never opened."""
 
     def open(self, ctx: Context) -> None:
         """Called once in each subtask before the first record."""

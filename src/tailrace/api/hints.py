@@ -212,7 +212,7 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("SinkFunction", "RichSinkFunction"), "use tr.Sink"),
     **dict.fromkeys(("SourceFunction", "RichSourceFunction"), "use tr.Source"),
     **dict.fromkeys(
-        ("RichFunction", "RuntimeContext"), "functions have the methods open and close: use tr.ProcessFunction"
+        ("RichFunction", "RuntimeContext"), "functions have the methods prepare, open and close: use tr.ProcessFunction"
     ),
     "Standby": "use tr.StandbyConfig",
     "Join": f"a stream has {_JOINS}",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.functions import CoProcessFunction, Instant, KeyedProcessFunction
+from tailrace.api.functions import CoProcessFunction, Function, Instant, KeyedProcessFunction
 from tailrace.elements.batches import Rows
 from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, micros
 from tailrace.errors import ConfigError
@@ -16,6 +16,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.tuning import Tuning
+from tailrace.task.operators.base import call_user
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import CoProcessTask, FunctionTask, KeyedProcessTask, ProcessTask, TimedTask
 
@@ -140,5 +141,7 @@ def harness(
     else:
         operator, runtime = Process(fn, at_end), ProcessTask  # type: ignore[arg-type,assignment]
     name = type(fn).__name__
+    if isinstance(fn, Function):
+        call_user(fn.prepare, what="prepare", operator=name, subtask=0)
     node = Node(0, operator, name, name, True, 1, "rows", ())
     return Harness(runtime(node, OperatorContext(name, name, 0, 1, 0, services)), services)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
 import tailrace as tr
-from tailrace.protocol.deployment import Welcome
-from tailrace.protocol.standby import Hold, StandBy, StateHeld
+from tailrace.protocol.deployment import Deploy, Leave, Peer, Welcome
+from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.contract.actions import ReadState, ToCoordinator
@@ -30,10 +32,12 @@ class Backend(MemoryBackend):
 class Standby:
     """The place behind two slots, and what a storage would do for it."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, build: Callable[[Any], Any] = lambda stream: stream.count(), slot: int = 2, stands_by: bool = True
+    ) -> None:
         env = tr.Environment(parallelism=2, max_parallelism=4)
         numbers = env.from_source(tr.sources.Sequence(0, 10))
-        numbers.key_by(lambda n: n % 4).count().sink_to(tr.sinks.Callback(print))
+        build(numbers.key_by(lambda n: n % 4)).sink_to(tr.sinks.Callback(print))
         spec = JobSpec("job", 1, env._plan(env._pending()), env.memory, "run", checkpointing=True)
         self.backends: dict[int, Backend] = {}
 
@@ -41,9 +45,10 @@ class Standby:
             self.backends[subtask] = Backend(uid=uid, subtask=subtask, max_parallelism=4)
             return self.backends[subtask]
 
-        self.machine = Worker(2, lambda plan: spec, random.Random, make)
+        self.machine = Worker(slot, lambda plan: spec, random.Random, make)
         self.says(Welcome(1))
-        self.says(StandBy(b"plan"))
+        if stands_by:
+            self.says(StandBy(b"plan"))
 
     def says(self, message: Any) -> None:
         self.machine.handle(CoordinatorSaid(message))
@@ -91,3 +96,57 @@ def test_an_answer_of_the_storage_for_what_it_has_dropped_is_for_nobody(answer: 
     assert one.wanted(object) == [], "it is not held"
     one.machine.handle(StateRead(other.number))
     assert [a.message for a in one.wanted(ToCoordinator)] == [StateHeld(1, [1])] and one.open == [1]
+
+
+class Prepared(tr.KeyedProcessFunction):
+    """A function that notes what is done with each copy of it, and holds what cannot be copied."""
+
+    calls: ClassVar[list[str]] = []
+    seen = tr.ValueState(int, default=0)
+
+    def prepare(self) -> None:
+        self.lock = threading.Lock()
+        self.calls.append("prepare")
+
+    def open(self, ctx: tr.Context) -> None:
+        assert self.lock
+        self.calls.append("open")
+
+    def process(self, value: int, ctx: tr.Context) -> list[int]:
+        return [value]
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def with_a_function() -> Standby:
+    Prepared.calls.clear()
+    return Standby(lambda stream: stream.process(Prepared()))
+
+
+def test_functions_are_prepared_when_it_gets_ready_and_opened_when_it_takes_a_slot(with_a_function: Standby) -> None:
+    one = with_a_function
+    assert Prepared.calls == ["prepare"]
+    one.hold(1, 0, 1)
+    one.read()
+    assert one.held == [StateHeld(1, [0, 1])], "copies for the state are made of functions that are not prepared"
+    one.says(TakeSlot(1))
+    one.says(Welcome(2))
+    assert Prepared.calls == ["prepare"]
+    one.says(Deploy(b"plan", [], 1, 0))
+    assert Prepared.calls == ["prepare", "open"]
+
+
+def test_functions_that_were_prepared_in_vain_are_closed(with_a_function: Standby) -> None:
+    with_a_function.says(Leave("the job is over"))
+    assert Prepared.calls == ["prepare", "close"]
+
+
+def test_a_worker_prepares_the_functions_of_its_own_slot_only() -> None:
+    Prepared.calls.clear()
+    for slot, calls in ((0, ["prepare", "open"]), (1, [])):
+        one = Standby(lambda stream: stream.process(Prepared(), parallelism=1), slot, stands_by=False)
+        one.says(Deploy(b"plan", [Peer(0, "host", 1, 1), Peer(1, "host", 2, 1)], 1, 0))
+        assert Prepared.calls == calls
+        Prepared.calls.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,3 +38,11 @@ def with_own_functions(plan: Plan, *, keep_first: bool) -> Plan:
         return replace(node, operator=replace(node.operator, **changes)) if changes else node
 
     return replace(plan, graph=replace(plan.graph, nodes=tuple(map(owning, plan.graph.nodes))))
+
+
+def functions_of(node: Node) -> Iterator[Function]:
+    """The function objects of a node that have `prepare`, `open` and `close`."""
+    operator: Any = node.operator
+    given = [getattr(operator, name) for name in ("fn", "reduce") if hasattr(operator, name)]
+    given += [fn for _, fn in getattr(operator, "aggregates", ())]
+    return (fn for fn in given if isinstance(fn, Function))

@@ -154,12 +154,12 @@ class RecordedSlice(Slice):
         return Keeps(self.keeping.memory, self.keeping.spilled, len(history.entries), history.size)
 
 
-def slice_of(spec: JobSpec, plan: Plan, slot: int, attempt: int, services: Services) -> Slice:
+def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services) -> Slice:
     """The slice of a worker: a recorded one in a job whose workers are replaced alone."""
     if not spec.depth:
-        return Slice(plan, slot, attempt, services, spec.memory)
+        return Slice(spec.plan, slot, attempt, services, spec.memory)
     kept, history = services.tuning.kept, services.tuning.history
     place = SpillPlace(WHAT, spec.kept_dir, spec.kept_stored)
     keeping = Keeping(services.spill(place), spec.kept_bytes if kept is None else kept)
     most = spec.history_bytes if history is None else history
-    return RecordedSlice(plan, slot, attempt, services, spec.memory, keeping, most)
+    return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most)

@@ -17,6 +17,7 @@ from tailrace.task.contract.actions import Action, HoldSlot, ReadState, ToCoordi
 from tailrace.task.contract.events import StatePartRead, StateRead, StateUnreadable
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.mirrors import Mirror
+from tailrace.task.slice.preparation import close_unopened, prepare_functions, with_functions_of_its_own
 
 MakeBackend = Callable[[JobSpec, str, int], Backend]
 
@@ -26,14 +27,22 @@ class Standing:
 
     def __init__(
         self,
+        slot: int,
         load: Callable[[bytes], JobSpec],
         services: Callable[[JobSpec], Services],
         make: MakeBackend | None,
         numbers: Iterator[int],
     ) -> None:
+        """`slot`: the place of the worker."""
         self.spec: JobSpec | None = None
         """The job, until it is deployed here."""
+        self._prepared: JobSpec | None = None
+        """The job with functions that are prepared, beside those of `spec`, of which mirrors make copies; None if its
+        functions cannot be copied."""
+        self._unprepared = True
+        """True if the functions of the job that is deployed are still to be prepared."""
         self._plan = b""
+        self._slot = slot
         self.load, self._services, self._make, self._numbers = load, services, make, numbers
         self._mirrors: dict[int, Mirror | None] = {}
         """The mirrors of slices, by slot; None for a slice that cannot be held."""
@@ -48,6 +57,7 @@ class Standing:
         """Handles a message of the coordinator."""
         if isinstance(message, StandBy):
             self.spec, self._plan = self.load(message.plan), message.plan
+            self._prepare(self.spec)
             return [ToCoordinator(StandsBy())]
         if isinstance(message, Hold):
             self._requested = message
@@ -56,12 +66,34 @@ class Standing:
         self._take(message.slot)
         return [HoldSlot(message.slot)]
 
+    def _prepare(self, spec: JobSpec) -> None:
+        """Prepares the functions of all operators: the standby may take any slot."""
+        try:
+            self._prepared = with_functions_of_its_own(spec, keep_first=False)
+        except GraphError:  # they are prepared when a slot is taken
+            return
+        prepare_functions(self._prepared, self._slot, self._services(spec), only_here=False)
+
     def deploy(self, deploy: Deploy) -> JobSpec:
-        """The job that is deployed. A plan that the standby has read already is not read again, so that the classes of
-        records are the classes in the state that it holds."""
-        spec = self.spec if self._plan == deploy.plan else None
+        """The job that is deployed, with a function object for each operator. A plan that the standby has read already is
+        not read again, so that the classes of records are the classes in the state that it holds."""
+        spec, prepared = (self.spec, self._prepared) if self._plan == deploy.plan else (None, None)
         self.spec, self._plan = None, b""
-        return self.load(deploy.plan) if spec is None else spec
+        if prepared is None:
+            self._unprepared = True
+            return with_functions_of_its_own(self.load(deploy.plan) if spec is None else spec)
+        self._prepared, self._unprepared = None, False
+        return prepared
+
+    def prepare(self, spec: JobSpec, slot: int) -> None:
+        """Prepares the functions of a slot in the job that is deployed, unless they are prepared."""
+        if self._unprepared:
+            prepare_functions(spec, slot, self._services(spec), only_here=True)
+
+    def close(self) -> list[BaseException]:
+        """Closes functions that were prepared and not deployed. Returns what they raised."""
+        prepared, self._prepared = self._prepared, None
+        return [] if prepared is None else close_unopened(prepared)
 
     def mirror_for(self, deploy: Deploy) -> Mirror | None:
         """The mirror of the slice, if its state is of the files that are restored; else None."""

@@ -29,7 +29,6 @@ from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, ReadState, ReplacePeer, ToCoordinator
-from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.recorded_slice import RecordedSlice, slice_of
@@ -73,12 +72,11 @@ class Attempt:
         resume: Resume | None = None,
         held: dict[str, dict[int, tuple[str, ...]]] | None = None,
     ) -> None:
-        """`resume`: given if it takes the place of a lost worker. `held`: the files whose state the backends hold
-        already, by operator and key group."""
+        """`spec`: each operator has a function object to itself, which is prepared. `resume`: given if it takes the place
+        of a lost worker. `held`: the files whose state the backends hold already, by operator and key group."""
         if resume is not None:
             services.replaces, services.in_flight = True, frozenset(resume.in_flight)
-        plan = with_own_functions(spec.plan, keep_first=True)
-        self.slice = slice_of(spec, plan, slot, deploy.attempt, services)
+        self.slice = slice_of(spec, slot, deploy.attempt, services)
         self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
         """The checkpoints under way; none in a job that takes none."""
         self.closed = False

@@ -111,7 +111,7 @@ class Worker:
         self._backend_factory = backend_factory
         self._make_spill = make_spill
         services = lambda spec: self.services_of(spec, None)  # noqa: E731 - for slices that are not deployed
-        self._standing = Standing(load, services, backend_factory, self._numbers)
+        self._standing = Standing(slot, load, services, backend_factory, self._numbers)
         self._outside, self._shared = Outside() if outside is None else outside, shared
         self._tuning = tuning if tuning is not None else Tuning()
 
@@ -420,6 +420,7 @@ class Worker:
         spec, mirror = self._standing.deploy(message), self._standing.mirror_for(message)
         self.spec, held = spec, None if mirror is None else mirror.chains
         services = self.services_of(spec, message, mirror)
+        self._standing.prepare(spec, self.slot)
         self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, held)
         return self._attempt.begin(message)
 
@@ -456,6 +457,7 @@ class Worker:
     def _leave(self, reason: str) -> None:
         self.phase = Phase.LEFT
         self._close()
+        self.close_errors += self._standing.close()
         self.actions.append(Exit(reason))
 
     def _close(self) -> None:
