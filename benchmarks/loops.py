@@ -215,8 +215,8 @@ def circling(key: np.ndarray, left: np.ndarray, number: pa.Array) -> pa.RecordBa
 class Visit(tr.KeyedProcessFunction):
     """The keyed operator of the loop: it lets every record pass."""
 
-    def process(self, record: tuple[int, int, int], ctx: tr.Context) -> tuple[tuple[int, int, int]]:
-        return (record,)
+    def process(self, record: tuple[int, int, int], ctx: tr.Context) -> list[tuple[int, int, int]]:
+        return [record]
 
 
 def step(record: tuple[int, int, int]) -> tuple[int, int, int]:
