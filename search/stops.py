@@ -181,13 +181,15 @@ class Outcome:
             f"seed {self.seed}, program {self.program} ({'; '.join(self.story)}):",
             *(f"  {one}" for one in self.wrong[:5]),
         ]
-        return "\n".join(
-            [*lines, f"  again: python -m search.stops --seeds {self.seed} --program {self.program}"]
-        )
+        return "\n".join([*lines, f"  again: python -m search.stops --seeds {self.seed} --program {self.program}"])
 
 
 def run(
-    seed: int, program: str | None = None, *, faults: bool = True, tune: Callable[[DrawnRun], DrawnRun] = lambda made: made
+    seed: int,
+    program: str | None = None,
+    *,
+    faults: bool = True,
+    tune: Callable[[DrawnRun], DrawnRun] = lambda made: made,
 ) -> Outcome:
     """Runs the jobs of a seed, and checks everything that they did."""
     runs = [tune(one) for one in draw(seed, program, faults)]
@@ -313,7 +315,9 @@ class _Run:
 
     @property
     def _suspended(self) -> bool:
-        return any(kind.startswith("stop") and not ended.reason for kind, ended in self.received) and not self._at_the_end
+        return (
+            any(kind.startswith("stop") and not ended.reason for kind, ended in self.received) and not self._at_the_end
+        )
 
     @property
     def _at_the_end(self) -> bool:

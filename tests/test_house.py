@@ -314,12 +314,16 @@ def fields_of(tree: ast.Module) -> dict[str, int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             declared = {
-                one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+                one.target.id
+                for one in node.body
+                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
             }
             assigned = {
                 one.attr
                 for one in ast.walk(node)
-                if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and ast.unparse(one.value) == "self"
+                if isinstance(one, ast.Attribute)
+                and isinstance(one.ctx, ast.Store)
+                and ast.unparse(one.value) == "self"
             }
             found[node.name] = len(declared | assigned)
     return found
@@ -389,6 +393,7 @@ def test_what_is_beyond_a_limit_is_seen() -> None:
     assert fields_of(ast.parse("class A:\n  x: int\n  def f(self):\n    self.y = self.z")) == {"A": 2}
     assert imports_in(ast.parse("import os\nfrom tailrace.a import b\nfrom tailrace.a import c\nfrom x import y")) == 1
 
+
 # Language.
 
 ANAPHORA = re.compile(
@@ -407,7 +412,9 @@ def first_words(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if not isinstance(body, list):
             continue
         for before, one in zip([None, *body], body, strict=False):
-            is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
+            is_text = (
+                isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
+            )
             if is_text and (before is None or isinstance(before, ast.Assign | ast.AnnAssign)):
                 yield one.lineno, one.value.value.strip()
 
@@ -524,7 +531,9 @@ def test_no_first_sentence_tells_what_somebody_says() -> None:
 
 
 def test_what_is_wrong_with_a_name_is_seen() -> None:
-    assert [name for name in ("_told", "settled", "kept", "settle", "note_end", "seed", "_made") if is_participle(name)] == [
+    assert [
+        name for name in ("_told", "settled", "kept", "settle", "note_end", "seed", "_made") if is_participle(name)
+    ] == [
         "_told",
         "settled",
         "kept",

@@ -136,7 +136,9 @@ def test_the_sdist_has_what_it_takes_to_work_on_it(sdist: Path) -> None:
     ):
         assert name in found
     assert {page.name for page in ROOT.glob("*.md")} <= found
-    assert not [name for name in found if name.startswith(("search", "tests/search", "tests/simulation"))], "the workshop"
+    assert not [name for name in found if name.startswith(("search", "tests/search", "tests/simulation"))], (
+        "the workshop"
+    )
     assert not [name for name in found if name.endswith(".pyc") or name.startswith((".venv", ".matrix", "dist"))]
 
 

@@ -44,7 +44,9 @@ def fields_shown(kind: type) -> list[str]:
 
 def test_no_class_shows_a_secret() -> None:
     found = list(classes())
-    assert {"CheckpointConfig", "WorkerConfig", "Tls", "Host", "FilePlace", "JobSpec"} <= {one.__name__ for one in found}
+    assert {"CheckpointConfig", "WorkerConfig", "Tls", "Host", "FilePlace", "JobSpec"} <= {
+        one.__name__ for one in found
+    }
     shown = [(one.__name__, name) for one in found for name in fields_shown(one)]
     assert [(kind, name) for kind, name in shown if SECRET.search(name) or (kind, name) == KEY_OF_TLS] == []
 

@@ -28,6 +28,7 @@ from unittest import mock
 import psutil
 
 import tailrace as tr
+from search import buckets
 from search.programs.golden import LOOPS, PROGRAMS, SILENT
 from search.seeds import seeds_of
 from tailrace.coordinator.job.timeouts import Limits
@@ -41,7 +42,17 @@ LEASE = 3.0
 PATIENCE = 120.0
 """The seconds within which a run ends, whatever happens to it."""
 
-PLAIN = ("counted", "by_classes", "aggregated", "windowed", "in_columns", "in_event_time", "in_place", "joined", "in_splits")
+PLAIN = (
+    "counted",
+    "by_classes",
+    "aggregated",
+    "windowed",
+    "in_columns",
+    "in_event_time",
+    "in_place",
+    "joined",
+    "in_splits",
+)
 NESTED = ("nested", "entered_inside", "silent_nest")
 ROUNDS = ("shared_out", "judged", "widened", "apart")
 """Programs with `Combine` and rounds."""
@@ -58,6 +69,8 @@ class SparkRun:
     policy: str
     """The mode of checkpoints, with `continuous` where records in flight are written all the time."""
     state: str
+    place: str
+    """The storage of checkpoints: "files" or "S3"."""
     standby: str
     """"no standby", "started" (a process is started when a worker is lost), "ready" or "two at once"."""
     then: str
@@ -65,11 +78,16 @@ class SparkRun:
     losses: tuple[str, ...]
 
     @property
+    def ways(self) -> tuple[str, ...]:
+        """The way of running, without the program."""
+        return self.policy, self.state, self.place, self.standby, self.then
+
+    @property
     def text(self) -> str:
         losses = ", then ".join(self.losses)
         return (
-            f"seed {self.seed}: {self.program} x{self.parallelism}, {self.policy}, {self.state}, {self.standby}, "
-            f"{self.then}; lost: {losses}"
+            f"seed {self.seed}: {self.program} x{self.parallelism}, {self.policy}, {self.state}, {self.place}, "
+            f"{self.standby}, {self.then}; lost: {losses}"
         )
 
 
@@ -83,6 +101,7 @@ def draw(seed: int) -> SparkRun:
         rng.choice([2, 2, 3]),
         rng.choice(["aligned", "unaligned", "capped", "continuous"]),
         rng.choice(["memory", "disk"]),
+        rng.choice(["files", "files", "S3"]),
         rng.choice(["no standby", "started", "ready", "ready", "two at once"]),
         rng.choice(["nothing", "nothing", "a savepoint", "a stop"]),
         tuple(rng.choice(LOSSES) for _ in range(rng.choice([1, 1, 2]))),
@@ -113,8 +132,10 @@ class Raising:
 class _Life:
     """A run under way."""
 
-    def __init__(self, spark: Any, run: SparkRun, folder: Path) -> None:
+    def __init__(self, spark: Any, s3: str, run: SparkRun, folder: Path) -> None:
         self.spark, self.run, self.folder = spark, run, folder
+        self.checkpoints = {"files": str(folder), "S3": f"s3://{buckets.new_bucket(s3)}"}[run.place]
+        self.options = {"files": {}, "S3": buckets.options(s3)}[run.place]
         self.rng = random.Random(f"tailrace life on spark {run.seed}")
         self.program = PROGRAMS[run.program]
         self.restarts = self.replaced = 0
@@ -162,7 +183,8 @@ class _Life:
         mode = "unaligned-max-inflight" if run.policy == "capped" else run.policy
         persist = "continuous" if run.policy == "continuous" else "ad-hoc"
         checkpoint = tr.CheckpointConfig(
-            str(self.folder / "checkpoints"),
+            f"{self.checkpoints}/checkpoints",
+            storage_options=self.options,
             interval=0.25,
             mode="unaligned" if run.policy == "continuous" else mode,
             persist_inflight=persist,
@@ -202,7 +224,7 @@ class _Life:
             if self.run.then == "a stop":
                 self.stopped.append(self.job.stop().path)
             else:
-                self.job.savepoint(str(self.folder / "savepoint"))
+                self.job.savepoint(f"{self.checkpoints}/savepoint")
             self.happened.append(f"{self.run.then} came to its end")
         except tr.TailraceError as error:
             self.happened.append(f"{self.run.then} was refused: {str(error)[:200]}")
@@ -230,7 +252,7 @@ class _Life:
         if loss == "worker":
             _signal(victim, signal.SIGKILL)
         elif loss == "two workers":
-            for pid in self.rng.sample(pids, 2):
+            for pid in self.rng.sample(pids, min(2, len(pids))):
                 _signal(pid, signal.SIGKILL)
                 time.sleep(self.rng.choice([0.0, 0.05, 0.5]))
         elif loss == "executor":
@@ -282,9 +304,10 @@ def session() -> Any:
     """A Spark session with the executors of `TAILRACE_MASTER`."""
     from pyspark.sql import SparkSession
 
-    conf = {
+    conf: dict[str, str | int | float | bool | None] = {
         "spark.ui.enabled": "false",
         "spark.log.level": "FATAL",
+        "spark.ui.showConsoleProgress": "false",
         "spark.decommission.enabled": "true",
         "spark.executor.memory": "768m",
         "spark.executor.maxNumFailures": "1000",
@@ -295,17 +318,17 @@ def session() -> Any:
     return SparkSession.builder.master(master).appName("chance").config(map=conf).getOrCreate()
 
 
-def look(spark: Any, seed: int) -> str:
+def look(spark: Any, s3: str, seed: int) -> str:
     """Runs one seed. Returns what is wrong; empty where nothing is. Prints a line."""
     run = draw(seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         (Path(folder) / "out").mkdir()
-        life = _Life(spark, run, Path(folder))
+        life = _Life(spark, s3, run, Path(folder))
         wrong = life.wrong()
     print(
-        f"{'WRONG' if wrong else 'right'} {time.monotonic() - began:.0f} s, {life.restarts} restarts, {life.replaced} replaced "
-        f"| {run.text} | {'; '.join(life.happened)}{' | ' + wrong if wrong else ''}",
+        f"{'WRONG' if wrong else 'right'} {time.monotonic() - began:.0f} s, {life.restarts} restarts, "
+        f"{life.replaced} replaced | {run.text} | {'; '.join(life.happened)}{' | ' + wrong if wrong else ''}",
         flush=True,
     )
     return wrong
@@ -320,9 +343,9 @@ def main(arguments: list[str] | None = None) -> int:
         "tailrace.runtime.driver.settings.Limits",
         lambda **given: replace(Limits(**given), lease=int(LEASE * 1e6), calm=500_000),
     )
-    with short:
+    with short, buckets.serving() as s3:
         spark = session()
-        wrong = [seed for seed in seeds_of(options.seeds) if look(spark, seed)]
+        wrong = [seed for seed in seeds_of(options.seeds) if look(spark, s3, seed)]
     spark.stop()
     return 1 if wrong else 0
 

@@ -535,7 +535,9 @@ class Play:
             if isinstance(item, Release):
                 item = Release(item.nest, item.wave, tuple(item.times))  # type: ignore[arg-type]  # hashable
             self.down[to] += (item,)
-            if isinstance(item, Advance) and not self.advanced:  # a repeated command changes nothing, and may be under way
+            if (
+                isinstance(item, Advance) and not self.advanced
+            ):  # a repeated command changes nothing, and may be under way
                 assert to or not self.moving(), "event time came to its end while some was on its way"
                 self.advanced = to == self.shape.slots - 1
             if isinstance(item, EndLoop):

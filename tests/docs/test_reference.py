@@ -225,7 +225,9 @@ def test_the_stages_of_a_stop_are_those_of_the_code() -> None:
         for happening, after in zip(happenings, row[1:], strict=True)
         if after
     }
-    assert stated == {(stage.value, happening.value): after.value for (stage, happening), after in stopping.AFTER.items()}
+    assert stated == {
+        (stage.value, happening.value): after.value for (stage, happening), after in stopping.AFTER.items()
+    }
     assert [row[0] for row in rows] == [one.value for one in stopping.Stage]
 
 
@@ -483,7 +485,9 @@ def test_a_sentence_of_a_setting_is_plain_in_a_terminal() -> None:
 def test_bytes_have_one_unit() -> None:
     """KiB, MiB and GiB, as settings count them: `memory="512m"` is 512 MiB."""
     where = [*PAGES, ROOT / "benchmarks" / "README.md", ROOT / "dev", *SOURCE.rglob("*.py")]
-    found = [f"{path.name}: {text}" for path in where for text in re.findall(r"(?<!\S)[\d.,]+\s?[kKMGT]B\b", read(path))]
+    found = [
+        f"{path.name}: {text}" for path in where for text in re.findall(r"(?<!\S)[\d.,]+\s?[kKMGT]B\b", read(path))
+    ]
     assert found == []
 
 

@@ -202,7 +202,8 @@ def test_entries_may_share_what_is_unpickled_as_itself() -> None:
     zone = ZoneInfo("UTC")
     state: dict[str, Any] = {"a": (zone,), "b": (zone, [])}
     entries = [
-        UsedEntry(Place(name, None), partial(state.get, name, MISSING), partial(state.__setitem__, name)) for name in state
+        UsedEntry(Place(name, None), partial(state.get, name, MISSING), partial(state.__setitem__, name))
+        for name in state
     ]
     sharing = Sharing()
     for _ in range(3):

@@ -100,7 +100,9 @@ def written(
     )
     found = [row for batch in write_parts(table.to_batches(max_chunksize=7), job, 9) for row in batch.to_pylist()]
     files = [StateFile(row["slot"], row["name"], row["size"]) for row in found]
-    return complete(store, CheckpointPlan("job", job.max_parallelism, [job], base, dropped), files, 1_000_000, "by-hand")
+    return complete(
+        store, CheckpointPlan("job", job.max_parallelism, [job], base, dropped), files, 1_000_000, "by-hand"
+    )
 
 
 def job_in(folder: Path, **more: Any) -> OperatorJob:
@@ -194,7 +196,9 @@ def test_a_state_is_changed_entry_by_entry(checkpoint_of: Any, tmp_path: Path) -
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
     base = on_disk(stored, tmp_path)
     tables = stored.operator("counts").tables
-    job = job_in(tmp_path, first_slot=1, kept=KeptTables(base, None, tuple(one for one in tables if one.name != "count")))
+    job = job_in(
+        tmp_path, first_slot=1, kept=KeptTables(base, None, tuple(one for one in tables if one.name != "count"))
+    )
     source = KeptTables(base, None, tuple(one for one in tables if one.name == "count"))
 
     def change(key: int, value: int) -> list[tuple[int, int]]:
@@ -379,7 +383,9 @@ def test_output_goes_along_only_where_it_may_not_be_visible(checkpoint_of: Any, 
     taken = origin_at(*resolve(first))
     assert len(taken.manifest.prepared) == len(base.manifest.prepared) and not taken.marked()
     base.store.mark_published(base.name)
-    second = complete(new_folder(str(tmp_path / "second"), "job"), CheckpointPlan("job", 16, base=base), [], 0, "by-hand")
+    second = complete(
+        new_folder(str(tmp_path / "second"), "job"), CheckpointPlan("job", 16, base=base), [], 0, "by-hand"
+    )
     taken = origin_at(*resolve(second))
     assert taken.manifest.prepared == [] and taken.marked()
 

@@ -229,7 +229,9 @@ def logged(store: Any, manifest: Manifest, *uids: str) -> list[LogOf]:
     return [part for part in read_state(store, manifest, dict.fromkeys(uids, ALL)) if isinstance(part, LogOf)]
 
 
-def test_what_was_on_its_way_is_reported_by_channel_whoever_wrote_the_plan(under_way: tuple[MemoryStore, Manifest]) -> None:
+def test_what_was_on_its_way_is_reported_by_channel_whoever_wrote_the_plan(
+    under_way: tuple[MemoryStore, Manifest],
+) -> None:
     store, _ = under_way
     first = store.manifest("1/1.manifest")
     assert [(part.channel, bytes(part.data)) for part in logged(store, first, "b", "c")] == [
@@ -318,7 +320,9 @@ def test_feedback_in_the_entry_of_its_operator_is_refused() -> None:
     """Nothing says so in the version of the file; without a word the records would be lost."""
     part = OperatorPart("loop", "loop", 1, 2, feedback=[BlockRef(0, 4, 8, 3, 77, 2)])
     data = msgspec.msgpack.encode(Index("job", 1, 1, 1, 8, operators=[part]))
-    with pytest.raises(CheckpointCorrupt, match=r"it: a build of tailrace before 0\.1\.0 .*: start without that checkpoint"):
+    with pytest.raises(
+        CheckpointCorrupt, match=r"it: a build of tailrace before 0\.1\.0 .*: start without that checkpoint"
+    ):
         read_index(data, checksum(data), "it")
 
 

@@ -346,7 +346,9 @@ def test_an_unknown_kind_breaks_the_link(loop: EventLoop, raw: tuple[socket.sock
 
 
 @pytest.mark.parametrize("kind", [CONTROL, FRAME])
-def test_an_oversized_length_breaks_the_link(loop: EventLoop, raw: tuple[socket.socket, socket.socket], kind: int) -> None:
+def test_an_oversized_length_breaks_the_link(
+    loop: EventLoop, raw: tuple[socket.socket, socket.socket], kind: int
+) -> None:
     link = Link(raw[0])
     raw[1].sendall(struct.pack("<IB", LIMITS[kind] + 1, kind))
     assert expect(loop, link, LinkBroken, "oversized") == []

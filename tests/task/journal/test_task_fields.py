@@ -267,7 +267,9 @@ def test_each_field_of_a_task_is_declared(found: Fields) -> None:
 
 
 def test_each_field_that_is_listed_is_there(found: Fields) -> None:
-    listed = {(kind, name) for table in (SAME, RESTORED, ANEW) for kind, names in table.items() for name in names.split()}
+    listed = {
+        (kind, name) for table in (SAME, RESTORED, ANEW) for kind, names in table.items() for name in names.split()
+    }
     assert listed <= found.seen
 
 

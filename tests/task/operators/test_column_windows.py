@@ -325,7 +325,9 @@ def test_a_hundred_thousand_open_windows_are_frozen_without_looking_at_each() ->
 
 
 PLANTS: dict[str, Any] = {
-    "what is written after the cut is frozen, too": mock.patch.object(AccumulatorSnapshot, "keep", lambda self, slots: None),
+    "what is written after the cut is frozen, too": mock.patch.object(
+        AccumulatorSnapshot, "keep", lambda self, slots: None
+    ),
     "windows that an aborted checkpoint left are forgotten": mock.patch.object(
         WindowFront, "take_back", lambda self, columns, taken: None
     ),
