@@ -3,7 +3,7 @@
 `python -m search --seeds 0:2000` goes through the golden programs, with `--random` through random dataflows.
 
 - `programs`: golden programs, each with one right result. `scenarios`: a program, settings and faults, all from one seed.
-- `campaigns`: scenarios of one subject: unaligned checkpoints, replacements of lost workers.
+- `campaigns`: scenarios of one subject: unaligned checkpoints, replacements of lost workers, losses on real Spark.
 - `watchers`: checks while a simulated job runs.
 - `random_flows`: dataflows by chance, against a plain interpreter.
 - `planted`: bugs that the searches must find. `python -m search.finding NAME` reports how soon.
