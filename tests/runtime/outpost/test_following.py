@@ -22,6 +22,8 @@ import tailrace as tr
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.slice_views import hand_on
 from tailrace.log import log
 from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.monitor import ProgramMonitor
@@ -163,14 +165,14 @@ class Far:
         )
         fresh, succession = pickle.dumps(machine), None
         if store is not None:
-            succession = Succession(Fixed(3, 0), lambda why, n: self._again(fresh, store, why, n))
+            succession = Succession(Fixed(3, 0), lambda why, seen: self._again(fresh, store, why, seen))
         self.follower.begin(Begin(machine, store), succession)
         return self.job
 
-    def _again(self, fresh: bytes, store: StoreAt, why: str, restarts: int) -> tuple[Near, Begin]:
+    def _again(self, fresh: bytes, store: StoreAt, why: str, seen: JobView) -> tuple[Near, Begin]:
         self.posts.append(self._post())
         machine = pickle.loads(fresh)
-        machine.attempts.restarts = restarts
+        hand_on(seen, machine)
         return self.posts[-1], Begin(machine, store, why)
 
 
@@ -414,7 +416,13 @@ def test_a_job_goes_on_from_its_newest_checkpoint_when_its_coordinator_is_lost(
     job = far.begin()
     until(lambda: len(job.checkpoints) >= 2)
     far.post.lose()
+    until(lambda: far.follower._gone or len(far.posts) == 2)
+    seen = [one.id for one in job.checkpoints]
+    assert len(seen) >= 2, "users go on reading what the lost one has reported"
     assert job.await_termination(30) and job.restarts == 1 and len(far.posts) == 2
+    found = [one.id for one in job.checkpoints]
+    assert found[: len(seen)] == seen and len(found) > len(seen) and found == sorted(set(found))
+    assert (job.last_progress or {})["tailrace"]["checkpoints"]["completed"] == len(found)
     assert lines(tmp_path / "out") == list(range(400))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
 from tailrace.coordinator.durability.manifest_entries import channels, in_flight, operator_records
-from tailrace.coordinator.stats import CheckpointStats, FailedCheckpoint, parts_of, policy_of
+from tailrace.coordinator.stats import Books, CheckpointStats, FailedCheckpoint, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.ending import Dataflow
@@ -206,6 +206,13 @@ class Checkpoints:
         self._found: set[str] = set()
         """Files that a complete checkpoint refers to, whichever process or run wrote them. Files that are not in `_sizes`
         are never deleted by this run."""
+
+    def inherit(self, books: Books) -> None:
+        """Takes the figures of an earlier coordinator of this run: its users go on reading them. What restores and
+        deletions need is in the storage."""
+        self.history.extend(books.history)
+        self.completed, self.aborted = books.completed, books.aborted
+        self.in_a_row, self.last_failure = books.in_a_row, books.last_failure
 
     # When.
 

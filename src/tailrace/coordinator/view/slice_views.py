@@ -83,6 +83,13 @@ def _failover(marks: ReplacementTimes, offset: int) -> Failover:
     return Failover((marks.noticed + offset) / 1e6, *(part / 1000 for part in (*parts, sum(parts))))
 
 
+def hand_on(view: JobView, machine: Coordinator) -> None:
+    """Gives a coordinator that has not begun the figures of the one that was lost, as the last view of the job has them."""
+    machine.attempts.restarts = view.restarts
+    if view.books is not None:
+        machine.checkpoints.inherit(view.books)
+
+
 def books_of(machine: Coordinator, now: int) -> Books | None:
     """The figures of a job's checkpoints; None where it takes none. Other threads call it, too."""
     checkpoints, durability = machine.checkpoints, machine.durability

@@ -66,10 +66,10 @@ class CoordinatorChannel(Protocol):
 @dataclass(frozen=True)
 class Succession:
     """The way in which a job goes on whose coordinator was lost. `strategy`: whether it does, and when. `next`: from the
-    reason of the loss and the number of restarts until now, the way to another coordinator, and its `Begin`."""
+    reason of the loss and the last view of the job, the way to another coordinator, and its `Begin`."""
 
     strategy: Strategy
-    next: Callable[[str, int], tuple[CoordinatorChannel, Begin]]
+    next: Callable[[str, JobView], tuple[CoordinatorChannel, Begin]]
 
 
 class Follower(threading.Thread):
@@ -214,7 +214,7 @@ class Follower(threading.Thread):
         self._see(replace(self._view, status=JobStatus.RESTARTING, due=False))
         self._post.close()
         try:
-            self._post, begin = succession.next(why, self._view.restarts)
+            self._post, begin = succession.next(why, self._view)
         except Exception as error:
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
             return

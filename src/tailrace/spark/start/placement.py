@@ -12,6 +12,8 @@ from functools import partial
 from itertools import count
 
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.slice_views import hand_on
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
@@ -92,10 +94,10 @@ class OnExecutor:
         store = StoreAt(spec.checkpoint_dir, machine.job, spec.storage_options, start)
         fresh, terms = pickle.dumps(machine, 5), count(1)
 
-        def another(why: str, restarts: int) -> tuple[FarPost, Begin]:
+        def another(why: str, seen: JobView) -> tuple[FarPost, Begin]:
             post = self._outpost(env.slot_timeout + notices_after(app.master, app.setting))
             other: Coordinator = pickle.loads(fresh)
-            other.attempts.restarts = restarts
+            hand_on(seen, other)
             lost = f"the executor that ran the job's coordinator was lost: {why}"
             return post, Begin(other, replace(store, term=next(terms)), lost)
 
