@@ -592,6 +592,16 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
         tr.StandbyConfig(inflight="checkpoint", spill=tr.Spill(dir="/big"))
 
 
+def test_the_storage_of_checkpoints_as_a_place_to_spill_to_has_two_names() -> None:
+    named = tr.StandbyConfig(spill=tr.Spill(memory_bytes=5, dir="checkpoint"))
+    assert tr.StandbyConfig(inflight="checkpoint", spill=tr.Spill(memory_bytes=5)) == named
+    assert (named.spill.stored, named.spill.folder, named.inflight) == (True, None, "checkpoint")
+    assert tr.StandbyConfig(inflight="checkpoint", spill=tr.Spill(5, "checkpoint")) == named
+    for folder in ("./checkpoint", pathlib.Path("checkpoint")):
+        local = tr.StandbyConfig(spill=tr.Spill(dir=folder))  # type: ignore[arg-type]
+        assert (local.spill.stored, local.spill.folder, local.inflight) == (False, "./checkpoint", "local")
+
+
 SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"checkpoint": "/tmp/here"},

@@ -572,6 +572,12 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
         tr.ConfigError,
         "iterate_with_feedback: spill must be a tr.Spill(...), not 5",
     ),
+    "spill into checkpoints": (
+        lambda env: numbers(env).iterate(plain, spill=tr.Spill(dir="checkpoint")),
+        tr.ConfigError,
+        "iterate: tr.Spill(dir='checkpoint') is for tr.StandbyConfig; feedback waits in a folder of its machine, and one of "
+        "this name is './checkpoint'",
+    ),
     "combine in columns": (
         lambda env: points(env).iterate(plain, combine=tr.Combine("x", min)),
         tr.TypeMismatch,

@@ -50,7 +50,7 @@ def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_w
     )
     records = 18_000  # enough for others to stand by again before the last one is read
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
-    standby = tr.StandbyConfig(replicas=2, inflight="checkpoint", spill=tr.Spill(memory_bytes=0))
+    standby = tr.StandbyConfig(replicas=2, spill=tr.Spill(memory_bytes=0, dir="checkpoint"))
     env = jobs.env(parallelism=2, checkpoint=settings, restart=AT_ONCE, standby=standby)
     paced.flow(env, tmp_path, records, 3000)
     job = jobs.start(env, "paced")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.api.spill import Spill
+from tailrace.api.spill import CHECKPOINT, Spill
 from tailrace.elements.durations import WANTED, span_micros
 from tailrace.errors import ConfigError
 from tailrace.passwords import hides_passwords
@@ -202,7 +202,7 @@ class FailureRate:
         span(self.delay, "FailureRate: delay")
 
 
-INFLIGHT = ("local", "checkpoint")
+INFLIGHT = ("local", CHECKPOINT)
 
 
 MIRRORED = 4
@@ -219,9 +219,10 @@ class StandbyConfig:
     - `spares`: the number of standby processes; None: `replicas` for every four workers. Each takes a task slot of Spark. If
       Spark has no slots for them, the job runs without, logs it, and starts them when there are slots.
     - `spill`: a `tr.Spill`. Each worker keeps the records that it has sent to other workers since the newest checkpoint;
-      `spill` bounds how much of them is in memory.
-    - `inflight`: the place of the rest: "local", files on the worker's machine, or "checkpoint", the storage of
-      checkpoints, for machines with little disk.
+      `spill` bounds how much of them is in memory. The rest is in files of the worker's machine, or with
+      `tr.Spill(dir="checkpoint")` in the storage of checkpoints, for machines with little disk. Either way only the worker
+      that wrote these files reads them: its replacement makes the records again.
+    - `inflight`: "local", or "checkpoint", which is another name for `spill=tr.Spill(dir="checkpoint")`.
     - `depth`: the number of workers that may be lost at once while the other workers go on. With 1 each worker sends the
       other workers its own history; with 2 also the histories that it received from their own workers; with more, all that
       it knows. If a loss is not covered, the whole job restarts, and the log has the reason.
@@ -260,11 +261,14 @@ class StandbyConfig:
             raise ConfigError(f"StandbyConfig: spill must be a tr.Spill, not {self.spill!r}")
         if self.inflight not in INFLIGHT:
             raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
-        if self.inflight == "checkpoint" and self.spill.dir is not None:
+        if self.inflight == CHECKPOINT and self.spill.folder is not None:
             raise ConfigError(
                 f"StandbyConfig: spill has the folder {self.spill.dir!r}, and with inflight='checkpoint' files are in the "
                 f"storage of checkpoints; leave dir out, or set inflight='local'"
             )
+        if CHECKPOINT in (self.inflight, self.spill.dir):  # one setting with two names
+            object.__setattr__(self, "inflight", CHECKPOINT)
+            object.__setattr__(self, "spill", replace(self.spill, dir=CHECKPOINT))
 
     def processes(self, workers: int) -> int:
         """The number of standby processes for a job with this number of workers."""

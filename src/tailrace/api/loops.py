@@ -11,7 +11,7 @@ from tailrace.api.checks import check_callable, check_methods, check_selector
 from tailrace.api.columnwise import declared_schema
 from tailrace.api.looping import Combine, LoopCall, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
-from tailrace.api.spill import Spill
+from tailrace.api.spill import CHECKPOINT, Spill
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node, unbounded_before
@@ -86,6 +86,11 @@ def _check(stream: LoopStream, call: LoopCall, separate: bool) -> None:
         value = getattr(call, option)
         if value is not None and not isinstance(value, kind):
             raise ConfigError(f"{call}: {option} must be a tr.{kind.__name__}(...), not {value!r}")
+    if call.spill is not None and call.spill.stored:
+        raise ConfigError(
+            f"{call}: tr.Spill(dir={CHECKPOINT!r}) is for tr.StandbyConfig; feedback waits in a folder of its machine, and "
+            f"one of this name is './{CHECKPOINT}'"
+        )
     if call.combine is not None:
         if stream.form == "columns" and not separate:
             raise TypeMismatch(f"{call}: combine merges rows, and the loop is in columns; call to_rows() before it")
@@ -123,7 +128,7 @@ def _head(stream: LoopStream, f: Any, call: LoopCall, separate: bool) -> Node:
         tuple(key) if isinstance(key, list) else key,
         merge,
         spill.memory_bytes,
-        spill.dir,
+        spill.folder,
         None if call.rounds is None else ops.Rounds(call.rounds.max, call.rounds.until),
         None if call.feedback_schema is None else stream.env._arrow_schema(call.feedback_schema, str(call)),
     )

@@ -158,8 +158,8 @@ def prepared_simulation(
         reseeds=env.standby is not None,
         history_bytes=0 if env.standby is None else env.standby.history_bytes,
         kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
-        kept_dir=None if env.standby is None else env.standby.spill.dir,
-        kept_stored=env.standby is not None and env.standby.inflight == "checkpoint",
+        kept_dir=None if env.standby is None else env.standby.spill.folder,
+        kept_stored=env.standby is not None and env.standby.spill.stored,
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (
