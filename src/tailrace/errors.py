@@ -119,7 +119,8 @@ def _user_code_error(
 class JobFailed(TailraceError):
     """The error for a job that ended as FAILED. The text holds the cause with the user's own traceback.
 
-    Attributes: `job` (its name), and `operator`, `subtask`, `record` if user code was the cause.
+    Attributes: `job` (its name), and `operator`, `subtask`, `record` if user code was the cause. `taken_over`: true if a
+    newer start of the job has taken over.
     """
 
     def __init__(
@@ -130,12 +131,14 @@ class JobFailed(TailraceError):
         operator: str | None = None,
         subtask: int | None = None,
         record: str | None = None,
+        taken_over: bool = False,
     ) -> None:
         super().__init__(message)
         self.job = job
         self.operator = operator
         self.subtask = subtask
         self.record = record
+        self.taken_over = taken_over
 
 
 class CheckpointError(TailraceError):

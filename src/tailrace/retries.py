@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -40,7 +40,7 @@ class Retries:
     ) -> T:
         """The result of `request`, which is repeated while it raises errors that are `fleeting`. Raises its last error.
         Where `sleep` returns true, one more try is the last."""
-        deadline, pause, made, last = self.clock() + self.within, self.first, 0, False
+        deadline, pauses, made, last = self.clock() + self.within, self.pauses(), 0, False
         while True:
             try:
                 return request()
@@ -49,5 +49,11 @@ class Retries:
                 left = deadline - self.clock()
                 if last or left <= 0 or made == self.tries or not fleeting(error):
                     raise
-            last = bool(sleep(min(left, pause * (1 - self.chance() / 2))))
+            last = bool(sleep(min(left, next(pauses))))
+
+    def pauses(self) -> Iterator[float]:
+        """The seconds of one pause after the other, without an end."""
+        pause = self.first
+        while True:
+            yield pause * (1 - self.chance() / 2)
             pause = min(2 * pause, self.most)

@@ -116,6 +116,9 @@ _PROCESS = (
     Parameter("on_signal", "text", "cancel", "", "TAILRACE_ON_SIGNAL", "--on-signal TEXT",
         "what SIGINT and SIGTERM do to jobs: `cancel`, or [`stop`](#the-end-of-the-program) with a last checkpoint",
         ("stop", "cancel")),
+    Parameter("supervised", "bool", False, "", "TAILRACE_SUPERVISED", "",
+        "set for the programs of [`tailrace supervise`](in-production.md#tailrace-supervise): jobs start from "
+        "`latest-or-new`, and one that could not go on from there is refused"),
     Parameter("driver_host", "text", None, "", "TAILRACE_DRIVER_HOST", "",
         "the address at which workers [reach the driver](on-a-cluster.md#addresses-and-ports)"),
     Parameter("ports", "text", None, "", "TAILRACE_PORTS", "",

@@ -302,6 +302,7 @@ class Job:
         ("import sys; sys.exit(3)", 3, ["cancelled"]),
         ("import sys; sys.exit('a word')", "a word", ["cancelled"]),
         ("1 / 0", 1, ["cancelled"]),
+        ("import tailrace as tr; raise tr.JobFailed('it has', taken_over=True)", 3, ["cancelled"]),
         ("raise KeyboardInterrupt", 130, ["cancelled"]),
     ],
 )
@@ -319,7 +320,8 @@ def test_a_script_that_leaves_with_a_failure_takes_its_jobs_with_it(
     except SystemExit as leaving:
         found = leaving.code
     assert (found, job.did) == (code, did)
-    assert stays.did == (["awaited"] if script == "1 / 0" else did)  # the test requires that it outlives an exception
+    raised = script == "1 / 0" or "JobFailed" in script
+    assert stays.did == (["awaited"] if raised else did)  # the test requires that it outlives an exception
 
 
 def test_a_dry_run_says_what_fits_and_exits_by_it(folder: Path) -> None:

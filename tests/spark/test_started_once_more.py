@@ -52,8 +52,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for one in started:
         if one.poll() is None:
-            os.killpg(one.pid, signal.SIGKILL)
+            for group in (one.pid, *children(one.pid)):
+                os.killpg(group, signal.SIGKILL)
         one.communicate()
+
+
+def children(process: int) -> list[int]:
+    """The programs of a supervisor: each is in a group of processes of its own."""
+    found = map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())
+    return [one for one in found if os.getpgid(one) == one]
 
 
 def counts(folder: Path) -> list[str]:
@@ -99,6 +106,31 @@ def test_the_page_of_twenty_minutes_is_followed_and_its_last_command_given_again
     (tmp_path / "counts").rename(tmp_path / "before")
     ended(start([*again[:-1], "--if-finished", "start-again", "visits.py"]))
     assert counts(tmp_path) == found, "from the beginning, because somebody has said so"
+
+
+def test_a_supervised_driver_that_is_killed_twice_publishes_all_once(start: Start, tmp_path: Path) -> None:
+    program = tmp_path / "visits.py"
+    program.write_text(program.read_text().replace("rate=1500", "rate=1000"))
+    [line] = re.findall(r"^\$ (tailrace supervise run .*)$", (GUIDE / "in-production.md").read_text(), re.MULTILINE)
+    words = [word.replace("hdfs:///checkpoints", str(tmp_path / "checkpoints")) for word in line.split()[1:]]
+    supervisor = start(words)
+
+    def kill_behind(seen: int) -> int:
+        """Kills the driver once more than this number of counts is visible."""
+        assert waited(lambda: len(counts(tmp_path)) > seen or supervisor.poll() is not None, 90)
+        assert supervisor.poll() is None, "the job is over before its driver is killed"
+        [driver] = children(supervisor.pid)
+        os.kill(driver, signal.SIGKILL)
+        return driver
+
+    first = kill_behind(0)
+    second = kill_behind(len(counts(tmp_path)))
+    out = ended(supervisor)
+    assert first != second and out.count("died of SIGKILL") == 2
+    assert out.count("goes on from checkpoint") == 2 and out.count("begins anew") == 1
+    found = counts(tmp_path)
+    whole(found)
+    assert "job 'visits' has finished already" in ended(start(words)) and counts(tmp_path) == found
 
 
 def test_the_unit_of_the_guide_is_started_until_its_job_has_finished_and_ever_after(

@@ -20,6 +20,8 @@ _MEANT = {
     "status": "show",
     "info": "show",
     "kill": "cancel",
+    "watch": "supervise",
+    "restart": "supervise",
 }
 
 

@@ -1,4 +1,4 @@
-"""The `tailrace` command. Exit codes: 0 finished, 1 failed, 2 usage, 130 cancelled."""
+"""The `tailrace` command. Exit codes: 0 finished, 1 failed, 2 usage, 3 taken over by a newer start, 130 cancelled."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
 from tailrace.cli.run import ExitOutcome, run_file
+from tailrace.cli.supervise import supervise_command
 from tailrace.errors import ConfigError
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS, checked_master
@@ -51,6 +52,7 @@ app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)
 app.command("cancel")(control.cancel_command)
 app.command("inspect")(inspect_command)
 app.command("prune")(prune_command)
+app.command("supervise", context_settings={"allow_interspersed_args": False})(supervise_command)
 
 
 @app.callback()

@@ -16,7 +16,7 @@ from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import OWN_FOLDER, GraphError, JobAlreadyFinished, JobFailed, TailraceError, error_text
-from tailrace.runtime.driver.exits import PATIENCE
+from tailrace.runtime.driver.exits import PATIENCE, is_taken_over
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 
@@ -27,6 +27,8 @@ class ExitOutcome(Enum):
     FINISHED = 0
     FAILED = 1
     USAGE = 2
+    TAKEN_OVER = 3
+    """A newer start of a job has taken over."""
     CANCELLED = 130
 
 
@@ -72,7 +74,7 @@ def run_file(
     except TailraceError as error:
         print(f"{error_text(error)}", file=sys.stderr)
         _after_failure()
-        return ExitOutcome.FAILED
+        return ExitOutcome.TAKEN_OVER if is_taken_over(error) else ExitOutcome.FAILED
     except Exception as error:  # the script's own; its jobs must not keep the process
         traceback.print_exception(error.with_traceback(_of_the_script(error.__traceback__)))
         _after_failure()
@@ -158,7 +160,8 @@ def _await_all() -> ExitOutcome:
             job.await_termination()
         except JobFailed as error:
             print(error, file=sys.stderr)
-            outcome = ExitOutcome.FAILED
+            if outcome is not ExitOutcome.TAKEN_OVER:
+                outcome = ExitOutcome.TAKEN_OVER if is_taken_over(error) else ExitOutcome.FAILED
         if job.status is JobStatus.CANCELLED and outcome is ExitOutcome.FINISHED:
             outcome = ExitOutcome.CANCELLED
     return outcome

@@ -116,6 +116,23 @@ def test_whether_a_failure_comes_just_before_or_after_the_last_line_makes_no_dif
     assert (code, out) == (1, f"job FAILED\n{RAN}") and "the map raised" in err
 
 
+TAKEN_OVER = """
+from tailrace.protocol.deployment import FailureKind
+one = job(0, how='FAILED')
+one._runner.view = JobView(JobStatus.FAILED, cause=Cause("overtaken", FailureKind.FENCED))
+one.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "more", ["", "job(0, how='FAILED').wait(); job(0, how='CANCELLED').wait()", "one.await_termination()"]
+)
+def test_a_newer_start_of_a_job_makes_the_exit_code_3(more: str) -> None:
+    """Who starts programs again must leave this one: it would take the job back, and so on."""
+    code, _, err = ran(TAKEN_OVER + more)
+    assert code == 3 and "job 'the job' failed: overtaken" in err
+
+
 @pytest.mark.parametrize(
     "ask", ["one.exception()", "one.status", "\ntry: one.await_termination()\nexcept Exception: pass"]
 )

@@ -33,6 +33,7 @@ class Cause:
             operator=self.operator,
             subtask=self.subtask,
             record=self.record,
+            taken_over=self.kind is FailureKind.FENCED,
         )
 
 

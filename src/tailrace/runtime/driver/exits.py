@@ -28,6 +28,7 @@ from typing import Literal
 
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.errors import JobFailed
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import Runner, Stop
 
@@ -35,6 +36,8 @@ PATIENCE = 25.0
 """Seconds that the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
 CANCELLED_FROM_OUTSIDE = 130
 """The exit code when a job that the exit waited for was cancelled, but not by this program; `tailrace run` has it, too."""
+TAKEN_OVER = 3
+"""The exit code when a newer start of a job has taken over: to start this program again would end that one."""
 
 
 @dataclass(eq=False)
@@ -147,9 +150,10 @@ def _handle_termination(number: int, frame: FrameType | None) -> None:
 
 def _at_exit() -> None:
     """Runs when the main program is over. The interpreter is whole, but from Python 3.12 on it starts no thread any more."""
+    failed = None if _interactive() else _uncaught()
     try:
         if not _signal:
-            _after_program(None if _interactive() else _uncaught())
+            _after_program(failed)
     except KeyboardInterrupt:
         _signal.append(signal.SIGINT)
     except SystemExit:  # of SIGTERM
@@ -157,9 +161,9 @@ def _at_exit() -> None:
     if _signal:
         number = _signal[0]
         _cancel_all()
-        _last(lambda: _die_of(number))
+        _last(lambda: die_of(number))
     elif not _interactive():
-        _report_unseen()
+        _report_unseen(failed)
 
 
 def _after_program(failed: BaseException | None) -> None:
@@ -197,24 +201,31 @@ def _cancel_all(but: Sequence[EndingJob] = ()) -> None:
             f"longer"
         )
         number = _signal[0] if _signal else 0
-        _leave(lambda: _die_of(number) if number else os._exit(1))
+        _leave(lambda: die_of(number) if number else os._exit(1))
 
 
 def _running() -> list[EndingJob]:
     return [job for job in _watched if job.is_active]
 
 
-def _report_unseen() -> None:
-    """Prints the unseen ends of jobs, and sets the exit code for the parent process."""
-    code = 0
+def is_taken_over(error: BaseException | None) -> bool:
+    """True for the failure of a job that a newer start has taken over."""
+    return isinstance(error, JobFailed) and error.taken_over
+
+
+def _report_unseen(failed: BaseException | None) -> None:
+    """Prints the unseen ends of jobs, and sets the exit code for the parent process. `failed` has ended the program."""
+    codes = {TAKEN_OVER} if is_taken_over(failed) else set()
     for job in _watched:
         ended = job.unseen
         if ended is JobStatus.FAILED:
-            _print(str(job.why()))
-            code = 1
+            error = job.why()
+            _print(str(error))
+            codes.add(TAKEN_OVER if is_taken_over(error) else 1)
         elif ended is JobStatus.CANCELLED:
             _print(f"job {job.name!r} was cancelled, and not by this program")
-            code = code or CANCELLED_FROM_OUTSIDE
+            codes.add(CANCELLED_FROM_OUTSIDE)
+    code = next((one for one in (TAKEN_OVER, 1, CANCELLED_FROM_OUTSIDE) if one in codes), 0)
     if code:
         _last(lambda: os._exit(code))
 
@@ -250,7 +261,7 @@ def _leave(end: Callable[[], object]) -> None:
     end()
 
 
-def _die_of(number: int) -> None:
+def die_of(number: int) -> None:
     """Ends the process by the signal, as its parent process expects."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

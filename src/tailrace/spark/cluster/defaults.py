@@ -79,6 +79,11 @@ class Defaults:
         """Effect of a signal on jobs. Raises `ConfigError` for a variable that is neither `cancel` nor `stop`."""
         return SETTINGS["on_signal"].value(self.on_signal)
 
+    def is_supervised(self) -> bool:
+        """True where this program is started again when it dies. Raises `ConfigError` for a variable that is neither 1 nor
+        0."""
+        return SETTINGS["supervised"].value()
+
     def overrides(self, env: Settings) -> list[str]:
         """Options of the command that have no effect on a job, because its environment has a setting of its own: a
         sentence on each."""

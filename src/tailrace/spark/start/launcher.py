@@ -29,7 +29,7 @@ from tailrace.spark.start.files import prepare_files
 from tailrace.spark.start.hooks import monitor_of
 from tailrace.spark.start.placement import place
 from tailrace.spark.start.rerun import finished_job
-from tailrace.spark.start.start_checkpoint import check_restore, open_checkpoint
+from tailrace.spark.start.start_checkpoint import check_restore, open_checkpoint, supervised_start
 
 __all__ = [
     "arrow_schema",
@@ -86,16 +86,15 @@ def submit(
     if_finished: Literal["raise", "start-again"] = "raise",
 ) -> Job:
     """Starts a job and returns its handle at once. Checks before the start all that can be known by then."""
-    on_signal = DEFAULTS.at_signal()
-    job = Submission(
-        env,
-        plan,
-        name,
-        str(uuid.uuid4()),
+    on_signal, supervised = DEFAULTS.at_signal(), DEFAULTS.is_supervised()
+    start, start_again = (
         from_checkpoint or DEFAULTS.from_checkpoint,
-        allow_dropped_state or DEFAULTS.allow_dropped_state,
         "start-again" in (if_finished, DEFAULTS.if_finished),
     )
+    if supervised:
+        start = supervised_start(env, name, start, start_again)
+    allow = allow_dropped_state or DEFAULTS.allow_dropped_state
+    job = Submission(env, plan, name, str(uuid.uuid4()), start, allow, start_again)
     if DEFAULTS.dry_run:
         report = check_restore(env, plan, name, job.from_checkpoint, job.allow_dropped_state)
         print(report)
@@ -103,7 +102,7 @@ def submit(
     try:
         checked = check(job)
     except JobAlreadyFinished as over:
-        return finished_job(over, job, by_program=from_checkpoint is not None)
+        return finished_job(over, job, by_program=from_checkpoint is not None and not supervised)
     with contextlib.ExitStack() as undo:
         allocated = allocate_slots(checked, undo)
         monitor = monitor_of(checked)

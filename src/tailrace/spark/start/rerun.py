@@ -10,6 +10,7 @@ from tailrace.errors import ConfigError, JobAlreadyFinished
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
 from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
 from tailrace.runtime.job import JOBS, Job
+from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.start.checks import Submission
 from tailrace.spark.start.files import results_of
 
@@ -51,7 +52,13 @@ def finished_job(over: JobAlreadyFinished, job: Submission, *, by_program: bool)
     run. Raises the error for any other program."""
     if not by_program:
         _check_first_of_its_name(job.name)
-    if by_program or results_of(job.plan):  # the results of the run that has ended are gone
+    gone = results_of(job.plan)  # they went with the program of the run that has ended
+    if gone and DEFAULTS.is_supervised():
+        raise ConfigError(
+            f"job {job.name!r} has finished in an earlier start of this supervised program, which took its results with "
+            f"it, so this start cannot go on behind them. Write them by a sink of files or a table, and read these"
+        )
+    if by_program or gone:
         raise over
     print(over, file=sys.stderr)
     monitor = ProgramMonitor(job.name, job.run_id, job.plan)

@@ -19,6 +19,7 @@ from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
 from tailrace.graph.plan import Plan
 from tailrace.log import log
 from tailrace.passwords import hide_passwords
+from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
@@ -71,6 +72,27 @@ def requested_checkpoint(
     store = Store(absolute(config.dir), name, options)
     found = newest_start(store, or_new=requested == OR_NEW, start_again=start_again, dataflow=dataflow_of(plan.graph))
     return None if found is None else (store, found)
+
+
+def supervised_start(env: Settings, name: str, requested: str | None, start_again: bool) -> str:
+    """The checkpoint that a job of a supervised program starts from: the newest one. Raises `ConfigError` where a further
+    start of the program would not go on from there, but do again what is published."""
+    wrong = ""
+    if env.checkpoint is None:
+        wrong = 'takes no checkpoints; give it checkpoint=tr.CheckpointConfig(dir="…"), or --checkpoint-dir DIR'
+    elif requested not in (None, "latest", OR_NEW):
+        wrong = (
+            f"is to start from {requested!r}, each time; start it from there without supervision until it has taken a "
+            f"checkpoint of its own, and then from {OR_NEW!r}"
+        )
+    elif start_again:
+        wrong = "is to begin anew when it has finished; leave out if_finished"
+    if wrong:
+        raise ConfigError(
+            f"job {name!r} is supervised ({SETTINGS['supervised'].variable}=1): its program is started again when it dies, "
+            f"and then the job goes on from its newest checkpoint. It {wrong}"
+        )
+    return requested or OR_NEW
 
 
 def check_restore(
