@@ -19,8 +19,8 @@ from tailrace.connectors.followed import FollowedFile
 from tailrace.connectors.following import Following
 from tailrace.connectors.marks import Mark
 from tailrace.state.layers import LayeredBackend
-from tailrace.task.contract import recorded_answers
 from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.journal import recorded_answers
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timers import Keyed, Timers
 from tailrace.task.subtask.chain import Chain

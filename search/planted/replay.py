@@ -13,7 +13,7 @@ from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.recorded_answers import Gave, Recorder
+from tailrace.task.journal.recorded_answers import Gave, Recorder
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 
 MS = 1_000

@@ -14,7 +14,7 @@ from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.contract.recorded_answers import Outside
+from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
 

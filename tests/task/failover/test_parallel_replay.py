@@ -17,7 +17,6 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
-from tailrace.task.contract.recorded_answers import Recorder
 from tailrace.task.failover.parallel_replay import meets_in_channels
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
@@ -64,7 +63,7 @@ class Workers:
         self.slices = [self.opened(0), self.opened(1)]
 
     def opened(self, slot: int) -> RecordedSlice:
-        services = Services(random.Random, outside=Recorder(), shared=SharedGenerators(), debug=True)
+        services = Services(random.Random, shared=SharedGenerators(), debug=True)
         own = cloudpickle.loads(cloudpickle.dumps(self.plan))
         made = RecordedSlice(own, slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
         made.open()

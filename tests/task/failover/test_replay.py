@@ -12,7 +12,6 @@ from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
-from tailrace.task.contract.recorded_answers import Recorder
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
@@ -32,7 +31,7 @@ def plan() -> Plan:
 
 
 def opened(slot: int) -> RecordedSlice:
-    services = Services(random.Random, outside=Recorder(), tuning=Tuning(window=WINDOW))
+    services = Services(random.Random, tuning=Tuning(window=WINDOW))
     made = RecordedSlice(plan(), slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
     made.open()
     return made

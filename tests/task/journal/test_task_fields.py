@@ -26,7 +26,7 @@ from search.scenarios import run_scenario, scenario
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import Shelf
 from tailrace.task.contract.cut_state import CutState, cut_fields
-from tailrace.task.contract.recorded_answers import Outside
+from tailrace.task.contract.outside import Outside
 from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.sent_log import Keeping, SentLog

@@ -12,7 +12,7 @@ from tailrace.state.format import Placed, TableInfo
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.task.contract import events
 from tailrace.task.contract.actions import Exit, ToPeer, WriteState
-from tailrace.task.contract.recorded_answers import Gave, Raised, Told
+from tailrace.task.journal.recorded_answers import Gave, Raised, Told
 from tailrace.task.worker.eventlog import LogEntry, action_bytes, decode, encode
 
 TABLE = TableInfo("seen")

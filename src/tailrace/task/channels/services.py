@@ -19,7 +19,7 @@ from tailrace.task.channels.keys import FieldReader
 from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.spilling import FrameSpill, MakeSpill, MemorySpill, SpillPlace
 from tailrace.task.channels.written_records import WrittenRecords
-from tailrace.task.contract.recorded_answers import Outside
+from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 
 if TYPE_CHECKING:

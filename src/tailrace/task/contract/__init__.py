@@ -4,6 +4,6 @@ In: `events` (what happens to a worker), `jobspec` and `tuning` (what it knows b
 
 - `events`, `actions`: to add something that a worker reacts to, or requires of its driver.
 - `cut_state`: what an object of a task has at a cut and no checkpoint holds, declared beside its class.
-- `recorded_answers`: the answers of the world outside to user code, kept so that a replay gets the same answers.
+- `outside`: the way of user code to the world outside of its worker.
 - `functions`, `usercode`: function objects of the user, and errors of theirs with operator, subtask and record.
 """

@@ -24,10 +24,10 @@ from tailrace.elements.batches import Batch, join
 from tailrace.errors import InternalError
 from tailrace.graph import operators
 from tailrace.graph.plan import Plan
-from tailrace.task.contract.recorded_answers import Gave
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Did, Entry, Flushed, Heard
+from tailrace.task.journal.recorded_answers import Gave
 from tailrace.task.journal.recorded_gate import A_BARRIER, gate_of
 from tailrace.task.subtask.machine import READS, Task
 

@@ -17,6 +17,7 @@ from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.history import Cut, Did, Flushed, History
 from tailrace.task.journal.opening import KeptOpening
+from tailrace.task.journal.recorded_answers import Recorder
 from tailrace.task.journal.recorded_feedback import RecordedFeedback
 from tailrace.task.journal.recorded_gate import RecordedGate, gate_of
 from tailrace.task.journal.recorded_outbox import RecordedOutbox, outbox_of
@@ -37,6 +38,7 @@ class RecordedSlice(Slice):
         """`keeping`: the log of what goes to other workers. `most_history`: the limit in bytes of the histories of all
         workers together; 0: none."""
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
+        self.recorder = services.outside = Recorder()
         on_inexact = services.note_inexact
         services.make_gate = partial(RecordedGate, facts=self.facts)
         services.make_outbox = partial(RecordedOutbox, sizes=self.sizes, keeping=keeping)
@@ -114,7 +116,7 @@ class RecordedSlice(Slice):
         return idle
 
     def _step(self, task: Task, now: int, budget: int) -> Idle | None:
-        self.services.outside.take()  # answers outside of steps are in no history
+        self.recorder.take()  # answers outside of steps are in no history
         idle = super()._step(task, now, budget)
         self._remember(task, now, budget, idle)
         return idle
@@ -122,7 +124,7 @@ class RecordedSlice(Slice):
     def _remember(self, task: Task, now: int, budget: int, idle: Idle | None) -> None:
         """Adds the last step of a task to the history."""
         services, history, vertex, cut = self.services, self.history, task.vertex.id, task.checkpoints.just_cut
-        facts, answers, sizes = self.facts.take(), services.outside.take(), self.sizes.take()
+        facts, answers, sizes = self.facts.take(), self.recorder.take(), self.sizes.take()
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
             answered = [] if cut is not None else answers

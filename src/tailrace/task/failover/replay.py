@@ -19,12 +19,12 @@ from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.inputs import InputChannel
-from tailrace.task.contract.recorded_answers import Recorder, ReplayedAnswers
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.parallel_replay import Lanes, meets_in_channels
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
+from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
 from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.task_state import put_back
 from tailrace.task.subtask.machine import READS, Task

@@ -5,7 +5,7 @@ In: each step of a task, each cut, each message that counts. Out: entries for th
 - `history`: the entries, in order; `facts` are what they hold of a step.
 - `recorded_gate`, `recorded_outbox`, `recorded_feedback`: the ends of channels, with what a replacement needs of them;
   `sent_log` keeps what went to other workers, `merged_reads` reads for several steps at once.
-- `opening`: the user's `open`, with its answers of the world.
+- `recorded_answers`: the answers of the world outside to user code; `opening` keeps those to the user's `open`.
 - `task_state`: what a task knows at a cut that no checkpoint holds, put together from its objects (`contract.cut_state`).
 - `divergence`: the error of a worker that does something else than the lost one did.
 """

@@ -16,7 +16,7 @@ import msgspec
 from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.replay import Gained
 from tailrace.protocol.wire import TaskMessage
-from tailrace.task.contract.recorded_answers import Answer
+from tailrace.task.journal.recorded_answers import Answer
 
 
 class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):

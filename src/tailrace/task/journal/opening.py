@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.errors import InternalError
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.recorded_answers import Answer, Recorder, ReplayedAnswers
+from tailrace.task.journal.recorded_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
 
 _encoder = msgspec.msgpack.Encoder()

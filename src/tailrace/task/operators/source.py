@@ -23,7 +23,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
 from tailrace.task.contract.cut_state import CutState
-from tailrace.task.contract.recorded_answers import Taken
+from tailrace.task.contract.outside import Taken
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext

@@ -7,7 +7,7 @@ import msgspec
 
 from tailrace.task.contract.actions import Action
 from tailrace.task.contract.events import Event
-from tailrace.task.contract.recorded_answers import Answer
+from tailrace.task.journal.recorded_answers import Answer
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -61,7 +61,7 @@ from tailrace.task.contract.events import (
     Step,
 )
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.contract.recorded_answers import Outside
+from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.standby_loop import Standing

@@ -10,7 +10,7 @@ from tailrace.state.manifest import decode_manifest
 from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.contract.recorded_answers import Outside, Recorder
+from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.failover.mirrors import Mirror
 
@@ -46,7 +46,7 @@ def services_of(
         make_spill=make_spill,
         depth=spec.depth,
         shared=shared if spec.reseeds else None,
-        outside=Recorder() if spec.depth else outside,
+        outside=outside,
         tuning=tuning,
         make_backend=make_backend,
     )

@@ -13,7 +13,8 @@ import pytest
 
 from tailrace.elements.batches import Rows
 from tailrace.errors import InternalError
-from tailrace.task.contract.recorded_answers import Gave, Outside, Raised, Recorder, ReplayedAnswers, Take, Taken
+from tailrace.task.contract.outside import Outside, Take, Taken
+from tailrace.task.journal.recorded_answers import Gave, Raised, Recorder, ReplayedAnswers
 
 
 def again(recorder: Recorder) -> ReplayedAnswers:

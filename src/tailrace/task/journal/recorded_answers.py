@@ -1,9 +1,8 @@
-"""The access of user code to the world outside of its worker: readers and enumerators of sources, sinks that publish, and
-whatever `ctx.call` calls.
+"""The answers of the world outside to user code (`task.contract.outside`), kept so that a replay gets the same answers.
 
-The *answers* of the world are a part of the event during which user code requested them. `Outside` passes requests on. A
-recorder passes them on as well, and keeps the answers. A replay has the answers from the log, and requests only records
-from the world: exactly as many as the first time.
+The *answers* of the world are a part of the event during which user code requested them. A recorder passes requests on,
+and keeps the answers. A replay has the answers from the log, and requests only records from the world: exactly as many as
+the first time.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 
 from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.errors import InternalError, message_of
-
-T = TypeVar("T")
-Taken = tuple[Batch | None, int]
-"""The records that a reader gave, None at the end of its split; and the bytes that it has lost."""
+from tailrace.task.contract.outside import Outside, T, Take, Taken
 
 _ENDED = -1
 _LATER = (0.0, 1.0, 60.0, 3_600.0, 1e9)
@@ -29,12 +25,6 @@ keep a pace, which begins anew where it is opened."""
 _EMPTY = 10_000
 """Limit for empty reads in a row. A reader that scans gives nothing for as long as it finds nothing, and the log has only
 what it gave."""
-
-
-class Take(Protocol):
-    """A read of at most `limit` records, as if it were `later` seconds later."""
-
-    def __call__(self, limit: int, later: float = 0.0) -> Taken: ...
 
 
 class Gave(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -62,26 +52,6 @@ class Raised(msgspec.Struct, frozen=True, tag=True, array_like=True):
 Answer = Gave | Told | Raised
 
 
-class Outside:
-    """The world outside itself, in a worker that neither records nor replays."""
-
-    def request(self, call: Callable[[], T]) -> T:
-        """Requests a value, which can be pickled."""
-        return call()
-
-    def act(self, call: Callable[[], object]) -> None:
-        """Does something to the world. The only answer is whether it raises."""
-        call()
-
-    def read(self, take: Take, limit: int) -> Taken:
-        """Takes at most `limit` records of a reader."""
-        return take(limit)
-
-    def take(self) -> list[Answer]:
-        """The answers since the last call; empty where none are kept."""
-        return []
-
-
 class Recorder(Outside):
     """The world outside, with a record of its answers."""
 
@@ -91,6 +61,7 @@ class Recorder(Outside):
         """The answers of a replay, while one goes on: they are used instead of the world, and not recorded again."""
 
     def take(self) -> list[Answer]:
+        """The answers since the last call."""
         answers, self._answers = self._answers, []
         return answers
 
