@@ -23,7 +23,6 @@ from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal import recorded_answers
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timers import Keyed, Timers
-from tailrace.task.subtask.chain import Chain
 
 
 def _enumerator_forgets() -> Patches:
@@ -62,11 +61,7 @@ def _in_any_order() -> Patches:
 def _no_cut_of_state() -> Patches:
     """Bug: where a cut is replayed, values of state stay as they are."""
 
-    def cut_again(self: Chain, cut: Any) -> None:
-        for operator in self.operators:
-            operator.cut_again(cut.number)
-
-    return [method(Chain, "cut_again", lambda _: cut_again)]
+    return [mock.patch("tailrace.task.failover.steps.freeze_state", lambda operator, request: None)]
 
 
 def _impatient() -> Patches:

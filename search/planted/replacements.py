@@ -17,6 +17,7 @@ from tailrace.task.channels.spilling import Item, Shelf
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.steps import replay_step
 from tailrace.task.failover.takeover import Resumed
 from tailrace.task.journal.history import Cut, Did, History
 from tailrace.task.journal.recorded_outbox import RecordedOutbox
@@ -62,10 +63,10 @@ def _sent_twice() -> Patches:
 def _clock_read_live() -> Patches:
     """Bug: a replayed step sees the clock of now."""
 
-    def make(again: Any) -> Any:
-        return lambda self, line, now, budget, *rest: again(self, line, now + 2 * MAX_AGE, budget, *rest)
+    def late(task: Task, line: int, now: int, *rest: Any) -> None:
+        replay_step(task, line, now + 2 * MAX_AGE, *rest)
 
-    return [method(Task, "do_again", make)]
+    return [mock.patch("tailrace.task.failover.replay.replay_step", late)]
 
 
 def _lost_one_is_heard() -> Patches:

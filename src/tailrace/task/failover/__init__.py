@@ -7,5 +7,5 @@ Out: a slice with the lost one's state.
 - `standby_loop`, `mirrors`: a standby, and the state that it holds of other workers' slices.
 - `takeover`: what the workers of a job do for a replacement, and what the replacement does.
 - `channel_restore`: records that were in flight, back in their channels.
-- `replay`, `parallel_replay`: the replay of the lost worker's steps.
+- `replay`, `parallel_replay`: the replay of the lost worker's history; `steps`: of one step or cut of it.
 """

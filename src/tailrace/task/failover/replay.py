@@ -22,6 +22,7 @@ from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.parallel_replay import Lanes, meets_in_channels
 from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.steps import replay_cut, replay_step
 from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
@@ -161,7 +162,7 @@ class Again:
         self._sizes.give(sizes)
         self._outside.give(entry.answers)
         with as_before(task, entry):
-            task.do_again(entry.line, entry.now, entry.budget, entry.by_itself)
+            replay_step(task, entry.line, entry.now, entry.budget, entry.by_itself)
             if entry.been_round:
                 task.outbox.been_round()
             if self._facts.given or self._outside.remaining:
@@ -178,7 +179,7 @@ class Again:
             self._sizes.give(sizes)
         self._outside.give(entry.answers)
         with as_before(task, f"the cut for checkpoint {entry.request.number}"):
-            task.cut_again(_without_a_hold(entry.request), entry.now)
+            replay_cut(task, _without_a_hold(entry.request), entry.now)
         self.slice.route(task)
 
     def _receive(self, entry: Heard, tasks: Iterable[Task]) -> None:

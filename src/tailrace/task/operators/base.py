@@ -159,11 +159,6 @@ class OperatorTask(OperatorCutState):
         of its values."""
         return []
 
-    def cut_again(self, checkpoint: int) -> None:
-        """Repeats the effects of a cut on the operator. The cut was made before, in another process, for a checkpoint
-        that will not be complete. `abort` is called next."""
-        self.snapshot(checkpoint)
-
     one_schema: OneSchema | None = None
     """Schema of the columns that the operator takes or makes, if it holds them to one. Checkpoints hold it
     (`task.operators.schemas`)."""

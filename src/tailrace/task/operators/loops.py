@@ -183,9 +183,6 @@ class HeadTask(OperatorTask, HeadCutState):
         self.queue.cut(checkpoint)
         return _encoder.encode(HeadState(self.fed, self.round, self.round_over, self.stopped))
 
-    def cut_again(self, checkpoint: int) -> None:
-        self.queue.seal()
-
     def recordings(self) -> list[tuple[ChannelLog, Recording]]:
         return [(ChannelLog(self.channel, self.ctx.parallelism), self.queue.logs)]
 
@@ -249,9 +246,6 @@ class TailTask(OperatorTask):
     def snapshot(self, checkpoint: int) -> bytes | None:
         self.queue.barrier(checkpoint)
         return None
-
-    def cut_again(self, checkpoint: int) -> None:
-        self.queue.keep_apart()
 
     def finish(self) -> None:
         self.queue.end()

@@ -182,12 +182,6 @@ class Alignment:
         self._aligning_since = 0
         return cut
 
-    def make_again(self, request: CutRequest, now: int) -> None:
-        """Makes a cut that was made in another process, whatever was read by then."""
-        if all(cut.request.number != request.number for cut in self.due):
-            self._decide(self._cut(request))
-        self.make(now)
-
     # Unaligned cuts.
 
     def is_due(self, now: int) -> bool:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch, Rows
-from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import UserCodeError, short_repr
 from tailrace.graph.graph import Node
@@ -235,14 +234,6 @@ class Chain(ChainCutState):
             self.arrived[child] = max(self.arrived[child], time)
         for output in self.outputs[i]:
             outbox.watermark(output, time)
-
-    def cut_again(self, cut: CutRequest) -> None:
-        """Replays a cut that was made in another process: its effects on the operators and on their state, of which
-        nothing is written."""
-        for operator in self.operators:
-            operator.cut_again(cut.number)
-            if operator.backend is not None:
-                operator.backend.freeze(cut)
 
     def begin_epoch(self, checkpoint: int) -> None:
         """Begins what is behind the cut of a checkpoint."""

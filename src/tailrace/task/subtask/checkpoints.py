@@ -94,15 +94,6 @@ class TaskCheckpoints:
         self._chain.begin_epoch(cut.number)
         return cut
 
-    def cut_again(self, request: CutRequest, now: int, sends: bool) -> None:
-        """Replays a cut that was made in another process, for a checkpoint that will not be complete: no snapshot."""
-        self.cuts.make_again(request, now)
-        self._chain.cut_again(request)
-        if sends:
-            self._outbox.barrier(request)
-        self._chain.begin_epoch(request.number)
-        self.abort(request.number)
-
     def encode(self, now: int, limit: int) -> None:
         """Encodes about `limit` more entries of the current snapshot, if there is one."""
         snapshot = self.snapshot

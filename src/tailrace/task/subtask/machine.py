@@ -225,22 +225,6 @@ class Task(TaskCutState):
                 return Idle(reason, self.work.next_by_the_clock(reason, now) if reason in UNTIL_A_TIMER else None)
         raise InternalError(f"{self.id}: nothing in the order applies", self.work.story)
 
-    def do_again(self, line: int, now: int, budget: int, seeded: bool = True) -> None:
-        """Replays a step that was done in another process (`task.journal.history`): it follows line `line`, whatever the
-        order gives now. `seeded`: see `Work.begin`."""
-        self.work.begin(now, seeded)
-        self.wake()
-        act = None if line == NOTHING else ORDER[line].act
-        idle = None if act is None else act(self if ORDER[line].of_task else self.work, now, budget)
-        if act is None or idle is not None:
-            self.outbox.flush_if_old()
-
-    def cut_again(self, request: CutRequest, now: int) -> None:
-        """Replays a cut that was made in another process, for a checkpoint that will not be complete: no snapshot."""
-        self.work.begin(now)
-        self.wake()
-        self.checkpoints.cut_again(request, now, not self.said_end)
-
     def _cut(self, now: int, budget: int) -> None:
         cut = self.checkpoints.cut(now, not self.said_end)
         self.work.story.append(f"cut {cut.number}")
