@@ -60,7 +60,6 @@ def _in_any_order() -> Patches:
 
 def _no_cut_of_state() -> Patches:
     """Bug: where a cut is replayed, values of state stay as they are."""
-
     return [mock.patch("tailrace.task.failover.steps.freeze_state", lambda operator, request: None)]
 
 

@@ -18,7 +18,7 @@ from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.steps import replay_step
-from tailrace.task.failover.takeover import Resumed
+from tailrace.task.failover.takeover import Resumed, sweep
 from tailrace.task.journal.history import Cut, Did, History
 from tailrace.task.journal.recorded_outbox import RecordedOutbox
 from tailrace.task.journal.sent_log import SentLog
@@ -189,7 +189,7 @@ def _swept_too_soon() -> Patches:
         def hasty(self: Attempt) -> Any:
             actions = go_on(self)
             if actions is not None:
-                self.slice.took_over()
+                sweep(self.slice)
             return actions
 
         return hasty

@@ -23,10 +23,10 @@ from tailrace.storage.storedspill import StoredSpill
 from tailrace.task.channels.outbox import Outgoing, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import ToOne
 from tailrace.task.channels.spilling import FrameSpill, MemorySpill
+from tailrace.task.failover.recorded_slice import Keeps, RecordedSlice
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.recorded_outbox import RecordedOutbox
 from tailrace.task.journal.sent_log import AT_LEAST, AT_ONCE, WHAT, Keeping
-from tailrace.task.slice.machine import Keeps
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer
@@ -291,7 +291,7 @@ class Sizes(Observer):
 
     def on_line(self, line: str) -> None:
         for process in self.world.processes.values():
-            if process.machine.slice is not None:
+            if isinstance(process.machine.slice, RecordedSlice):
                 self.seen.setdefault(process.slot, []).append(process.machine.slice.keeps)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import partial
+from typing import NamedTuple
 
 from tailrace.elements.frames import HISTORY, Frame, is_barrier
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
+from tailrace.protocol.deployment import Progress
 from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Services
@@ -23,10 +25,23 @@ from tailrace.task.journal.recorded_gate import RecordedGate, gate_of
 from tailrace.task.journal.recorded_outbox import RecordedOutbox, outbox_of
 from tailrace.task.journal.sent_log import WHAT, Keeping
 from tailrace.task.journal.task_state import state_of
-from tailrace.task.slice.machine import Keeps, Slice
+from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import CUTS, Task
 from tailrace.task.subtask.order import NOTHING
+
+
+class Keeps(NamedTuple):
+    """The amounts that a slice keeps for replacements of lost workers; they grow until the next checkpoint is complete."""
+
+    memory: int
+    """Bytes in memory of what went to other workers."""
+    spilled: int
+    """Bytes on disk of what went to other workers."""
+    entries: int
+    """Number of entries in its history: steps, cuts, flushes and messages."""
+    history: int
+    """Bytes of its history, which is in memory."""
 
 
 class RecordedSlice(Slice):
@@ -150,8 +165,14 @@ class RecordedSlice(Slice):
         if not self.again or (target in self.together and not is_barrier(data)):
             super()._send(target, data)
 
+    def progress(self, busy: dict[int, int], elapsed: int, refused: dict[str, int], phases: dict[int, str]) -> Progress:
+        keeps = self.keeps
+        kept = keeps.memory + keeps.spilled
+        return Progress(self.reports(busy), elapsed, refused, keeps.entries, keeps.history, kept, phases)
+
     @property
     def keeps(self) -> Keeps:
+        """The amounts that the slice keeps for replacements of lost workers."""
         history = self.history
         return Keeps(self.keeping.memory, self.keeping.spilled, len(history.entries), history.size)
 

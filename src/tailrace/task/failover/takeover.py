@@ -16,6 +16,8 @@ from tailrace.task.journal.divergence import differs
 from tailrace.task.journal.history import History, decode
 from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.operators.sink import SinkTask
+from tailrace.task.slice.machine import Slice
 
 COORDINATOR = -1
 """The coordinator as a receiver of histories."""
@@ -84,6 +86,15 @@ def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
         task.wake()
         slice.route(task)
     return [_to_peer(slice, slot, gained) for gained in first]
+
+
+def sweep(slice: Slice) -> None:
+    """Notifies the sinks of a replacement that all output of the lost worker is published that ever will be: they remove
+    the rest."""
+    for task in slice.tasks:
+        for operator in task.chain.operators:
+            if isinstance(operator, SinkTask):
+                operator.took_over()
 
 
 class Resumed:

@@ -6,18 +6,15 @@ above the waterline in production, the simulator in tests.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import SubtaskReport
+from tailrace.protocol.deployment import Progress, SubtaskReport
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
-from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.slice.nests import WorkerNests
@@ -26,19 +23,6 @@ from tailrace.task.subtask.machine import Task
 
 MAX_WINDOW = 1 << 20
 MIN_WINDOW = 32 << 10
-
-
-class Keeps(NamedTuple):
-    """The amounts that a slice keeps for replacements of lost workers; they grow until the next checkpoint is complete."""
-
-    memory: int
-    """Bytes in memory of what went to other workers."""
-    spilled: int
-    """Bytes on disk of what went to other workers."""
-    entries: int
-    """Number of entries in its history: steps, cuts, flushes and messages."""
-    history: int
-    """Bytes of its history, which is in memory."""
 
 
 def window_of(plan: Plan, memory: int) -> int:
@@ -136,13 +120,6 @@ class Slice:
     def note(self, message: TaskMessage) -> None:
         """Takes note of a message of the coordinator that concerns tasks."""
 
-    def took_over(self) -> None:
-        """Notifies the sinks of a replacement that all output of the lost worker is published that ever will be."""
-        for task in self.tasks:
-            for operator in task.chain.operators:
-                if isinstance(operator, SinkTask):
-                    operator.took_over()
-
     def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
         """Passes an event from subtask `source` of a vertex to the subtask here. Raises `ProtocolViolation` if there is
         none."""
@@ -223,13 +200,13 @@ class Slice:
 
     # Figures.
 
-    @property
-    def keeps(self) -> Keeps:
-        """The amounts that the slice keeps for replacements of lost workers."""
-        return Keeps(0, 0, 0, 0)
+    def progress(self, busy: dict[int, int], elapsed: int, refused: dict[str, int], phases: dict[int, str]) -> Progress:
+        """The progress report of the worker. `busy` and `elapsed` are measured above the waterline, in microseconds;
+        `refused` are connections, by reason, and `phases` those of checkpoints."""
+        return Progress(self.reports(busy), elapsed, refused, phases=phases)
 
     def reports(self, busy: dict[int, int]) -> list[SubtaskReport]:
-        """The reports of all subtasks; `busy` is microseconds of work by vertex, measured above the waterline."""
+        """The reports of all subtasks; `busy` is microseconds of work by vertex."""
         return [self._report(task, busy.get(task.vertex.id, 0)) for task in self.tasks]
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:

@@ -14,7 +14,6 @@ from tailrace.protocol.deployment import (
     NotPublished,
     OperatorEvent,
     Peer,
-    Progress,
     Publish,
     Published,
     Settled,
@@ -32,7 +31,7 @@ from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, Rea
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.recorded_slice import RecordedSlice, slice_of
-from tailrace.task.failover.takeover import Resumed, known_history, peer_replaced
+from tailrace.task.failover.takeover import Resumed, known_history, peer_replaced, sweep
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
@@ -352,10 +351,7 @@ class Attempt:
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
         """The progress report of the worker."""
-        keeps = self.slice.keeps
-        kept = keeps.memory + keeps.spilled
-        reports = self.slice.reports(busy)
-        progress = Progress(reports, elapsed, refused, keeps.entries, keeps.history, kept, self._phases())
+        progress = self.slice.progress(busy, elapsed, refused, self._phases())
         return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
 
     def _phases(self) -> dict[int, str]:
@@ -390,7 +386,7 @@ class Attempt:
             self.checkpoints.complete(message.checkpoint)
             if self._succeeds is not None and message.visible >= self._succeeds:
                 self._succeeds = None
-                self.slice.took_over()
+                sweep(self.slice)
             return []
         self.slice.abort(message.checkpoint)
         return [*self.checkpoints.abort(message.checkpoint), *self.between_cuts()]
