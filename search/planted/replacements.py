@@ -12,7 +12,6 @@ from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.outbox import MAX_AGE
-from tailrace.task.channels.shapes import in_shape
 from tailrace.task.channels.spilling import Item, Shelf
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.mirrors import Mirror
@@ -22,6 +21,7 @@ from tailrace.task.failover.takeover import Resumed, sweep
 from tailrace.task.journal.history import Cut, Did, History
 from tailrace.task.journal.recorded_outbox import RecordedOutbox
 from tailrace.task.journal.sent_log import SentLog
+from tailrace.task.journal.shapes import in_shape
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt
 

@@ -137,7 +137,7 @@ class ChannelLog(msgspec.Struct, omit_defaults=True):
     turn: int = 0
     """For returned records: a number that distinguishes several logs of one name."""
     shape: list[int] = []
-    """If a lost worker may be replaced: the sequence of elements that were on the channel (`task.channels.shapes`). Pieces
+    """If a lost worker may be replaced: the sequence of elements that were on the channel (`task.journal.shapes`). Pieces
     may have the records in other frames, and have no markers of waves."""
 
     @property

@@ -138,7 +138,7 @@ class Log:
         self.records = 0
         """Number of records that the log got so far; encoding takes none away."""
         self.shape: list[int] = []
-        """Shape of the records on the channel, if a replacement of a worker may need it (`task.channels.shapes`)."""
+        """Shape of the records on the channel, if a replacement of a worker may need it (`task.journal.shapes`)."""
         self.complete = complete
 
 

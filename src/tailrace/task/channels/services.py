@@ -25,6 +25,8 @@ from tailrace.task.contract.tuning import Tuning
 if TYPE_CHECKING:
     from random import Random
 
+    from tailrace.task.inflight.recording import InFlightRecording
+
 RandomFactory = Callable[[int], "Random"]
 """Function that makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
 
@@ -37,6 +39,18 @@ class Shared(Protocol):
 
     def was_used(self) -> bool:
         """True if any of the generators may have been used since `seed`."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Makers of the ends of a task's channels: its gate, its outbox, the queue of a loop, the recording of records in
+    flight. These are of a slice that records nothing (`task.journal` has others)."""
+
+    gate: Callable[[list[InputChannel]], Gate] = Gate
+    outbox: Callable[[list[OutputEdge], int, int, int, bool], Outbox] = Outbox
+    feedback: Callable[[str, int, Callable[[], FrameSpill], int, Combiner | None, bool], FeedbackQueue] = FeedbackQueue
+    inflight: Callable[..., InFlightRecording] | None = None
+    """None: `InFlightRecording` itself, which lies above this module."""
 
 
 @dataclass
@@ -67,9 +81,8 @@ class Services:
     replaces: bool = False
     """True if the worker takes the place of a lost one: its functions are fused as they were there, and its channels
     begin open."""
-    make_gate: Callable[[list[InputChannel]], Gate] = Gate
-    make_outbox: Callable[[list[OutputEdge], int, int, int, bool], Outbox] = Outbox
-    make_feedback: Callable[[str, int, Callable[[], FrameSpill], int, Combiner | None, bool], FeedbackQueue] = FeedbackQueue
+    ends: Ends = field(default_factory=Ends)
+    """Makers of the ends of channels."""
     decision: Callable[[bool], bool] = bool
     """Takes a decision of a step that does not follow from what came before the step, and returns it."""
     make_spill: MakeSpill | None = None
@@ -106,7 +119,7 @@ class Services:
             merging = None
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
-            found = self.make_feedback(
+            found = self.ends.feedback(
                 loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None
             )
             self.feedback[loop.scope] = found

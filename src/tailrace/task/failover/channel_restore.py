@@ -22,9 +22,9 @@ from tailrace.state.parts import LogOf, ShapeOf
 from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.logs import LogFrame, restored_frame
 from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
-from tailrace.task.channels.shapes import in_shape
 from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.shapes import A_MARKER, in_shape
 from tailrace.task.journal.task_state import Came
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.returning import Returned, element_of
@@ -51,7 +51,7 @@ class AsItWas:
         self._places = places
         self._frames: dict[_Log, list[LogFrame]] = {}
         self._shapes: dict[_Log, list[int]] = {}
-        self._returned: dict[str, Returned] = {}
+        self._returned: dict[str, ReturnedAsItWas] = {}
 
     def part(self, part: LogOf | ShapeOf) -> None:
         """Takes a piece of a log of one of the worker's channels, or the shape that the log had on its channel. The
@@ -99,14 +99,30 @@ class AsItWas:
     def _came_back(self, age: int, turn: int, number: int, returning: Returning) -> InputChannel:
         """A channel that brings back records in flight at an earlier checkpoint, as far as they were unread."""
         shape = self._shapes.get((LogKind.RETURNED, returning.name, age, turn), [])
-        channel = self._of(returning.name.target).as_it_was(age, turn, returning, shape)
+        channel = self._of(returning.name.target).channel(age, turn, returning, shape)
         channel.number = number
         return channel
 
-    def _of(self, uid: str) -> Returned:
+    def _of(self, uid: str) -> ReturnedAsItWas:
         if uid not in self._returned:
-            self._returned[uid] = Returned(self._plan, *self._places[uid], own=True)
+            self._returned[uid] = ReturnedAsItWas(self._plan, *self._places[uid], own=True)
         return self._returned[uid]
+
+
+class ReturnedAsItWas(Returned):
+    """Records that had come back to an operator of a lost worker from an earlier checkpoint, as far as they were unread."""
+
+    def channel(self, age: int, turn: int, returning: Returning, shape: list[int]) -> InputChannel:
+        """A channel that had brought back records to this subtask before. Its event time, and the markers that give it
+        first, are known elsewhere. `shape`: see `task.journal.shapes`."""
+        name = returning.name
+        channel = self._input_of(name, turn, returning.timely)
+        pieces = self._frames.get((age, name, turn), {}).get(LogKind.RETURNED, ())
+        elements = [(piece, piece.element(name)) for piece in pieces]
+        known = sum(isinstance(element, Marker) for _, element in elements) - shape.count(A_MARKER)
+        for piece, element in elements[known:]:
+            self._add(channel, piece, element)
+        return channel
 
 
 def _last_queued(outbox: Outbox, channel: OutputChannel, elements: list[Element]) -> list[Queued]:

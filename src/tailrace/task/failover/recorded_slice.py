@@ -12,7 +12,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Progress
 from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import TaskMessage
-from tailrace.task.channels.services import Services
+from tailrace.task.channels.services import Ends, Services
 from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.journal.divergence import as_before
@@ -22,6 +22,7 @@ from tailrace.task.journal.opening import KeptOpening
 from tailrace.task.journal.recorded_answers import Recorder
 from tailrace.task.journal.recorded_feedback import RecordedFeedback
 from tailrace.task.journal.recorded_gate import RecordedGate, gate_of
+from tailrace.task.journal.recorded_inflight import RecordedInFlight
 from tailrace.task.journal.recorded_outbox import RecordedOutbox, outbox_of
 from tailrace.task.journal.sent_log import WHAT, Keeping
 from tailrace.task.journal.task_state import state_of
@@ -55,10 +56,11 @@ class RecordedSlice(Slice):
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
         self.recorder = services.outside = Recorder()
         on_inexact = services.note_inexact
-        services.make_gate = partial(RecordedGate, facts=self.facts)
-        services.make_outbox = partial(RecordedOutbox, sizes=self.sizes, keeping=keeping)
-        services.make_feedback = partial(
-            RecordedFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact
+        services.ends = Ends(
+            partial(RecordedGate, facts=self.facts),
+            partial(RecordedOutbox, sizes=self.sizes, keeping=keeping),
+            partial(RecordedFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact),
+            partial(RecordedInFlight, on_inexact=on_inexact),
         )
         services.decision = lambda found: bool(self.facts.of(found))
         super().__init__(plan, slot, attempt, services, memory)

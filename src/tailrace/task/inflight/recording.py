@@ -13,7 +13,7 @@ stood: so what is restored is late exactly where it would have been.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, Element, Frame, encode_marker
@@ -29,7 +29,6 @@ from tailrace.task.channels.inputs import InputChannel, count_of
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.logs import Log, Recording
 from tailrace.task.channels.outbox import Outbox, Payload
-from tailrace.task.channels.shapes import shape_of
 from tailrace.task.channels.spilling import NOWHERE, Item, MemorySpill, Shelf
 from tailrace.task.channels.written_records import WrittenRecords
 
@@ -79,10 +78,9 @@ class InFlightRecording:
         outbox: Outbox,
         copy: bool,
         written: WrittenRecords | None = None,
-        on_inexact: Callable[[], None] | None = None,
     ) -> None:
         """`copy`: True if functions may change records that they are given, so that a log needs its own. `written`: what
-        the worker's files have of its channels. `on_inexact`: see `Shelf`."""
+        the worker's files have of its channels."""
         self._plan, self._vertex, self._copy = plan, vertex, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
@@ -94,8 +92,6 @@ class InFlightRecording:
         self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
-        self._shelf.on_inexact = on_inexact
-        self._told_shapes = on_inexact is not None
         self._who = who
         self._written = WrittenRecords() if written is None else written
         self._received: dict[ChannelId, Recording] = {}
@@ -168,7 +164,7 @@ class InFlightRecording:
             self._written.forget(channel.id, at)
         if channel.reading is not None:
             batch = channel.reading.slice(channel.taken, len(channel.reading))
-            self._note_shape(len(batch), log)
+            self._note(batch, log)
             self._write(recording, log, self._batch(batch, channel.charge), (channel.id, at))
             at += len(batch)
         for element, charge in channel.queue:
@@ -177,7 +173,7 @@ class InFlightRecording:
                     continue
                 recording.complete_logs(log.checkpoint)
                 return len(log.entries) > before or bool(log.shape)
-            self._note_shape(shape_of(element), log)
+            self._note(element, log)
             if not isinstance(element, OF_WAVES):
                 self._write(recording, log, self._item(element, charge), (channel.id, at))
             at += count_of(element)
@@ -189,10 +185,8 @@ class InFlightRecording:
             return True
         return len(log.entries) > before or bool(log.shape)
 
-    def _note_shape(self, shape: int, *logs: Log) -> None:
-        """Adds the number of an element to the shapes of logs, if another worker may have to know it."""
-        for log in logs if self._told_shapes else ():
-            log.shape.append(shape)
+    def _note(self, what: Element | Parked | int, *logs: Log) -> None:
+        """Takes note of an element, or of a frame of a number of records, that goes into logs."""
 
     def unread(self, number: int) -> int | None:
         """Number of bytes that a cut would find in flight to the task. None if a barrier has not arrived: then it is
@@ -234,7 +228,7 @@ class InFlightRecording:
             if not channel.local:  # else its reader, which is behind, forgets what is not in flight any more
                 self._written.forget(ident, at)
             for seq, count, payload, charge in self._outbox.overtaken_by(channel, number):
-                self._note_shape(count if isinstance(payload, bytes | Item) else shape_of(payload), log)
+                self._note(count if isinstance(payload, bytes | Item) else payload, log)
                 if not isinstance(payload, OF_WAVES):
                     self._write(recording, log, self._item_of(count, payload, charge), (ident, seq))
             self._outbox.overtake(channel, number)
@@ -255,7 +249,7 @@ class InFlightRecording:
         if isinstance(element, Barrier):
             self._barrier_arrived(recording, element.checkpoint)
             return
-        self._note_shape(shape_of(element), *recording.open)
+        self._note(element, *recording.open)
         if isinstance(element, OF_WAVES):
             return
         item = self._item(element, charge)

@@ -32,7 +32,6 @@ from tailrace.state.parts import LogOf
 from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.logs import LogFrame, positions_of, restored_frame
-from tailrace.task.channels.shapes import A_MARKER
 from tailrace.task.channels.written_records import Indexes, Span
 from tailrace.task.inflight.redistribution import Dealt, Redistribution
 from tailrace.task.operators.columns import Today
@@ -40,7 +39,6 @@ from tailrace.task.subtask.machine import Task
 
 IN_ORDER = (LogKind.RETURNED, LogKind.RECEIVED, LogKind.SENT)
 """The kinds of logs of one channel, in the order in which they are read."""
-_BACK = LogKind.RETURNED
 _Key = tuple[int, ChannelName, int]
 """(age, name, turn) of one old channel."""
 _Way = tuple[Partitioning, Redistribution, bool]
@@ -55,6 +53,13 @@ class Piece:
     """None: the records stay in the file until they are nearly due (`task.channels.lazy_records`)."""
     span: Span | None = None
     positions: Indexes | None = None
+
+    def element(self, name: ChannelName) -> Element | Parked:
+        """The records on their channel. Raises `CheckpointCorrupt`."""
+        if self.frame is not None:
+            return element_of(self.frame, name)
+        assert self.span is not None
+        return Parked(self.span, self.positions, self.count)
 
 
 class Returned:
@@ -215,7 +220,7 @@ class Returned:
         channel = self._input_of(name, number, timely)
         leading = True
         for piece in pieces:
-            element = _element(piece, name)
+            element = piece.element(name)
             if not isinstance(element, Marker):
                 leading = False
             elif not timely:
@@ -223,17 +228,6 @@ class Returned:
             elif leading:
                 _apply(channel, element)
                 continue
-            self._add(channel, piece, element)
-        return channel
-
-    def as_it_was(self, age: int, turn: int, returning: Returning, shape: list[int]) -> InputChannel:
-        """A channel that had brought back records to this subtask before, as far as they were unread then. Its event
-        time, and the markers that give it first, are known elsewhere. `shape`: see `task.channels.shapes`."""
-        name = returning.name
-        channel = self._input_of(name, turn, returning.timely)
-        elements = [(piece, _element(piece, name)) for piece in self._frames.get((age, name, turn), {}).get(_BACK, ())]
-        known = sum(isinstance(element, Marker) for _, element in elements) - shape.count(A_MARKER)
-        for piece, element in elements[known:]:
             self._add(channel, piece, element)
         return channel
 
@@ -267,13 +261,6 @@ def _apply(channel: InputChannel, marker: Marker) -> None:
         channel.idle = True
     else:
         channel.ended = True
-
-
-def _element(piece: Piece, name: ChannelName) -> Element | Parked:
-    if piece.frame is not None:
-        return element_of(piece.frame, name)
-    assert piece.span is not None
-    return Parked(piece.span, piece.positions, piece.count)
 
 
 def element_of(frame: LogFrame, name: ChannelName) -> Frame | Marker:

@@ -19,8 +19,8 @@ def make_recording(
     """The recording of records that unaligned cuts overtake, if the job makes such cuts."""
     if not services.overtaking:
         return None
-    on_inexact = services.note_inexact if services.depth else None
-    return InFlightRecording(plan, vertex, subtask, gate, outbox, services.copy_records, services.written, on_inexact)
+    make = services.ends.inflight or InFlightRecording
+    return make(plan, vertex, subtask, gate, outbox, services.copy_records, services.written)
 
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
@@ -36,7 +36,7 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
         for edge in plan.edges_into(vertex.id)
         for source in plan.sources(edge, subtask)
     ]
-    return services.make_gate(channels)
+    return services.ends.gate(channels)
 
 
 def make_outbox(
@@ -53,7 +53,7 @@ def make_outbox(
         chance = services.max_parallelism, services.random
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), *chance)
         by_edge[edge.id] = OutputEdge(giver, partitioner, channels)
-    outbox = services.make_outbox(
+    outbox = services.ends.outbox(
         list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records
     )
     return outbox, by_edge

@@ -11,7 +11,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.frames import ChannelId, Element, Frame, decode, encode_batch, encode_marker
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Rest, Watermark, WaveMark
 from tailrace.errors import CheckpointCorrupt
-from tailrace.task.channels.shapes import in_shape, shape_of
+from tailrace.task.journal.shapes import in_shape, shape_of
 
 CHANNEL = ChannelId(0, 0, 1)
 
