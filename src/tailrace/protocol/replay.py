@@ -38,7 +38,7 @@ The coordinator asks both survivors. They answer with their copies, and with how
 slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 2, with digests of them:
 
     >>> from tailrace.elements.batches import Rows
-    >>> from tailrace.elements.digests import Digest
+    >>> from tailrace.task.journal.digests import Digest
     >>> from tailrace.elements.frames import ChannelId, decode as decode_frame, encode_batch
     >>> def frame(target, seq, text):
     ...     return encode_batch(ChannelId(2, 1, target), 1, 0, seq, Rows(list(text)))
@@ -110,7 +110,7 @@ from tailrace.protocol.message import Message
 
 Came = tuple[int, int, int, int, int]
 """The records that have come on a channel: (edge, source, target, number of elements since the barrier of a checkpoint,
-without barriers, their digest (`elements.digests`))."""
+without barriers, their digest (`task.journal.digests`))."""
 
 
 class Gained(Message, frozen=True):

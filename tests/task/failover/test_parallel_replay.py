@@ -11,7 +11,6 @@ import pytest
 from pyspark import cloudpickle
 
 import tailrace as tr
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, decode
 from tailrace.graph.plan import Plan
 from tailrace.runtime.worker.random_state import SharedGenerators
@@ -21,6 +20,7 @@ from tailrace.task.failover.parallel_replay import meets_in_channels
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
 from tailrace.task.failover.takeover import peer_replaced
+from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.history import Did
 from tailrace.task.journal.history import decode as decode_entry
 from tailrace.task.journal.recorded_gate import RecordedGate

@@ -12,7 +12,6 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, decode
 from tailrace.elements.markers import Barrier
 from tailrace.errors import InternalError
@@ -24,6 +23,7 @@ from tailrace.task.channels.outbox import Outgoing, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import ToOne
 from tailrace.task.channels.spilling import FrameSpill, MemorySpill
 from tailrace.task.failover.recorded_slice import Keeps, RecordedSlice
+from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.recorded_outbox import RecordedOutbox
 from tailrace.task.journal.sent_log import AT_LEAST, AT_ONCE, WHAT, Keeping

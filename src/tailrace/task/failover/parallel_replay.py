@@ -4,7 +4,7 @@ A history is one order of all that a slice did. Most of this order need not be k
 does not depend on other tasks. So each task replays its own part of the history, as far as its input has arrived.
 Consecutive steps that read channels are replayed as one: a worker with little latency takes small steps, and most of
 their cost does not depend on the number of records. The records of each channel are equal to the first ones and in their
-order; the frames may differ, so channels are compared by counts of records (`elements.digests`).
+order; the frames may differ, so channels are compared by counts of records (`task.journal.digests`).
 
 Steps are replayed in one order, or one by one, where a difference would show:
 

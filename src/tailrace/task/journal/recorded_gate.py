@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat
-from tailrace.elements.digests import Digest, content
 from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, Marker
 from tailrace.task.channels.gate import Gate, decode, in_memory
 from tailrace.task.channels.inputs import InputChannel, Taken, count_of
 from tailrace.task.channels.lazy_records import Parked
+from tailrace.task.journal.digests import Digest, content
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.merged_reads import Pieces, in_order, totals
 from tailrace.task.subtask.machine import Task

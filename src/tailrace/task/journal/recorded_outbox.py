@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import deque
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier
 from tailrace.protocol.flow import Producer
 from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge, Payload, Queued
 from tailrace.task.channels.spilling import Item
+from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.sent_log import Keeping, SentLog
 from tailrace.task.subtask.machine import Task

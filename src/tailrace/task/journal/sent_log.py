@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import decode, encode_marker, split_frame
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError
 from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
+from tailrace.task.journal.digests import Digest
 
 WHAT = "what is kept for workers that are replaced, by StandbyConfig(spill=...),"
 """Purpose of the spill, in words, for errors."""

@@ -10,10 +10,10 @@ import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.convert import row_type
-from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME
+from tailrace.task.journal.digests import Digest
 
 CHANNEL = ChannelId(3, 0, 1)
 TIMES, GROUPS = [10, 20, 30, 40], [1, 2, 1, 9]
