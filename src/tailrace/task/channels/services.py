@@ -78,9 +78,8 @@ class Services:
     in_flight: frozenset[str] = frozenset()
     """Operators (uids) to which records were in flight at the restored cut. No other function is fused with theirs, so
     that the records can be handed to them."""
-    replaces: bool = False
-    """True if the worker takes the place of a lost one: its functions are fused as they were there, and its channels
-    begin open."""
+    inputs_closed: bool = True
+    """True if channels into these operators begin closed, until what was in flight to them is read."""
     ends: Ends = field(default_factory=Ends)
     """Makers of the ends of channels."""
     decision: Callable[[bool], bool] = bool
@@ -124,6 +123,12 @@ class Services:
             )
             self.feedback[loop.scope] = found
         return found
+
+    @property
+    def exact(self) -> bool:
+        """True if state and records that come back from bytes, and the order of results, must be as they were: another
+        worker may go on with the steps behind them."""
+        return self.depth > 0
 
     def note_inexact(self) -> None:
         """Takes note that a value is not what a restore from a checkpoint would make of it: what is done with it may

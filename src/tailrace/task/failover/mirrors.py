@@ -94,3 +94,15 @@ class Mirror:
         for backend in self._backends.values():
             backend.close()
         self._backends = {}
+
+
+def backends(
+    spec: JobSpec, make: Callable[[JobSpec, str, int], Backend], mirror: Mirror | None
+) -> Callable[[str, int], Backend]:
+    """A function that makes the backends of a deployment. It returns backends of the mirror where the mirror has them."""
+
+    def make_backend(uid: str, subtask: int) -> Backend:
+        found = None if mirror is None else mirror.take(uid)
+        return make(spec, uid, subtask) if found is None else found
+
+    return make_backend

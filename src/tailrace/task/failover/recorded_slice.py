@@ -149,7 +149,7 @@ class RecordedSlice(Slice):
             history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
             sizes = []  # of the cut as well, whose entry comes next
         if cut is not None:
-            followed, waves = self.nests.followed_counts(), self.nests.waves()
+            followed, waves = self.nests.cut_state()
             history.add(Cut(vertex, cut, now, state_of(task), history.received, answers, followed, waves, sizes))
 
     def flush(self) -> bool:

@@ -74,7 +74,7 @@ class Again:
                     channels.put_back(task, came)
                 if not begun:
                     begun, self.received = True, entry.heard
-                    slice.nests.go_on_from(entry.followed, entry.waves)
+                    slice.nests.set_cut_state(entry.followed, entry.waves)
         self._channels = channels
         """The restored channels, until the records are sent that barriers had overtaken. Some of these are for workers
         that can only be reached when the replay begins."""

@@ -157,7 +157,7 @@ class AggregateTask(StatefulTask):
         self._grouping: SlotGrouping | None = None
         # State in columns must fit in memory, and a table on disk may be larger. The order in which keys were met decides
         # the order of results, and a replay from a checkpoint meets keys in another order.
-        self._in_columns = self.builtin and self.table.base.mutable and not ctx.services.depth
+        self._in_columns = self.builtin and self.table.base.mutable and not ctx.services.exact
         """True if state in columns may be tried, or continued."""
 
     def process(self, batch: Batch, port: int) -> None:

@@ -52,9 +52,6 @@ class OperatorTask(OperatorCutState):
 
     generates_watermarks = False
     """True if the operator makes its own watermarks and ignores those that come in."""
-    stores_what_it_found = False
-    """True if checkpoints hold what the operator finds outside the job when it is first opened, so that it does not look
-    again."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__()

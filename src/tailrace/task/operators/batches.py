@@ -41,7 +41,7 @@ class BatchesTask(OperatorTask):
         self.fn = node.operator.fn
         allowed = ctx.services.allow_dropped_state
         dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
-        exact = ctx.services.depth > 0
+        exact = ctx.services.exact
         self.own_state = OperatorStates(self.fn, ctx, dropped, exact) if isinstance(self.fn, Function) else None
         self._work = run_to_its_end(as_callable(self.fn))
         self._more = (ctx,) if takes_context(self.fn) else ()

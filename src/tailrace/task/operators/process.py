@@ -53,7 +53,7 @@ class FunctionTask(OperatorTask):
         self.copies = ctx.services.copy_records
         self._handles = bind_all(fn, self.backend, ctx)
         dropped = bool(getattr(self.backend, "allow_dropped", False))
-        self.own_state = OperatorStates(fn, ctx, dropped, ctx.services.depth > 0)
+        self.own_state = OperatorStates(fn, ctx, dropped, ctx.services.exact)
         if ctx.services.debug or ctx.services.tuning.watches_state:
             check = partial(Sharing().check, self._entries)
             self.gives = SimpleNamespace(**{name: followed_by(one, check) for name, one in vars(self.gives).items()})
@@ -389,7 +389,7 @@ def backend_of(ctx: OperatorContext) -> Backend:
     else:
         made = make(ctx.uid, ctx.subtask)
         made.operator = ctx.name
-    made.on_inexact = services.note_inexact if services.depth else None
+    made.on_inexact = services.note_inexact if services.exact else None
     return made
 
 

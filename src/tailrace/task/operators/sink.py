@@ -75,7 +75,7 @@ class SinkTask(OperatorTask, SinkCutState):
         if any(part.data for part in self._restored) or declared_operator_states(self.writer):
             allowed = self.ctx.services.allow_dropped_state
             dropped = allowed if isinstance(allowed, bool) else self.ctx.uid in allowed
-            self._state = OperatorStates(self.writer, self.ctx, dropped, self.ctx.services.depth > 0)
+            self._state = OperatorStates(self.writer, self.ctx, dropped, self.ctx.services.exact)
             self._state.restore(self._restored, self.finished)
         self._restored = []
 

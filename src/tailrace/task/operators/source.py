@@ -108,7 +108,6 @@ class SourceTask(OperatorTask, SourceCutState):
     """
 
     one_schema_of = "output"
-    stores_what_it_found = True
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
@@ -408,7 +407,7 @@ class SourceTask(OperatorTask, SourceCutState):
             return None if given is None else list_of(given, f"{of_class(enumerator)}.discover")
 
         found = self.call_user(lambda: self.outside.request(discover), what="finding splits")
-        if self.ctx.services.depth:
+        if self.ctx.services.exact:
             self._look_where_it_is()  # a worker that takes this one's place goes on from there
         if found is None:
             self._discover_at, dealer.over = None, True
@@ -489,7 +488,7 @@ class SourceTask(OperatorTask, SourceCutState):
             return split.held.position
         at = self.call_user(lambda: reader.position, what="asking a split for its position")
         data = self._pickle(at, "the position of a split")
-        if self.ctx.services.depth and not comes_back(at):
+        if self.ctx.services.exact and not comes_back(at):
             # A reader that goes on from it may read the rest in another order, that of a set for example: so does this one.
             self.call_user(reader.close, what="closing a split")
             split.held.position = data

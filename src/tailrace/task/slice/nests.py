@@ -79,16 +79,14 @@ class WorkerNests:
             if task.loop.place.nest == message.nest and task.vertex.id not in but:
                 task.command(message)
 
-    def followed_counts(self) -> dict[int, int]:
-        """The number of counted commands that each nest has followed."""
-        return {number: here.actions for number, here in self._here.items()}
+    def cut_state(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The state at a cut that no checkpoint holds: the number of counted commands that each nest has followed, and the
+        wave that it has begun and not reported, for nests with one."""
+        followed = {number: here.actions for number, here in self._here.items()}
+        return followed, {number: here.wave for number, here in self._here.items() if here.wave}
 
-    def waves(self) -> dict[int, int]:
-        """The wave that each nest has begun and not reported, for nests with one."""
-        return {number: here.wave for number, here in self._here.items() if here.wave}
-
-    def go_on_from(self, followed: dict[int, int], waves: dict[int, int]) -> None:
-        """Sets the numbers of followed commands and the unreported waves of all nests, after a replay."""
+    def set_cut_state(self, followed: dict[int, int], waves: dict[int, int]) -> None:
+        """Sets what `cut_state` has returned in another process."""
         for number, here in self._here.items():
             here.actions, here.wave = followed.get(number, 0), waves.get(number, 0)
 

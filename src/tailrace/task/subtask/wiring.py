@@ -25,7 +25,7 @@ def make_recording(
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
     """True if channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
-    return not services.replaces and any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
+    return services.inputs_closed and any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
 
 
 def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, window: int) -> Gate:

@@ -74,7 +74,7 @@ class Attempt:
         """`spec`: each operator has a function object to itself, which is prepared. `resume`: given if it takes the place
         of a lost worker. `held`: the files whose state the backends hold already, by operator and key group."""
         if resume is not None:
-            services.replaces, services.in_flight = True, frozenset(resume.in_flight)
+            services.inputs_closed, services.in_flight = False, frozenset(resume.in_flight)
         self.slice = slice_of(spec, slot, deploy.attempt, services)
         self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
         """The checkpoints under way; none in a job that takes none."""

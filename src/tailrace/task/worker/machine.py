@@ -63,7 +63,7 @@ from tailrace.task.contract.events import (
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
-from tailrace.task.failover.mirrors import Mirror
+from tailrace.task.failover.mirrors import Mirror, backends
 from tailrace.task.failover.standby_loop import Standing
 from tailrace.task.failover.takeover import with_history
 from tailrace.task.slice.machine import Slice
@@ -71,7 +71,7 @@ from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
 from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks
-from tailrace.task.worker.task_services import backends, services_of
+from tailrace.task.worker.task_services import services_of
 
 
 class Worker:

@@ -12,7 +12,6 @@ from tailrace.task.channels.spilling import MakeSpill
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
-from tailrace.task.failover.mirrors import Mirror
 
 
 def services_of(
@@ -50,15 +49,3 @@ def services_of(
         tuning=tuning,
         make_backend=make_backend,
     )
-
-
-def backends(
-    spec: JobSpec, make: Callable[[JobSpec, str, int], Backend], mirror: Mirror | None
-) -> Callable[[str, int], Backend]:
-    """A function that makes the backends of a deployment. It returns backends of the mirror where the mirror has them."""
-
-    def make_backend(uid: str, subtask: int) -> Backend:
-        found = None if mirror is None else mirror.take(uid)
-        return make(spec, uid, subtask) if found is None else found
-
-    return make_backend
