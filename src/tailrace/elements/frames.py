@@ -262,14 +262,6 @@ def readdress(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, 
     return header + frame.data[_HEADER.size :]
 
 
-def split_frame(data: bytes, at: int) -> tuple[bytes, bytes]:
-    """A frame of records split into two: its first `at` records, and the other ones."""
-    frame = decode(data)
-    batch, place = frame.batch(), (frame.channel, frame.incarnation, frame.attempt)
-    front, back = batch.slice(0, at), batch.slice(at, len(batch))
-    return encode_batch(*place, frame.seq, front), encode_batch(*place, frame.seq + at, back)
-
-
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:
     """A frame by which the consumer of `channel` allows `total` bytes, counted from the channel's beginning."""
     return _frame(GRANT, channel, incarnation, attempt, 0, 0, total, [])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from tailrace.elements.frames import decode, encode_marker, split_frame
+from tailrace.elements.frames import decode, encode_batch, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError
 from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
@@ -181,3 +181,11 @@ class SentLog:
     def items(self) -> list[Item]:
         """All frames of the log, also those that are not needed any more and were not let go yet."""
         return [one for _, one in self._went if isinstance(one, Item)]
+
+
+def split_frame(data: bytes, at: int) -> tuple[bytes, bytes]:
+    """A frame of records split into two: its first `at` records, and the other ones."""
+    frame = decode(data)
+    batch, place = frame.batch(), (frame.channel, frame.incarnation, frame.attempt)
+    front, back = batch.slice(0, at), batch.slice(at, len(batch))
+    return encode_batch(*place, frame.seq, front), encode_batch(*place, frame.seq + at, back)
