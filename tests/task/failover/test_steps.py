@@ -11,7 +11,7 @@ import tailrace as tr
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier
-from tailrace.state.memory_backend import MemoryBackend
+from tailrace.state.memory import MemoryBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.failover.steps import replay_cut
 from tailrace.task.slice.machine import Slice
@@ -22,7 +22,8 @@ def tasks() -> tuple[Task, Task]:
     """A source, and the task with keyed state behind it that reads from it and from another worker."""
     env = tr.Environment(parallelism=2)
     env.from_collection([1, 2]).key_by(lambda n: n).count().sink_to(tr.sinks.Print())
-    services = Services(random.Random, debug=True, checkpointing=True, make_backend=lambda uid, subtask: MemoryBackend(uid=uid))
+    make = lambda uid, subtask: MemoryBackend(uid=uid)  # noqa: E731
+    services = Services(random.Random, debug=True, checkpointing=True, make_backend=make)
     held = Slice(env._plan(env._pending()), 0, 0, services, 1 << 20)
     held.open()
     reader, source = held.tasks

@@ -89,12 +89,12 @@ def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
 
 
 def sweep(slice: Slice) -> None:
-    """Notifies the sinks of a replacement that all output of the lost worker is published that ever will be: they remove
-    the rest."""
+    """Has the writers of a replacement's sinks remove what the sinks of the lost worker left: everything of them that ever
+    will be published is published."""
     for task in slice.tasks:
         for operator in task.chain.operators:
             if isinstance(operator, SinkTask):
-                operator.took_over()
+                operator.call_user(operator.writer.took_over, what="removing what the sink of a lost worker left")
 
 
 class Resumed:

@@ -149,11 +149,6 @@ class SinkTask(OperatorTask, SinkCutState):
             )
         return [prepared]
 
-    def took_over(self) -> None:
-        """Has the writer remove what the sink of a lost worker left. This sink writes in its place, and everything of the
-        lost one that ever will be published is published."""
-        self.call_user(self.writer.took_over, what="removing what the sink of a lost worker left")
-
     def close(self) -> None:
         self.writer.close()
 

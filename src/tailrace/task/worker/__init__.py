@@ -5,7 +5,8 @@ In: `contract.events`. Out: `contract.actions`.
 - `machine`: joins a job, runs its attempts one after the other, reports, leaves.
 - `attempt`: one attempt: its slice, and its part in everything below.
 - `rendezvous`: how the workers of an attempt connect, and which older ones are fenced.
-- `checkpoints`, `restore`, `publishing`: the worker's part in checkpoints, in restores and in output that becomes visible.
+- `checkpoints`, `restore`, `publishing`: the worker's part in checkpoints, in restores and in output that becomes visible;
+  `replacement`: the restore of a worker that takes the place of a lost one.
 - `task_services`: services for the worker's subtasks. `attribution`: whether an error is the user's or Tailrace's.
 - `eventlog`: the worker's events as bytes, for replays in tests.
 """

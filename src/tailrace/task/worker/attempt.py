@@ -37,6 +37,7 @@ from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 from tailrace.task.worker.publishing import Awaited, Publisher, in_parts
+from tailrace.task.worker.replacement import ReplacementRestorer
 from tailrace.task.worker.restore import Restorer
 
 PREPARED = "output that sinks have prepared"
@@ -133,10 +134,12 @@ class Attempt:
         manifest = decode_manifest(deploy.manifest, "the manifest to restore")
         # If the lost worker was restored like the others, and has made no cut since, all is restored as for any worker.
         as_it_was = self._resume is not None and self._resume.checkpoint > 0
-        restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
+        make = ReplacementRestorer if as_it_was else Restorer
+        restorer = self._restorer = make(self.slice.plan, self.slice.tasks, manifest, deploy.own)
         if deploy.own:
             self.checkpoints.note_restore(manifest.channels)
-        self._channels, number = restorer.channels, next(self._numbers)
+        self._channels = restorer.channels if isinstance(restorer, ReplacementRestorer) else None
+        number = next(self._numbers)
         self.state_requested, worker = number, self._slot if as_it_was else None
         return [ReadState(number, deploy.manifest, deploy.folder, restorer.required_groups(), self.held, worker=worker)]
 

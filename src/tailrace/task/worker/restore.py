@@ -18,7 +18,6 @@ from tailrace.state.manifest import Manifest
 from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.logs import restored_frame
-from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.schemas import restore_schema
 from tailrace.task.subtask.machine import Task
@@ -35,9 +34,7 @@ class Restorer:
     and the rounds that were over.
     """
 
-    def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool, replaces: bool = False) -> None:
-        """`replaces`: this worker takes the place of a lost one while the others go on, so channels are to be as they
-        were."""
+    def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool) -> None:
         self.plan = plan
         self.tasks = tasks
         self.manifest = manifest
@@ -45,15 +42,11 @@ class Restorer:
         self._operators: dict[str, OperatorTask] = {
             operator.ctx.uid: operator for task in tasks for operator in task.chain.operators
         }
-        self._places = {
+        self.places = {
             operator.contexts()[0].uid: (task, i) for task in tasks for i, operator in enumerate(task.chain.operators)
         }
         """The place of records that were in flight to an operator; fused functions receive them at the first one."""
-        self.channels = AsItWas(plan, tasks, self._places) if replaces else None
-        """The contents of this worker's channels at the restored cut, if it replaces a lost worker: nothing of them is
-        dealt out anew."""
-        if not replaces:
-            self._all_have_a_place(plan)
+        self.check_places()
         self._left = self._left_behind(manifest)
         self._returned: dict[str, Returned] = {}
         self._metas: dict[str, list[MetaOf]] = {}
@@ -63,7 +56,7 @@ class Restorer:
     def required_groups(self) -> dict[str, tuple[int, int]]:
         """The operators of this worker, by uid, with their key groups [first, last)."""
         found = {}
-        operators = self._operators | {uid: task.chain.operators[i] for uid, (task, i) in self._places.items()}
+        operators = self._operators | {uid: task.chain.operators[i] for uid, (task, i) in self.places.items()}
         for uid, operator in operators.items():
             groups = group_range(operator.ctx.subtask, operator.ctx.parallelism, self.manifest.max_parallelism)
             found[uid] = (groups.start, groups.stop)
@@ -72,10 +65,7 @@ class Restorer:
     def part(self, part: Part) -> None:
         """Takes one part of the state."""
         if isinstance(part, ShapeOf) or (isinstance(part, LogOf) and part.kind is not LogKind.FEEDBACK):
-            if self.channels is not None:
-                self.channels.part(part)
-            elif isinstance(part, LogOf):
-                self._in_flight(part)
+            self.in_flight(part)
             return
         operator = self._operators.get(part.uid)
         if operator is None or part.uid in self._left:
@@ -106,21 +96,21 @@ class Restorer:
                 found.add(record.uid)
         return found
 
-    def _all_have_a_place(self, plan: Plan) -> None:
+    def check_places(self) -> None:
         """Raises `InternalError` if records in flight to an operator of this worker would be left out."""
-        here = {plan.graph.node(ident).uid for task in self.tasks for ident in task.vertex.nodes}
-        lost = [uid for uid in self.manifest.in_flight if uid in here and uid not in self._places]
+        here = {self.plan.graph.node(ident).uid for task in self.tasks for ident in task.vertex.nodes}
+        lost = [uid for uid in self.manifest.in_flight if uid in here and uid not in self.places]
         if lost:
             raise InternalError(
                 f"records in flight to {lost} would be lost: they are fused with others before them", ()
             )
 
-    def _in_flight(self, part: LogOf) -> None:
-        """Takes records that were in flight to an operator of this worker."""
-        if part.uid not in self._places and not part.count:
+    def in_flight(self, part: LogOf | ShapeOf) -> None:
+        """Takes records that were in flight to an operator of this worker. The frames in which they were do not count."""
+        if isinstance(part, ShapeOf) or (part.uid not in self.places and not part.count):
             return  # event time on its way to a function that is fused with one before it now
         if part.uid not in self._returned:
-            task, position = self._places[part.uid]
+            task, position = self.places[part.uid]
             self._returned[part.uid] = Returned(self.plan, task, position, self.own)
         self._returned[part.uid].add(part)
 
