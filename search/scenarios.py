@@ -17,6 +17,7 @@ from search.programs.loops import LoopOptions, loops_with
 from search.starts import SINK, TURNS, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from search.watchers.clock_watch import ClockWatch, without_jumps
+from search.watchers.knowledge import Knowledge
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
 from search.watchers.shadows import Shadows
@@ -86,7 +87,9 @@ class Scenario:
     replaces: bool = False
     """True where lost workers are replaced while the others go on."""
     depth: int = 1
-    """Number of workers that may be lost at once, where they are replaced."""
+    """Number of executors that may be lost at once, where workers are replaced."""
+    executor_slots: int = 0
+    """Task slots of each executor; 0: each worker counts as one in an executor of its own."""
     spares: int = 0
     """Number of processes that stand by to replace lost workers."""
     kept: int = 64 << 20
@@ -279,13 +282,17 @@ def run_scenario(
         world = build(what, program, Ledger(name), files, keep_trace, **options)
         if shadows is not None:
             shadows.over(world)
-        watch, clocks = LoopWatch(world, files), ClockWatch()
+        watch, clocks, knowledge = LoopWatch(world, files), ClockWatch(), Knowledge()
         world.watch(clocks)
+        if what.replaces and what.executor_slots:
+            knowledge.over(world)
         restorable = Restorable(files, book)
         moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
         with restorable.watching(), moments.watching():
             _run(world, verdict)
-        verdict.wrong += watch.wrong + clocks.wrong + restorable.errors() + ([] if shadows is None else shadows.wrong)
+        verdict.wrong += watch.wrong + clocks.wrong + knowledge.wrong + restorable.errors()
+        verdict.wrong += [] if shadows is None else shadows.wrong
+        verdict.covered["frames that depend on histories"] += knowledge.checked
         _judge(world, program, book, files, verdict)
         if not verdict.wrong and recordings is None and shadows is None:  # neither would see another start
             _run_again(what, program, moments, verdict, world.ahead)
@@ -326,7 +333,7 @@ def build(
         env,
         name=options.pop("name", "golden"),
         seed=what.seed,
-        conditions=replace(NETWORKS[what.network], max_turns=what.max_turns),
+        conditions=replace(NETWORKS[what.network], max_turns=what.max_turns, executor_slots=what.executor_slots),
         limits=LIMITS,
         keep_trace=keep_trace,
         checkpoints=what.checkpoints,

@@ -56,6 +56,26 @@ def several_at_once(made: Scenario) -> Scenario:
     )
 
 
+def executors_lost(made: Scenario) -> Scenario:
+    """The scenario of `replacing` with executors of two or three slots, which are lost as a whole: one at a time, or two at
+    once where two may be lost. Now and then a worker is lost alone, soon before or after."""
+    rng = random.Random(f"tailrace executors lost {made.seed}")
+    made = replacing(made)
+    if made.checkpoints is None:
+        return made
+    depth, turns, found = rng.choice([1, 1, 2]), 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        after, at = rng.choice([(f"commit {rng.randint(1, 8)} done", rng.randint(0, 60)), ("", turns)])
+        for kind in rng.choice([["lose-executor"] * depth, ["lose-executor"] * depth, ["kill", "lose-executor"]]):
+            found.append(Fault(at, kind, rng.randint(0, 5), after=after))  # type: ignore[arg-type]
+            at += rng.choice([0, 0, 1, rng.randint(2, 40), rng.randint(10, 200)])
+    size = max(made.parallelism, min(rng.choice([3, 4, 5]), made.max_parallelism - 1))
+    slots, spares = rng.choice([2, 2, 3]), rng.choice([0, 1, 2, 3])
+    faults = (*found, *jumps(made.faults))
+    return replace(made, parallelism=size, depth=depth, spares=spares, executor_slots=slots, faults=faults)
+
+
 def past_what_waits(made: Scenario) -> Scenario:
     """The scenario of `replacing` with barriers that go past what waits, in channels that are narrow, and checkpoints that
     follow each other closely. Some workers are lost two at a time: then all start again, and the records in flight come
@@ -149,6 +169,7 @@ TUNES = {
     "replacing": replacing,
     "standing-by": standing_by,
     "several-at-once": several_at_once,
+    "executors-lost": executors_lost,
     "past-what-waits": past_what_waits,
     "all-together": all_together,
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from search.campaigns.replacements import several_at_once
+from search.campaigns.replacements import executors_lost, several_at_once
 from search.planted.patches import Bug, Patches, method
 from tailrace.protocol.replay import Copy
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.takeover import Resumed
 
 
@@ -28,7 +29,21 @@ def _sent_before_it_is_let_in() -> Patches:
     return [method(Resumed, "links_up", make)]
 
 
+def _neighbours_left_out() -> Patches:
+    """Bug: a frame leaves an executor without the history of the sender's neighbours there."""
+
+    def make(place: Any) -> Any:
+        def blind(self: RecordedSlice, homes: Any) -> None:
+            place(self, homes)
+            self.beside = []
+
+        return blind
+
+    return [method(RecordedSlice, "place", make)]
+
+
 TOGETHER_BUGS = (
+    Bug("a frame leaves an executor without neighbours' steps", "counted", _neighbours_left_out, executors_lost, seed=2),
     Bug("what is known of others is not told on", "visited", _not_told_on, several_at_once, seed=128),
     Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=73),
 )

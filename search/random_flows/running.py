@@ -252,7 +252,7 @@ class _Phases:
         stream.sink_to(Ledger(book), uid=options.pop("sink", SINK), parallelism=self.run.flow.sink)
         gone = tuple(f"op{step.number}" for step in self.run.flow.operators() if step.kind == "extra")
         chosen: dict[str, Any] = {
-            "conditions": NETWORKS[made.network],
+            "conditions": replace(NETWORKS[made.network], executor_slots=made.executor_slots),
             "origin": "latest" if number else None,
             "run_id": f"run{self.starts}",
             "ahead": self.ahead,

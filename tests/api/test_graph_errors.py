@@ -576,6 +576,7 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
     assert [tr.StandbyConfig().processes(workers) for workers in (1, 4, 5, 9)] == [1, 1, 2, 3]
     assert tr.StandbyConfig(replicas=2).processes(3) == 2 and tr.StandbyConfig(replicas=0).processes(9) == 0
     assert tr.StandbyConfig(replicas=2, spares=5).processes(1) == 5
+    assert [tr.StandbyConfig().processes(workers, executor_slots=4) for workers in (2, 8, 40)] == [2, 4, 10]
     for replicas, spares in ((2, 1), (0, 1)):
         with pytest.raises(tr.ConfigError, match=f"spares={spares} processes cannot stand by for {replicas} replicas"):
             tr.StandbyConfig(replicas=replicas, spares=spares)

@@ -49,8 +49,11 @@ class Job:
         standbys: int | None = None,
         replicas: int = 1,
         depth: int = 1,
+        executors: Sequence[str] = (),
         **settings: Any,
     ) -> None:
+        """`executors`: the executor of each slot's first worker; none of them knows one where there are none."""
+        self.executors = executors
         self.machine = Coordinator(
             "job",
             1,
@@ -126,7 +129,7 @@ class Job:
         """Starts and comes to RUNNING."""
         self.start()
         for slot in range(len(self.epochs)):
-            self.hello(slot)
+            self.hello(slot, **({"host": "h", "executor": self.executors[slot]} if self.executors else {}))
         return self.deployed()
 
     def deployed(self) -> Job:

@@ -13,6 +13,7 @@ from search.__main__ import search
 from search.campaigns.replacements import (
     all_together,
     all_together_run,
+    executors_lost,
     past_what_waits,
     past_what_waits_run,
     replacing,
@@ -62,6 +63,27 @@ def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> No
 def test_several_workers_are_lost_at_once_and_replaced_together() -> None:
     covered = searched(range(201, 212), several_at_once)
     assert covered["several take places together"] > 20 and covered[REPLACED] > 20
+
+
+def test_executors_are_lost_with_all_their_workers() -> None:
+    """What anybody depends on is known outside the executor in which it was done (`watchers.knowledge`)."""
+    covered = searched(range(400, 412), executors_lost)
+    assert covered["lost an executor"] > 10 and covered[REPLACED] > 20
+    assert covered["several take places together"] > 10 and covered["frames that depend on histories"] > 1_000
+
+
+@pytest.mark.parametrize(("depth", "executors"), [(1, 1), (2, 2)])
+def test_executors_of_two_workers_are_replaced_without_a_restart(depth: int, executors: int) -> None:
+    covered: Counter[str] = Counter()
+    for seed in range(4):
+        lost = tuple(Fault(150 + 40 * seed, "lose-executor", which=0) for _ in range(executors))
+        settings = CheckpointSettings(interval=1 * MS, tolerated_failures=1_000)
+        n = PROGRAMS["counted"].n
+        made = Scenario(seed, "counted", n, 6, 16, "in small steps", n / 0.03, settings, faults=lost, replaces=True)
+        verdict = run_scenario(replace(made, depth=depth, executor_slots=2, spares=seed % 3))
+        assert verdict.wrong == []
+        covered.update(verdict.covered)
+    assert (covered[REPLACED], covered["restarted"]) == (8 * executors, 0)
 
 
 def test_stops_go_on_where_a_worker_is_lost_meanwhile() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.spark.cluster.capacity import may_give, notices_after
+from tailrace.spark.cluster.capacity import may_give, notices_after, on_each_executor
 from tailrace.spark.cluster.classic import Classic
 from tailrace.spark.slots import provider
 from tailrace.spark.slots.profiles import check_share
@@ -52,6 +52,23 @@ def test_what_spark_may_give_follows_from_its_settings(
     master: str, settings: dict[str, str], slots: int | None
 ) -> None:
     assert may_give(master, conf(settings).get) == slots
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "slots"),
+    [
+        ("local[4]", {"executor.cores": "4"}, 0),
+        ("local-cluster[2, 3, 1024]", {}, 3),
+        ("spark://head:7077", {}, 0),
+        ("spark://head:7077", {"executor.cores": "4", "task.cpus": "2"}, 2),
+        ("yarn", {}, 1),
+        ("k8s://https://host:443", {"executor.cores": "4"}, 4),
+    ],
+)
+def test_how_many_tasks_are_lost_with_an_executor_follows_from_its_settings(
+    master: str, settings: dict[str, str], slots: int
+) -> None:
+    assert on_each_executor(master, conf(settings).get) == slots
 
 
 @pytest.mark.parametrize(

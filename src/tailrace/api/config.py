@@ -216,16 +216,19 @@ class StandbyConfig:
 
     - `replicas`: the number of standby processes that hold the state of each worker. They have everything imported and the
       keyed state as of the newest checkpoint. With 0 the job starts a process when a worker is lost.
-    - `spares`: the number of standby processes; None: `replicas` for every four workers. Each takes a task slot of Spark. If
-      Spark has no slots for them, the job runs without, logs it, and starts them when there are slots.
+    - `spares`: the number of standby processes; None: `replicas` for every four workers, and for as many workers as an
+      executor has task slots. Each takes a task slot of Spark. If Spark has no slots for them, the job runs without, logs
+      it, and starts them when there are slots.
     - `spill`: a `tr.Spill`. Each worker keeps the records that it has sent to other workers since the newest checkpoint;
       `spill` bounds how much of them is in memory. The rest is in files of the worker's machine, or with
       `tr.Spill(dir="checkpoint")` in the storage of checkpoints, for machines with little disk. Either way only the worker
       that wrote these files reads them: its replacement makes the records again.
     - `inflight`: "local", or "checkpoint", which is another name for `spill=tr.Spill(dir="checkpoint")`.
-    - `depth`: the number of workers that may be lost at once while the other workers go on. With 1 each worker sends the
-      other workers its own history; with 2 also the histories that it received from their own workers; with more, all that
-      it knows. If a loss is not covered, the whole job restarts, and the log has the reason.
+    - `depth`: the number of executors whose workers may be lost at once while the other workers go on. With 1 each worker
+      sends the other workers its own history and those of the workers in its executor; with 2 also the histories that it
+      received from their own executors; with more, all that it knows. A worker whose executor is not known, as in local
+      mode, counts as one in an executor of its own. If a loss is not covered, the whole job restarts, and the log has the
+      reason.
     - `history_bytes`: the maximum size of the history of all workers since the newest checkpoint, which each worker and the
       coordinator hold in memory. Each worker has an equal share. If its history exceeds the share, it is dropped, and a loss
       of this worker is a restart until the next checkpoint is complete.
@@ -270,9 +273,12 @@ class StandbyConfig:
             object.__setattr__(self, "inflight", CHECKPOINT)
             object.__setattr__(self, "spill", replace(self.spill, dir=CHECKPOINT))
 
-    def processes(self, workers: int) -> int:
-        """The number of standby processes for a job with this number of workers."""
-        return self.replicas * -(-workers // MIRRORED) if self.spares is None else self.spares
+    def processes(self, workers: int, executor_slots: int = 0) -> int:
+        """The number of standby processes for a job with this number of workers. `executor_slots`: the task slots of an
+        executor, so many workers may be lost at once; 0 where that is not known."""
+        if self.spares is not None:
+            return self.spares
+        return self.replicas * max(-(-workers // MIRRORED), min(workers, executor_slots))
 
 
 Restart = NoRestart | FixedDelay | ExponentialDelay | FailureRate

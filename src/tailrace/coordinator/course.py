@@ -123,8 +123,8 @@ class Course:
             return
         attempts.deployed = True
         claims.note_deployment()
-        self._takeovers.anew()
         restored, peers = self._durability.output.restored, self._roster.peers()
+        self._takeovers.anew(peers)
         attempts_of = sorted({slot.attempt for slot in self._roster.slots})
         deploys = {of: restored.deploy(self.plan, peers, claims.incarnation, of) for of in attempts_of}
         self.do([Tell(deploys[slot.attempt], slot.index) for slot in self._roster.slots], now)

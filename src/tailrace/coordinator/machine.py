@@ -81,8 +81,8 @@ class Coordinator:
     ) -> None:
         """`no_savepoints`: why the job takes none; empty where it does. `standbys`: the number of processes that stand by
         to take the slot of a lost worker while the other workers go on; None: all workers start again where one is lost.
-        `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of workers that may be
-        lost at once."""
+        `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of executors whose
+        workers may be lost at once."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()

@@ -212,6 +212,13 @@ class Peer(msgspec.Struct, frozen=True):
     host: str
     port: int
     epoch: int
+    executor: str = ""
+    """The executor in which the worker runs, with its host; empty where it is not known."""
+
+    @property
+    def home(self) -> str:
+        """The executor as the unit that is lost: a worker whose executor is not known counts as the only one in its own."""
+        return self.executor or f"worker {self.slot}"
 
 
 class Deploy(Message, frozen=True):

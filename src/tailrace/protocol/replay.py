@@ -87,17 +87,20 @@ KnownHistory(slice, history, …)   ->                                 <-    Hel
                                  messages to the slice that were held back meanwhile ->
 
 *History.* A worker sends what it has done (`task.journal.history`) to each other worker, and to the coordinator, before
-anything that follows from it: `Gained`. So each party that depends on an event of a worker can report it to the
-replacement. All copies are beginnings of one history; the longest has everything that any party depends on.
+anything that follows from it: `Gained`. All copies are beginnings of one history. The unit that is lost is the executor,
+with all of its workers. So a worker also sends on what it knows of the histories of the workers beside it, in its executor,
+before anything that follows from them. Then each party that depends on an event of a worker either is lost with that
+worker's executor, or can report the event to the replacement; or another party outside that executor can.
 
 *What is restored* is the newest complete checkpoint. Checkpoints under way are given up before.
 
-*Several losses at once* (`depth`). A second worker may be lost before the first one's place is taken. A survivor may then
-depend, through the second worker, on what the first one did, and may not know it. With a depth of 2 or more workers
-therefore also send each other what they know of the histories of other workers, before anything that follows from it. With
-a depth of 2 they send what they have received from the owner of a history; with more, all that they know. Then up to
-`depth` workers may be lost at once. All are replaced together, and feed each other as they do again what the lost workers
-did. A loss beyond the depth is a restart of all from the newest checkpoint, as without replacements.
+*Several losses at once*. The workers of an executor are lost one after the other, as the coordinator notices it. A second
+executor may be lost before the places of the first one's workers are taken (`depth`). A survivor may then depend, through
+the second one, on what the first one's workers did, and may not know it. With a depth of 2 or more workers therefore also
+send each other what they know of the histories of workers of other executors, before anything that follows from it. With a
+depth of 2 they send what has left the executor of a history's owner only once; with more, all that they know. Then workers
+of up to `depth` executors may be lost at once. All are replaced together, and feed each other as they do again what the lost
+workers did. A loss beyond the depth is a restart of all from the newest checkpoint, as without replacements.
 """
 
 from __future__ import annotations
@@ -212,8 +215,8 @@ class Copy:
         self.first = 0
         self.entries: list[bytes] = []
         self.cuts: dict[int, int] = {}
-        self.direct = 0
-        """The number behind the last entry that the owner of the history has sent itself."""
+        self.near = 0
+        """The number behind the last entry that has left the owner's executor only once, if at all."""
         self._sent: dict[int, int] = {}
         """The number behind the last entry that was sent on, by party."""
         self._complete = 0
@@ -224,14 +227,15 @@ class Copy:
         """The number behind the last entry."""
         return self.first + len(self.entries)
 
-    def gain(self, gained: Gained) -> None:
-        """Takes a report of the owner, or of another worker that knows the history."""
+    def gain(self, gained: Gained, near: bool = False) -> None:
+        """Takes a report of the owner, or of another worker that knows the history. `near`: that one is in the owner's
+        executor, or in the executor of this party."""
         first, entries = gained.first, gained.entries
         self.opened = gained.opened or self.opened
-        if gained.origin == -1:
-            self.direct = max(self.direct, first + len(entries))
-        elif first + len(entries) <= self.end:
-            return  # the owner has sent these entries itself by now
+        if near or gained.origin == -1:
+            self.near = max(self.near, first + len(entries))
+        if gained.origin != -1 and first + len(entries) <= self.end:
+            return  # these entries have come by another way
         if gained.cut_short and first > self.first:
             self.first = self._gone = first
             self.entries, self.cuts = [], {}
@@ -264,8 +268,8 @@ class Copy:
 
     def reported_to(self, origin: int, party: int, depth: int) -> Gained | None:
         """The part of this history to send to a party now; None if there is none. It counts as sent. `origin` is the slice
-        whose history it is, `depth` the number of losses at once that are covered."""
-        end = self.direct if depth == 2 else self.end
+        whose history it is, `depth` the number of executors whose loss at once is covered."""
+        end = self.near if depth == 2 else self.end
         opened = b"" if party in self._sent else self.opened
         sent = self._sent.get(party, 0)
         known = max(sent, self.first)

@@ -55,7 +55,7 @@ class Cluster:
         self.coordinate: Callable[[Driver], None] = _nobody
         """Carries out the actions of a coordinator; set by `Drivers`. It is called after each event of a coordinator."""
         self._later: list[Later] = []
-        self._parties = 0
+        self._parties = self._executors = 0
         self._keep_trace = keep_trace
         self._hash = hashlib.sha256()
 
@@ -180,6 +180,16 @@ class Cluster:
         self.send(peer, process.party, Event(f"peer {slot} lost", act))
 
     # Processes.
+
+    def executor(self) -> str:
+        """The executor in which the next process starts: the first one with a free task slot, or another one."""
+        most = self.conditions.executor_slots
+        if not most:
+            return ""
+        taken = Counter(process.executor for process in self.processes.values())
+        free = next((name for name in sorted(taken, key=int) if taken[name] < most), "")
+        self._executors += not free
+        return free or str(self._executors)
 
     def kill(
         self, process: SimulatedProcess, why: str, error: str | None = "it died", *, cut: bool, announced: bool

@@ -72,7 +72,7 @@ class DrivenJob:
     standbys: int | None = None
     """Number of worker processes that stand by; None: lost workers are not replaced alone."""
     depth: int = 0
-    """Number of workers that may be lost at once and are replaced."""
+    """Number of executors whose workers may be lost at once and are replaced."""
 
 
 class Drivers:

@@ -8,6 +8,7 @@ from typing import Literal
 Kind = Literal[
     "kill",
     "respawn",
+    "lose-executor",
     "move",
     "freeze",
     "cut-link",
@@ -29,6 +30,7 @@ class Fault:
 
     - `kill`: a worker's process dies;
     - `respawn`: as `kill`, and Spark starts the worker again by itself, without a report to the driver;
+    - `lose-executor`: all processes of a worker's executor die at once (`Conditions.executor_slots`);
     - `move`: a worker's machine is about to go, and the driver moves the worker elsewhere, where it can;
     - `freeze`: a worker's process does nothing for `duration` microseconds;
     - `cut-link`: the connection of a worker to another one (`other`) breaks;

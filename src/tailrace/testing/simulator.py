@@ -87,8 +87,8 @@ class Simulation:
     ) -> None:
         """Makes a simulation that has not begun. `replaces`: lost workers are replaced while the others go on; the job
         must be one whose workers keep histories. `spares`: number of processes that stand by for that; `depth`: number of
-        workers that may be lost at once. `ahead`: microseconds by which the wall clocks of all machines are ahead of the
-        right time."""
+        executors whose workers may be lost at once. `ahead`: microseconds by which the wall clocks of all machines are
+        ahead of the right time."""
         self.plan = plan
         self.seed = seed
         self.name = name

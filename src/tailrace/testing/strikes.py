@@ -98,6 +98,11 @@ class Strikes(Observer):
             if cluster.driver.coordinator.attempts.restarts > before:
                 cluster.count("moved a worker")
             self._drivers.coordinate(cluster.driver)
+        elif fault.kind == "lose-executor":
+            beside = [one for one in cluster.processes.values() if process.executor and one.executor == process.executor]
+            cluster.count("lost an executor")
+            for one in beside or [process]:
+                cluster.kill(one, "killed", cut=True, announced=True)
         elif fault.kind in ("kill", "respawn"):
             if cluster.driver.coordinator.status is JobStatus.RESTARTING:
                 cluster.count("lost a worker during recovery")

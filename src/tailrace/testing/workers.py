@@ -77,8 +77,18 @@ class Workers:
         process = SimulatedProcess(
             party, driver, slot, launch, machine, meeting, cluster.observers, clocks, recording=recording
         )
+        process.executor = cluster.executor()
         cluster.processes[party] = process
-        hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)
+        hello = Hello(
+            slot,
+            "simulated",
+            party,
+            party,
+            self._name,
+            driver.coordinator.incarnation,
+            launch,
+            executor=process.executor,
+        )
         cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
 
     def _hold(self, process: SimulatedProcess, slot: int) -> None:
@@ -87,7 +97,8 @@ class Workers:
         cluster.count("a standby takes a slot")
         process.meeting = Meeting(slot, self._name)
         incarnation = process.driver.coordinator.incarnation
-        hello = Hello(slot, "simulated", party, party, self._name, incarnation, process.launch, process.place)
+        start = process.launch, process.place, process.executor
+        hello = Hello(slot, "simulated", party, party, self._name, incarnation, *start)
         cluster.send(party, process.driver.party, hello)
 
     def deliver(self, process: SimulatedProcess, item: Any) -> None:

@@ -39,6 +39,8 @@ class Conditions:
     """Time that the process of a cancelled Spark job lives on, and that a worker takes to notice a dead driver."""
     startup: tuple[int, int] = (0, 0)
     """Time that a worker's process takes until it sends its `Hello`."""
+    executor_slots: int = 0
+    """Task slots of each executor, which processes fill one after the other; 0: no process knows its executor."""
 
     @classmethod
     def calm(cls) -> Conditions:
@@ -82,6 +84,8 @@ class SimulatedProcess:
     writers: dict[int, Any] = field(default_factory=dict)
     """The files that it is writing, by checkpoint; None for one that has failed."""
     recording: LiveRecording | None = None
+    executor: str = ""
+    """The executor that it runs in; empty where it knows none."""
 
     def __post_init__(self) -> None:
         self.slot = self.place

@@ -78,6 +78,12 @@ def test_nobody_holds_more_than_it_is_to_have_memory_for() -> None:
     assert deal({}, {}, [HERE] * 8, 1, 4) == {}
 
 
+def test_a_slice_moves_away_from_its_own_worker_when_a_process_elsewhere_has_room() -> None:
+    before = deal({4: HERE}, {}, [HERE] * 2, 1, 2)
+    assert before == {4: [0, 1]}
+    assert deal({4: HERE, 5: THERE}, before, [HERE] * 2, 1, 2) == {4: [], 5: [0, 1]}
+
+
 def chance(rng: random.Random) -> tuple[dict[int, Executor], list[Executor | None], int, int]:
     slots, count = rng.randint(1, 12), rng.randint(1, 6)
     where = [(f"h{rng.randint(0, 1)}", str(rng.randint(0, 1))) for _ in range(rng.randint(1, 3))]

@@ -146,6 +146,54 @@ def test_a_second_loss_before_the_first_is_made_good_is_a_restart() -> None:
     assert job.status is S.RESTARTING and job.machine.attempts.restarts == 1
 
 
+def test_the_workers_of_one_executor_are_one_loss_though_they_are_lost_one_after_the_other() -> None:
+    job = Job(slots=4, standbys=0, executors="aabb").run()
+    job.lose(0)
+    for survivor in (1, 2, 3):
+        job.says(survivor, KnownHistory(0, Gained(0, []), [], 1))
+    job.hello(0, host="h", executor="c")
+    assert [slot for slot, _ in job.sent(Resume)] == [0]
+    job.lose(1)  # while the first one is replaced
+    actions = job.actions()
+    assert [one.slot for one in actions if isinstance(one, Replacing)] == [1]
+    assert [one.slot for one in actions if isinstance(one, CloseLink)] == [0], "it may have had a part of what 1 sent"
+    for slot in (0, 1):
+        job.hello(slot, host="h", executor="c")
+        for survivor in (2, 3):
+            job.says(survivor, KnownHistory(slot, Gained(0, []), [], 2))
+    assert dict(job.sent(Replaced))[2].peer.executor == "h/c"
+    for slot in (0, 1):
+        job.says(slot, SaidReplayed(0))
+    assert job.machine.takeovers.count == 2 and job.machine.attempts.restarts == 0
+
+
+def test_a_worker_of_another_executor_is_another_loss() -> None:
+    job = Job(slots=4, standbys=0, executors="aabb").run()
+    job.lose(0)
+    job.lose(2)
+    (found,) = job.actions(NotReplaced)
+    assert "worker 0 was still being replaced, and StandbyConfig(depth=1)" in found.reason
+    assert job.status is S.RESTARTING
+
+
+def test_a_replacement_belongs_to_its_executor_once_it_goes_on() -> None:
+    """Before that no other worker depends on it, so it counts as where the lost one was."""
+    job = Job(slots=4, standbys=0, executors="aabb").run()
+    for slot, survivors in ((0, (1, 2, 3)), (2, (0, 1, 3))):
+        turn = job.machine.takeovers.turn + 1
+        job.lose(slot)
+        for survivor in survivors:
+            job.says(survivor, KnownHistory(slot, Gained(0, []), [], turn))
+        job.hello(slot, host="h", executor="c")
+        job.says(slot, SaidReplayed(0))
+    job.actions()
+    job.lose(0)
+    job.lose(2)
+    assert job.actions(NotReplaced) == [], "both are in executor c"
+    job.lose(3)
+    assert [one.slot for one in job.actions(NotReplaced)] == [3], "and this one in b"
+
+
 def test_a_worker_that_is_lost_again_and_again_before_the_next_checkpoint_is_a_restart() -> None:
     job = running()
     for _ in range(3):

@@ -26,6 +26,8 @@ class WorkerPlace:
     epoch: int = 0
     hello: Hello | None = None
     """The worker that holds the place now, or None."""
+    left: Executor | None = None
+    """The executor of the worker that was lost last."""
     launches: int = 0
     """The number of Spark jobs that were started for the place."""
     start: Start | None = None
@@ -36,6 +38,11 @@ class WorkerPlace:
     """Starts whose Spark job was cancelled by the coordinator."""
     received_at: int = 0
     """The time of the last sign of life (int64 microseconds of the coordinator's clock, which never goes back)."""
+
+    def lose(self) -> None:
+        """Notes that the worker of the place is gone."""
+        self.left = self.left if self.hello is None else executor_of(self.hello)
+        self.hello = None
 
     @property
     def connected(self) -> bool:
@@ -148,6 +155,11 @@ class Each:
 def start_of(hello: Hello) -> Start:
     """The start of the process that sends `Hello`."""
     return (hello.slot if hello.place is None else hello.place, hello.launch)
+
+
+def name_of_executor(hello: Hello) -> str:
+    """The name of the executor in which the process runs, with its host; empty where the process does not know it."""
+    return f"{hello.host}/{hello.executor}" if hello.executor else ""
 
 
 def executor_of(hello: Hello) -> Executor:

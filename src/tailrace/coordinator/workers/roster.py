@@ -11,7 +11,15 @@ import msgspec
 from tailrace.coordinator.actions import CloseLink, Launch, Stalled
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.job.failures import Cause
-from tailrace.coordinator.workers.places import Each, LongestSilence, Start, WorkerPlace, executor_of, start_of
+from tailrace.coordinator.workers.places import (
+    Each,
+    LongestSilence,
+    Start,
+    WorkerPlace,
+    executor_of,
+    name_of_executor,
+    start_of,
+)
 from tailrace.coordinator.workers.standby_placement import Executor
 from tailrace.coordinator.workers.standbys import Standby, Standbys
 from tailrace.protocol.deployment import PHASES, FailureKind, Hello, Peer, Progress, SubtaskReport, UnderWay
@@ -178,7 +186,7 @@ class Roster:
 
     def lose(self, index: int) -> None:
         """Notes that the worker of a place is gone."""
-        self.at(index).hello = None
+        self.at(index).lose()
 
     def note_loss(self, index: int, what: str) -> Decisions:
         """Notes the unwanted loss of a slot's worker, and decides what follows. Where the worker still had to drop what it
@@ -196,7 +204,7 @@ class Roster:
 
     def _fill(self, slot: Slot) -> Decisions:
         """Gets another worker for the slot: a standby, or one that is started now."""
-        standby = self.standbys.choose(slot.index)
+        standby = self.standbys.choose(slot.index, slot.left)
         return [*slot.relaunch()] if standby is None else self._take(standby, slot)
 
     def _take(self, standby: Standby, slot: Slot) -> Decisions:
@@ -336,8 +344,12 @@ class Roster:
         return [Prepared(uid, data) for slot in self.slots for uid, data in slot.prepared]
 
     def peers(self) -> list[Peer]:
-        """The address at which each worker listens."""
-        return [Peer(s.index, s.hello.host, s.hello.port, s.epoch) for s in self.slots if s.hello is not None]
+        """The address at which each worker listens, and its executor."""
+        return [
+            Peer(slot.index, hello.host, hello.port, slot.epoch, name_of_executor(hello))
+            for slot in self.slots
+            if (hello := slot.hello) is not None
+        ]
 
     def homes(self) -> list[Executor | None]:
         """The executor in which the worker of each slot runs; None where there is no worker now."""

@@ -30,7 +30,7 @@ class _Deal:
     """One placement under construction.
 
     Invariant Y9: two replicas of a slice are in two processes, and, where processes are in several executors, in two
-    executors.
+    executors. A replica is beside the slice's own worker only where no process in another executor has room for it.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class _Deal:
     ) -> None:
         self.has: dict[int, list[int]] = {process: [] for process in sorted(executors)}
         self._kept: dict[int, list[int]] = {process: [] for process in executors}
+        self._held: Mapping[int, Sequence[int]] = {}
         self._executors, self._homes = executors, homes
         several = len(set(executors.values()))
         self._apart = several > 1
@@ -46,10 +47,11 @@ class _Deal:
         self._most = most
 
     def keep(self, holds: Mapping[int, Sequence[int]]) -> None:
-        """Keeps the slices that processes hold already."""
+        """Keeps the slices that processes hold already, unless a slice's own worker is beside the process."""
+        self._held = holds
         for process, has in self.has.items():
             for slot in holds.get(process, ()):
-                if self._may_have(process, slot) and len(has) < self._most:
+                if self._may_have(process, slot) and len(has) < self._most and not self._at_home(slot, process):
                     has.append(slot)
             self._kept[process] = [*has]
 
@@ -92,7 +94,7 @@ class _Deal:
             for process in self.has
             if process not in seen and self._may_have(process, slot) and not (away and self._at_home(slot, process))
         ]
-        fit.sort(key=lambda process: (self._at_home(slot, process), len(self.has[process]), process))
+        fit.sort(key=lambda process: (self._at_home(slot, process), *self._cost(slot, process)))
         for process in fit:
             if len(self.has[process]) < self._most:
                 self.has[process].append(slot)
@@ -102,6 +104,10 @@ class _Deal:
             if any(self._exchange(process, other, slot, away, seen) for other in self._loose(process)):
                 return True
         return False
+
+    def _cost(self, slot: int, process: int) -> tuple[bool, int, int]:
+        """The order of the processes for a slice: first those that have read its state, then those with few slices."""
+        return slot not in self._held.get(process, ()), len(self.has[process]), process
 
     def _exchange(self, process: int, old: int, new: int, away: bool, seen: set[int]) -> bool:
         has = self.has[process]

@@ -107,11 +107,13 @@ class Standbys:
         since = next((at for number, at in complete if number == held), newer[0] if newer else 0)
         return len(newer), (newer[-1] - since if newer else 0)
 
-    def choose(self, slot: int) -> Standby | None:
+    def choose(self, slot: int, left: Executor | None = None) -> Standby | None:
         """The standby that is to take a slot; None where none is connected. A standby that is ready comes first, then one
-        that holds the slot's state, then the newest state."""
-        here = [one for one in self.all if one.connected]
-        return max(here, key=lambda one: (one.ready, slot in one.holding, one.held), default=None)
+        in another executor than `left`, which may be lost as a whole, then one that holds the slot's state, then the newest
+        state."""
+        here = [(one, executor_of(one.hello)) for one in self.all if one.hello is not None]
+        ranks = [((one.ready, home != left, slot in one.holding, one.held), one) for one, home in here]
+        return max(ranks, key=lambda rank: rank[0])[1] if ranks else None
 
     def take(self, place: Standby, slot: WorkerPlace) -> Decisions:
         """Sends a standby to take a slot. The standby will send `Hello` for it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.workers.failovers import Failovers
-from tailrace.protocol.deployment import Deploy, Leave, Publish, Settled, Welcome
+from tailrace.protocol.deployment import Deploy, Leave, Peer, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.replay import Copy, Gained, Hearsay, KnownHistory, Resume, WorkerLost, longest
 from tailrace.protocol.snapshot import Trigger
@@ -35,6 +35,10 @@ class Takeover:
 
     slot: int
     began_at: int
+    home: str
+    """The executor of the lost worker."""
+    new_home: str = ""
+    """The executor of the replacement, once `Resume` was sent to it."""
     resumed: bool = False
     """True if `Resume` was sent to the replacement."""
     tries: int = 1
@@ -59,13 +63,13 @@ class _Reported:
 class Takeovers:
     """The bookkeeping of one job's lost workers.
 
-    Invariant Y4: at most `depth` workers are replaced at once, and messages to them are held back until they go on. Their
-    replacements are sent what to do together, when all of them are there, and all that the other workers know of any of
-    them.
+    Invariant Y4: workers of at most `depth` executors are replaced at once, and messages to them are held back until they
+    go on. Their replacements are sent what to do together, when all of them are there, and all that the other workers know
+    of any of them.
     """
 
     def __init__(self, slots: int, depth: int) -> None:
-        """`depth`: the number of workers that may be lost at once; 0: lost workers are not replaced in this job."""
+        """`depth`: the number of executors that may be lost at once; 0: lost workers are not replaced in this job."""
         self._slots, self._depth = slots, depth
         self.active: dict[int, Takeover] = {}
         """The workers that are being replaced, by slot."""
@@ -91,6 +95,8 @@ class Takeovers:
         self._complete = 0
         self._lost_since: dict[int, int] = {}
         """The number of workers lost since a checkpoint was complete last, by slot."""
+        self._homes: dict[int, str] = {}
+        """The executor in which the work of each slice is done. A replacement that still replays has done none."""
         self._severed: dict[tuple[int, int], tuple[int, int]] = {}
         """Links that have closed between two workers: (the worker that reported it, the peer) -> (the peer's epoch, the
         time)."""
@@ -105,10 +111,11 @@ class Takeovers:
         """The slots whose workers go on."""
         return [slot for slot in range(self._slots) if slot not in self.active]
 
-    def anew(self) -> None:
+    def anew(self, peers: Iterable[Peer] = ()) -> None:
         """Forgets the histories, messages, events and losses of an attempt: all workers are deployed anew, or about to
-        be."""
+        be. `peers`: the workers of the new attempt."""
         self.active, self.checkpoint = {}, None
+        self._homes = {peer.slot: peer.home for peer in peers}
         self._copies, self._histories, self._events, self._severed = {}, {}, {}, {}
         self._hearsay = Hearsay()
         self._lost_since, self._complete = {}, 0
@@ -160,7 +167,7 @@ class Takeovers:
         active = self.active.get(slot)
         if active is not None:
             return None if active.tries < TRIES else f"{TRIES} workers were lost that were to replace worker {slot}"
-        if len(self.active) >= self._depth:
+        if len({self._home(slot), *(one.home for one in self.active.values())}) > self._depth:
             others = " and ".join(f"worker {one}" for one in self.active)
             verb = "was" if len(self.active) == 1 else "were"
             return (
@@ -182,7 +189,7 @@ class Takeovers:
                 self._hearsay.forget(slot)
                 return []  # nothing has followed from the last question
         else:
-            self.active[slot] = Takeover(slot, now)
+            self.active[slot] = Takeover(slot, now, self._home(slot))
             self._lost_since[slot] = self._lost_since.get(slot, 0) + 1
             self.failovers.note_loss(slot, now)
         useless = [one.slot for one in self.active.values() if one.resumed and one.slot != slot]
@@ -192,6 +199,9 @@ class Takeovers:
             self._hearsay.forget(one.slot)
         self._severed = {link: since for link, since in self._severed.items() if self.active.keys().isdisjoint(link)}
         return useless
+
+    def _home(self, slot: int) -> str:
+        return self._homes.get(slot, f"worker {slot}")
 
     def query(self) -> list[WorkerLost]:
         """The questions to survivors about each lost worker; none where they were sent before."""
@@ -236,6 +246,7 @@ class Takeovers:
         assert self.checkpoint is not None
         one = self.active[slot]
         one.resumed = True
+        one.new_home = next((peer.home for peer in deploy.peers if peer.slot == slot), one.home)
         history = self._history(one)
         self._copies[slot].gain(history)
         came = [came for known in one.known.values() for came in known.came]
@@ -247,6 +258,7 @@ class Takeovers:
         """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it
         now; None where they are not known any more."""
         active = self.active.pop(slot)
+        self._homes[slot] = active.new_home
         if not self.active:
             self.checkpoint = None
         history = self._histories.setdefault(slot, _Reported())

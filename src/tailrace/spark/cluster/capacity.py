@@ -9,6 +9,7 @@ from fractions import Fraction
 Setting = Callable[[str], str | None]
 """A setting of the application by its name; None where it is not set."""
 
+_SIMULATED = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
 _EVERY = 2**31 - 1
 """Value that Spark takes for no limit."""
 _UNITS = {"us": 1e-6, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -35,7 +36,7 @@ def may_give(master: str, setting: Setting, share: Fraction | None = None) -> in
     """Upper bound of the tasks that may run at once, by the settings; None where these do not bound it. `share` is the
     share of a core that each takes."""
     cpus = share_of(setting) if share is None else share
-    simulated = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
+    simulated = _SIMULATED.fullmatch(master)
     if simulated is not None:
         return int(simulated[1]) * int(int(simulated[2]) / cpus)
     if master.startswith("spark://"):
@@ -44,6 +45,18 @@ def may_give(master: str, setting: Setting, share: Fraction | None = None) -> in
         executors = _executors(master, setting, _INSTANCES)
         return None if executors is None else executors * int(int(setting("spark.executor.cores") or 1) / cpus)
     return None
+
+
+def on_each_executor(master: str, setting: Setting, share: Fraction | None = None) -> int:
+    """The number of tasks that run at once on one executor, by the settings; 0 where these do not give it, and where tasks
+    are threads of the driver. `share` is the share of a core that each takes."""
+    cpus, each = share_of(setting) if share is None else share, _number(setting("spark.executor.cores"))
+    simulated = _SIMULATED.fullmatch(master)
+    if simulated is not None:
+        each = int(simulated[2])
+    elif master.startswith(("yarn", "k8s://")):
+        each = each or 1
+    return 0 if each is None or is_fixed(master) else int(each / cpus)
 
 
 def notices_after(master: str, setting: Setting) -> float:

@@ -14,7 +14,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
 from tailrace.spark.cluster.application import Application, application, is_connect
-from tailrace.spark.cluster.capacity import notices_after
+from tailrace.spark.cluster.capacity import notices_after, on_each_executor, share_of
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.outpost.remote import BESIDE
 from tailrace.spark.shipping.plan_files import dump_job
@@ -51,7 +51,8 @@ def allocate_slots(checked: Checked, undo: contextlib.ExitStack) -> Allocated:
     check_settings(app)
     far = is_out_of_reach(spark, env.slot_timeout)
     ship, beside = DEFAULTS.ships(), BESIDE if far else 0
-    standbys = None if env.standby is None else env.standby.processes(needed)
+    lost_at_once = on_each_executor(app.master, app.setting, share_of(app.setting, env.task_cpus))
+    standbys = None if env.standby is None else env.standby.processes(needed, lost_at_once)
     more = {"beside": beside, "standbys": standbys or 0}
     slots = SparkSlots(spark, job.name, job.run_id, needed, env.slot_timeout, ship=ship, cpus=env.task_cpus, **more)
     undo.callback(slots.close, 0)

@@ -92,7 +92,7 @@ class Services:
     written: WrittenRecords = field(default_factory=WrittenRecords)
     """Records in flight in the worker's channels that are in files of checkpoints."""
     depth: int = 0
-    """Number of workers that may be lost at once, and are replaced while the others go on."""
+    """Number of executors whose workers may be lost at once, and are replaced while the others go on."""
     shared: Shared | None = None
     """Generators that are seeded before each step of a task, if steps are repeated when the worker is lost; None if they
     are not."""

@@ -29,8 +29,8 @@ class JobSpec:
     ahead: bool = False
     """True if records that wait are written before the next checkpoint's cut."""
     depth: int = 0
-    """Number of workers that may be lost at once and are replaced while the others go on. 0: none, and workers keep no
-    histories."""
+    """Number of executors whose workers may be lost at once and are replaced while the others go on. 0: none, and workers
+    keep no histories."""
     history_bytes: int = 0
     """Bytes of memory in each worker for the histories of all workers together; 0: no limit."""
     reseeds: bool = False

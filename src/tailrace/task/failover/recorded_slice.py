@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import partial
 from typing import NamedTuple
 
@@ -46,7 +46,11 @@ class Keeps(NamedTuple):
 
 
 class RecordedSlice(Slice):
-    """A slice with a history. Its gates, outboxes and feedback queues record their part of it."""
+    """A slice with a history. Its gates, outboxes and feedback queues record their part of it.
+
+    Invariant Y11: on whatever entries of a history a worker depends, it is in the executor of their owner, or it knows them,
+    or the coordinator or workers of as many other executors do as may be lost at once.
+    """
 
     def __init__(
         self, plan: Plan, slot: int, attempt: int, services: Services, memory: int, keeping: Keeping, most_history: int = 0
@@ -76,6 +80,10 @@ class RecordedSlice(Slice):
         """The copies of other workers' histories, by their slots."""
         self.hearsay = Hearsay()
         """Histories of third workers that peers have sent."""
+        self._homes: dict[int, str] = {}
+        """The executor of each worker; empty for a worker that is being replaced."""
+        self.beside: list[int] = []
+        """Workers in this worker's executor, without this one, which may be lost together with it."""
 
     def open(self, before: bytes | None = None) -> None:
         """Opens all user functions. `before`: the answers of the world that opening the lost worker's functions got, if
@@ -94,6 +102,22 @@ class RecordedSlice(Slice):
         self.keeping.close()
         return errors
 
+    # The executors of workers.
+
+    def place(self, homes: Mapping[int, str]) -> None:
+        """Takes note of the executors of workers."""
+        self._homes.update(homes)
+        mine = self._home(self.slot)
+        self.beside = sorted(slot for slot, home in self._homes.items() if home == mine and slot != self.slot)
+
+    def _home(self, slot: int) -> str:
+        return self._homes.get(slot, f"worker {slot}")
+
+    def _is_near(self, origin: int, sender: int) -> bool:
+        """True if a history that a peer passes on has left its owner's executor only once, if at all."""
+        owner, mine = self._home(origin), self._home(self.slot)
+        return owner in ("", mine) or self._home(sender) in (owner, mine)
+
     # Events.
 
     def receive(self, frame: Frame, peer: int) -> None:
@@ -110,7 +134,10 @@ class RecordedSlice(Slice):
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
         for whose, one in self.hearsay.receive(peer, gained):
-            self.copies.setdefault(whose, Copy()).gain(one)
+            self.copies.setdefault(whose, Copy()).gain(one, self._is_near(whose, peer))
+            if self.services.depth < 2 and peer in self.beside and whose not in (peer, *self.beside):
+                # It passes on only what is beside it, and may know sooner where a replacement is.
+                self.place({whose: self._home(self.slot)})
 
     def confirm(self, checkpoint: int) -> None:
         super().confirm(checkpoint)

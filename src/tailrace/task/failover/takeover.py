@@ -40,13 +40,14 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
 
 
 def _news(slice: RecordedSlice, history: History, party: int) -> list[Gained]:
-    """The histories that a party must receive now: copies of other workers' histories, if several losses at once are
-    covered, and then this worker's own. Copies come with an own entry even if the own history has gained nothing, since
-    they count only with it (`Hearsay`)."""
+    """The histories that a party must receive now: those of other workers on which this one may depend, and which may be
+    lost together with this worker (Y11); then this worker's own. Histories of other workers come with an own entry even if
+    the own history has gained nothing, since they count only with it (`Hearsay`)."""
     own, depth = history.new_entries(party), slice.services.depth
-    if depth < 2:
+    origins = slice.beside if depth < 2 else sorted(slice.copies)
+    if not origins:
         return [] if own is None else [own]
-    copies = [(origin, copy) for origin, copy in sorted(slice.copies.items()) if origin != party]
+    copies = [(origin, slice.copies[origin]) for origin in origins if origin != party and origin in slice.copies]
     found = [gained for origin, copy in copies if (gained := copy.reported_to(origin, party, depth)) is not None]
     return [*found, own or Gained(history.end, [])] if found or own else []
 
@@ -58,6 +59,8 @@ def _to_peer(slice: RecordedSlice, slot: int, gained: Gained) -> ToPeer:
 def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
     """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
     slice.gone.add(lost.slice)
+    if lost.slice not in slice.beside:  # else its history is passed on until the coordinator has all of it
+        slice.place({lost.slice: ""})
     slice.hearsay.forget(lost.slice)
     came: list[Came] = [
         (*ident, (digest := gate_of(task).came_since(ident, lost.checkpoint)).count, digest.value)

@@ -85,6 +85,8 @@ class Attempt:
         """The restored manifest, if there is one, and the folder in which the files are."""
         self._slot = slot
         self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
+        if isinstance(self.slice, RecordedSlice):
+            self.slice.place({peer.slot: peer.home for peer in deploy.peers})
         self._publisher = Publisher(slot, spec.plan, services)
         self._resume = resume
         self._succeeds = None if resume is None else resume.checkpoint
@@ -191,6 +193,8 @@ class Attempt:
             case Replaced():  # the replacement will call
                 peer = message.peer
                 self._peers[peer.slot] = peer
+                if self.recorded is not None:
+                    self.recorded.place({peer.slot: peer.home})
                 return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
             case Publish():
                 return self._publish(self._publisher.publish(message))

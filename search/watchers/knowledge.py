@@ -1,0 +1,99 @@
+"""A watcher of histories: whatever a worker depends on can be reported by someone who is not lost with it (Y11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tailrace.elements.frames import HISTORY
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.task.contract.events import Event, FrameArrived
+from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import FrameItem, Observer, SimulatedProcess
+
+Vector = dict[int, int]
+"""The entries of histories on which something depends: slot -> number behind the last one."""
+
+
+class Knowledge(Observer):
+    """An observer that follows on which entries of which histories each worker depends, from frame to frame. What it finds
+    is in `wrong`; `checked` is the number of frames that it has looked at."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.checked = 0
+        self._depends: WeakKeyDictionary[RecordedSlice, Vector] = WeakKeyDictionary()
+        self._dead: list[SimulatedProcess] = []
+        """Processes that have died. They are among those that may be lost until they are replaced."""
+        self._sent: dict[int, tuple[bytes, Vector]] = {}
+        """The frames under way, by the identity of their bytes, with that on which each depends."""
+
+    def over(self, world: Simulation) -> None:
+        """Follows the workers of this simulation from now on."""
+        self._world, self._depth = world, max(1, world.coordinator.takeovers._depth)
+        send = world.cluster.send
+
+        def noting(source: int, target: int, item: Any, extra: int = 0) -> None:
+            process = world.processes.get(source)
+            if isinstance(item, FrameItem) and process is not None and (held := _slice(process)) is not None:
+                vector = {**self._depends.get(held, {}), held.slot: held.history.end}
+                self._sent[id(item.data)] = item.data, vector
+            send(source, target, item, extra)
+
+        world.cluster.send = noting  # type: ignore[method-assign]
+        world.watch(self)
+
+    def dies(self, process: SimulatedProcess) -> None:
+        self._dead.append(process)
+
+    def on_event(self, process: SimulatedProcess, event: Event) -> None:
+        held = _slice(process)
+        if not isinstance(event, FrameArrived) or held is None or self.wrong:
+            return
+        _, vector = self._sent.pop(id(event.data), (b"", {}))
+        frame = decode_frame(event.data)
+        if frame.kind == HISTORY or frame.incarnation != held.incarnation or event.peer in held.gone:
+            return
+        depends = self._depends.setdefault(held, {})
+        news = {slot: end for slot, end in vector.items() if end > depends.get(slot, 0) and slot != held.slot}
+        depends.update(news)
+        self.checked += 1
+        self.wrong += [found for slot, end in news.items() for found in self._lost(process, slot, end)]
+
+    def _lost(self, process: SimulatedProcess, slot: int, end: int) -> Iterator[str]:
+        """What would be lost with the executor of a worker, and with as many others as may be lost at once."""
+        copy = self._world.coordinator.takeovers._copies.get(slot)
+        if (copy is not None and copy.end >= end) or not self._world.coordinator.course.flowing:
+            return
+        self._dead = [one for one in self._dead if self._is_missed(one)]
+        there = [*self._world.processes.values(), *self._dead]
+        processes = [one for one in there if one.driver is process.driver]
+        owners = {_home(one) for one in processes if one.slot == slot and _slice(one) is not None}
+        mine, knows = _home(process), {_home(one) for one in processes if _knows(one, slot, end)} - owners
+        if mine not in owners and mine not in knows and len(knows) < self._depth:
+            yield (
+                f"turn {self._world.turns}: worker {process.slot} in executor {mine} depends on entries of worker {slot} "
+                f"up to {end}, which only executors {sorted(knows)} know beside {sorted(owners)}"
+            )
+
+
+    def _is_missed(self, dead: SimulatedProcess) -> bool:
+        """True for a process whose loss nobody has noticed yet, or whose replacement does not go on yet."""
+        hello = self._world.coordinator.roster.at(dead.slot).hello
+        return dead.slot in self._world.coordinator.takeovers.active or (hello is not None and hello.pid == dead.party)
+
+
+def _slice(process: SimulatedProcess) -> RecordedSlice | None:
+    attempt = process.machine.attempt
+    return None if attempt is None else attempt.recorded
+
+
+def _home(process: SimulatedProcess) -> str:
+    return process.executor or f"worker {process.slot}"
+
+
+def _knows(process: SimulatedProcess, slot: int, end: int) -> bool:
+    held = _slice(process)
+    return held is not None and slot in held.copies and held.copies[slot].end >= end
