@@ -45,8 +45,8 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[Path]:
-    """A folder that need not outlive anything: in memory, where the machine has some. A RocksDB waits for a disk whenever it
-    is opened, whatever it is told."""
+    """A folder that need not outlive anything: in memory, where the machine has some. A RocksDB waits for a disk
+    whenever it is opened, whatever its options."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < 1 << 30:
         yield tmp_path

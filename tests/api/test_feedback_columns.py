@@ -1,4 +1,4 @@
-"""Feedback of another type in columns: how it is said, and what is refused where it is written."""
+"""Feedback of another type in columns: how a program declares it, and what is refused where the user wrote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions that release records which came before: with which timestamp they go on, and where that must be said."""
+"""Functions that release records which came before: with which timestamp they go on, and where a program must give
+it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -64,8 +65,8 @@ def connected(env: tr.Environment, fn: Any, timed: bool) -> tr.DataStream:
 
 @pytest.mark.parametrize("timed", [True, False], ids=["both inputs have event time", "one has"])
 def test_a_record_that_is_released_with_its_own_time_is_in_its_own_window(timed: bool) -> None:
-    """Without `ctx.stamped` it went on with the time of the record that released it: in 14 of 20 orders the windows were
-    other ones, and nobody said so."""
+    """Without `ctx.stamped` it went on with the time of the record that released it: in 14 of 20 orders the windows
+    were other ones, without an error."""
     found: set[tuple[tuple[float, int], ...]] = set()
     for seed in range(12):
         env = tr.Environment(parallelism=2)

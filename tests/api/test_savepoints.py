@@ -101,8 +101,8 @@ def test_changes_of_a_checkpoint_are_held_against_it(checkpoint: str) -> None:
 
 
 def test_windows_cannot_be_changed(tmp_path: Path) -> None:
-    """A window comes out when its timer fires, and that is of the key that it had: one that gets another would never be
-    heard of again, with all that was counted in it."""
+    """A window comes out when its timer fires, and that is of the key that it had: a window with another key would
+    never come out, nor what was counted in it."""
     from tests.statedata.conftest import taken
     from tests.statedata.test_writing import on_disk
 

@@ -1,4 +1,4 @@
-"""When a user's function raises, the error says which operator, which subtask, which record, and shows the user's own
+"""When a user's function raises, the error names the operator, the subtask and the record, and shows the user's own
 traceback."""
 
 import linecache

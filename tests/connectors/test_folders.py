@@ -120,8 +120,8 @@ def test_orphans_are_swept_and_nobody_elses_files(place: str) -> None:
 def test_a_store_that_lists_the_same_uploads_again_does_not_hold_up_a_sweep(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each page of a listing says where the next one begins. A store that says that there is more, and not where, was asked
-    for the same page for ever."""
+    """Each page of a listing names the beginning of the next one. Of a store that announces more pages, and not where
+    they begin, the listing requested the same page for ever."""
     requested = []
 
     def call(method: str, **options: Any) -> Any:

@@ -280,8 +280,8 @@ def test_a_sweep_leaves_the_traces_of_what_may_be_requested_again(tmp_path: Path
 
 
 class Flaky(MemoryFileSystem):
-    """Goes out of reach at the first rename or copy. Its `exists` is fsspec's own, which several filesystems keep: it says
-    no as well where the store did not answer."""
+    """Goes out of reach at the first rename or copy. Its `exists` is fsspec's own, which several filesystems keep: it
+    returns False as well where the store did not answer."""
 
     protocol = "flaky"
     store: dict[str, Any] = {}
@@ -316,8 +316,8 @@ class Flaky(MemoryFileSystem):
 def test_a_store_that_goes_out_of_reach_while_a_file_becomes_visible_has_not_published_it(
     renaming: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outage that broke the rename also said that the file was not under cover any more, so it counted as published: it
-    was marked, its trace went, and the next start removed the hidden file, which nobody had ever seen."""
+    """In the outage that broke the rename the file seemed not to be under cover any more either, so it counted as
+    published: it was marked, its trace went, and the next start removed the hidden file, which nobody had ever seen."""
     fsspec.register_implementation("flaky", Flaky, clobber=True)
     Flaky.store.clear()
     if renaming:

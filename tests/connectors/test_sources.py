@@ -575,8 +575,8 @@ def test_days_of_the_old_calendar_are_refused(note: bool, year: int, refused: bo
 
 @pytest.mark.parametrize("size", [2, 5, 7, 30])
 def test_a_checkpoint_goes_on_with_the_list_that_it_knows_and_no_other(size: int) -> None:
-    """A shorter list had no record at the position, so the job asked for the next one for ever; of a longer one the rest
-    was never read."""
+    """A shorter list had no record at the position, so the job requested the next one for ever; of a longer one the
+    rest was never read."""
     split = tr.sources.Collection(range(6)).splits(1)[0]
     with pytest.raises(tr.ConfigError, match=f"goes on with a list of 6 records and this list has {size}"):
         tr.sources.Collection(range(size)).reader(split, 4)

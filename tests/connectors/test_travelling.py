@@ -135,8 +135,8 @@ def removed(place: Place, ending: str = "") -> list[str]:
 
 
 def test_an_empty_result_is_reported_from_one_that_is_gone(somewhere: Place) -> None:
-    """A cleaner of temporary files, or of old prefixes of a bucket, removed the folder: the result was empty, and nobody
-    was told."""
+    """A cleaner of temporary files, or of old prefixes of a bucket, removed the folder: the result was empty, without
+    an error."""
     sink = somewhere.sink("out")
     sink.begin()
     assert sink.result() == []

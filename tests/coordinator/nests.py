@@ -242,8 +242,8 @@ class Play:
         return new
 
     def restarted(self) -> Play:
-        """The job is restarted from a checkpoint of this moment: records and state are there again; markers, commands and
-        what anybody has said are not. An entry says again what event time it has."""
+        """The job is restarted from a checkpoint of this moment: records and state are there again; markers, commands
+        and reports are not. An entry reports its event time once more."""
         waiting = {i: tuple(n for what, n in items if what == RECORD) for i, items in enumerate(self.channels)}
         new = Play(self.shape, waiting=waiting, hurry=self.hurry, terse=self.terse)
         new.nests = self.nests

@@ -1,5 +1,5 @@
-"""Keys of classes in checkpoints: read by the next version of a program they are the same keys, or an error says what of
-their class is another one now. Plain pickle gives another key without a word."""
+"""Keys of classes in checkpoints: read by the next version of a program they are the same keys, or an error names what
+has changed in their class. Plain pickle gives another key without an error."""
 
 from __future__ import annotations
 

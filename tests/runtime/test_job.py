@@ -91,7 +91,7 @@ class Threads:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
 def test_an_address_that_is_none_of_this_machine_is_a_wrong_setting(host: str) -> None:
-    """The variable or the setting of Spark was wrong, and all that was told was that an address cannot be assigned."""
+    """The variable or the setting of Spark was wrong, and the error was only that an address cannot be assigned."""
     env = tr.Environment(parallelism=1)
     env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
     plan = env._plan(env._pending())
@@ -360,7 +360,8 @@ def test_a_display_or_a_clean_up_that_breaks_breaks_nothing(started: Any, tmp_pa
 
 def test_a_job_goes_on_while_a_sink_is_told_that_it_published(started: Any, tmp_path: Path) -> None:
     """`published` of a sink of tables refreshes the table, which takes seconds with a cold catalogue: no checkpoint was
-    taken and no progress told meanwhile. A job that has finished does wait for it: whoever reads the table finds all."""
+    taken and no progress reported meanwhile. A job that has finished does wait for it: a reader of the table finds
+    all."""
     begun, GO_ON = threading.Event(), threading.Event()
 
     def published() -> None:
@@ -463,8 +464,8 @@ def test_nobody_is_late_because_the_driver_was_stopped(
     """A process that goes on after SIGSTOP, or Ctrl-Z, finds every deadline in the past: its workers had been silent for
     longer than their lease, and the storage had not answered a commit, since its own thread was stopped, too.
 
-    The clock stands still behind the leap until all have been heard: the driver waits for them for a fraction of a second
-    here, and on a machine that has other things to do a thread gets less than that."""
+    The clock stands still behind the leap until all have sent something: the driver waits for them for a fraction of a
+    second here, and on a machine that has other things to do a thread gets less than that."""
     monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     monkeypatch.setattr(coordinator_module, "STOPPED_SECONDS", 0.3)
     job = started(endless(tmp_path)).start()
@@ -733,8 +734,8 @@ def test_what_close_raises_is_reported(started: Any, tmp_path: Path, capsys: pyt
 def test_a_message_that_is_too_large_fails_the_job_by_name(
     started: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What travels to a worker is more than a message holds, though all that can be known before was checked. The job says
-    which message it was, instead of that its thread broke."""
+    """What travels to a worker is more than a message holds, though all that can be known before was checked. The error
+    names the message, instead of a broken thread."""
     monkeypatch.setitem(link.LIMITS, link.CONTROL, 1500)
     job = started(endless(tmp_path / "out", 1)).start(running=False)
     with pytest.raises(tr.JobFailed, match=r"Deploy for worker 0 is too large: .* at most 1500 bytes"):

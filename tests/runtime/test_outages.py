@@ -1,5 +1,5 @@
-"""Stores and folders that are really out of reach, for a job over real sockets and threads: nothing is lost, and the job
-says what it waits for. The disks are small ones in memory, which only root may mount, as CI is."""
+"""Stores and folders that are really out of reach, for a job over real sockets and threads: nothing is lost, and the
+job reports what it waits for. The disks are small ones in memory, which only root may mount, as CI is."""
 
 from __future__ import annotations
 

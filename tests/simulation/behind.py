@@ -119,7 +119,7 @@ def key(value: Any) -> int:
 # What goes wrong in the code of a user.
 
 TROUBLE: dict[str, list[int]] = {}
-"""Where it raises, and how many calls later each time: a test that says so clears it."""
+"""Where it raises, and how many calls later each time: a test that uses it clears it."""
 
 
 def perhaps(where: str) -> None:
@@ -237,8 +237,8 @@ def exchanged(how: str) -> Build:
 
 
 def forwarded(env: tr.Environment, life: int) -> tr.DataStream:
-    """Edges that forward and are none of a chain, since who reads them has several; and one that is, or is not, as the
-    parallelism says."""
+    """Edges that forward and are none of a chain, since their reader has several; and one that is, or is not, depending
+    on the parallelism."""
     left = numbers(env, 0, N // 2, "left").map(same, uid="l")
     right = numbers(env, N // 2, N, "right", parallelism=2).map(same, uid="r", parallelism=2)
     return left.union(right).map(same, uid="met").map(same, uid="behind", parallelism=2)
@@ -290,7 +290,7 @@ FUNCTIONS: dict[int, Callable[[int], int]] = {1: lambda x: x, 2: lambda x: x // 
 
 def by_function(env: tr.Environment, life: int) -> tr.DataStream:
     """At each size the user's function sends records elsewhere. (At the same size each stays where it was, whatever the
-    function says by now.)"""
+    function returns by then.)"""
     where = FUNCTIONS[env.parallelism]
     return numbers(env).partition_by(where).process(Landed(where), uid="landed")
 

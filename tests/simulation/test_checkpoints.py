@@ -123,8 +123,8 @@ def test_the_last_checkpoint_publishes_what_was_said_at_the_end(ledger: Ledger) 
 
 @pytest.mark.parametrize("concurrent", [1, 3])
 def test_between_two_checkpoints_records_are_read_however_close_they_are(ledger: Ledger, concurrent: int) -> None:
-    """Encoding takes longer than the interval, so that a cut is due whenever the one before is encoded. When the source has
-    ended nothing but the coordinator says where these are to be: a task that only cut would never come to its end."""
+    """Encoding takes longer than the interval, so that a cut is due whenever the one before is encoded. When the source
+    has ended only the coordinator's trigger places these cuts: a task that only cut would never come to its end."""
     conditions = replace(NETWORKS["fast"], encode_limit=(1, 2), max_turns=100_000)
     settings = replace(EVERY_MS, interval=300, max_concurrent=concurrent)
     files = WatchedFiles([ledger.book])
@@ -230,8 +230,9 @@ def test_state_of_objects_and_members_of_enums_is_found_at_any_parallelism(ledge
 
 
 def test_what_a_driver_prepared_that_died_before_its_first_checkpoint_is_removed(ledger: Ledger) -> None:
-    """The second driver dies when its sinks have prepared and nothing is committed: no manifest tells of its run. The third
-    one goes on from the first one's checkpoint, and only the second one's claim says whose the hidden output is."""
+    """The second driver dies when its sinks have prepared and nothing is committed: no manifest names its run. The
+    third one goes on from the first one's checkpoint, and only the second one's claim shows whose the hidden output
+    is."""
 
     def run_of(token: bytes) -> str:
         return token.decode().split("|")[1]
@@ -287,8 +288,8 @@ def test_of_two_drivers_only_the_newer_one_commits(ledger: Ledger) -> None:
 
 
 def test_an_old_driver_that_must_restart_is_told_that_it_was_overtaken(ledger: Ledger) -> None:
-    """It once asked for a new incarnation again and again: that it was refused one counted as a fault of the storage. It
-    is the search that found it (seed 14 of its first version)."""
+    """The driver once requested a new incarnation again and again: that it was refused one counted as a fault of the
+    storage. It is the search that found it (seed 14 of its first version)."""
     files = WatchedFiles([ledger.book])
     faults = [
         Fault(0, "freeze-driver", duration=3 * MS, after="Complete 2"),

@@ -152,7 +152,8 @@ class ALittleLater(tr.KeyedProcessFunction):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_finish_waits_for_timers_that_the_last_words_of_others_have_set(runs: Runs, seed: int) -> None:
-    """What the first hoard gives out at rest comes to the second one by a timer, after the loop was said to be at rest."""
+    """What the first hoard gives out at rest comes to the second one by a timer, after the loop was reported at
+    rest."""
 
     def program(env: tr.Environment) -> tr.DataStream:
         def body(hops: tr.DataStream) -> Any:

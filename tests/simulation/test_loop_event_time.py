@@ -45,8 +45,8 @@ class Returning(tr.KeyedProcessFunction):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_timer_at_the_end_of_event_time_finds_all_that_was_due_before_worked_off(seed: int) -> None:
-    """The entries are at their last time while tasks further in have not heard of it: what these have still to fire by then
-    goes around before event time comes to its end."""
+    """The entries are at their last time while tasks further in do not know of it: what these have still to fire by
+    then goes around before event time comes to its end."""
 
     def body(stream: tr.DataStream) -> Any:
         out = stream.rebalance().map(tuple).key_by(lambda r: r[1] % 5).process(Returning())

@@ -252,8 +252,9 @@ def _lives(story: Story, program: str, sizes: tuple[int, ...]) -> None:
 @pytest.mark.search
 @pytest.mark.parametrize("seed", range(9, 13))
 def test_a_loop_ends_while_checkpoints_are_given_up(seed: int) -> None:
-    """The worker had a barrier to pass on at any time, so it never rested, and said nothing of what had: neither when it
-    had nothing else to do nor when a checkpoint was durable, since none was. The loop did not end meanwhile."""
+    """The worker had a barrier to pass on at any time, so it never rested, and did not report the nests that had:
+    neither when it had nothing else to do nor when a checkpoint was durable, since none was. The loop did not end
+    meanwhile."""
     verdict = run_scenario(given_up(scenario(seed, "nested")))
     assert not verdict.wrong, (verdict.wrong, verdict.waits)
     assert verdict.covered["aborted a checkpoint"] > 20

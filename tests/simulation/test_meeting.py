@@ -12,8 +12,8 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 
 
 def test_a_worker_that_slept_through_a_restart_is_refused_by_its_peers() -> None:
-    """Worker 0 is frozen when it was told whom to call. Its lease runs out, another process takes its place, and all run. It
-    wakes up before it hears that its link was closed, and does what it was about to do."""
+    """Worker 0 is frozen when it has received which peers to call. Its lease runs out, another process takes its place,
+    and all run. It wakes up before it notices that its link was closed, and does what it was about to do."""
     what = Scenario(3, "counted", 200, parallelism=2, rate=400, checkpoints=CheckpointSettings(interval=2_000))
     book = BOOKS["meeting"] = Book()
     try:

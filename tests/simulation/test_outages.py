@@ -1,4 +1,4 @@
-"""Five minutes without a place that a job needs: it lives, nothing is lost, it says what it waits for, and it can be
+"""Five minutes without a place that a job needs: it lives, nothing is lost, it reports what it waits for, and it can be
 cancelled. For real, and for seconds: `tests/runtime/test_outages.py`."""
 
 from __future__ import annotations

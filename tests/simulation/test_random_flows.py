@@ -24,13 +24,15 @@ def test_a_random_flow_comes_to_what_the_interpreter_says(first: int) -> None:
 
 def test_a_loop_with_a_new_operator_comes_to_rest_anew() -> None:
     """Seed 1065: the operator comes in a later run, into a loop that was at rest before. What `finish` was called for
-    then is called for again, since the new operator has not been asked; so nobody may count the calls over both runs."""
+    then is called for again, since the new operator has not been called; so no check may count the calls over both
+    runs."""
     assert carry_out(draw(1065)).wrong == []
 
 
 def test_timestamps_that_a_loop_had_assigned_are_reported_before_it_is_taken_to_be_at_rest() -> None:
     """Seed 10114: a finished loop begins anew, with one more operator. The one that assigns timestamps had come so far
-    before; it told that when a wave had gone through it already, and the coordinator let event time end beside it."""
+    before; it reported that when a wave had gone through it already, and the coordinator let event time end beside
+    it."""
     assert carry_out(draw(10114)).wrong == []
 
 

@@ -114,10 +114,10 @@ def apart(env: tr.Environment) -> tr.DataStream:
 
 @pytest.mark.parametrize("seed", [7, 8])
 def test_a_checkpoint_holds_all_workers_in_one_round(story: Story, seed: int) -> None:
-    """The word to begin a round goes by the coordinator, and no barrier goes that way. One worker has made its cut in some
-    round; the other one still encodes the checkpoint before, with its own cut ahead. If it went on through the rounds
-    meanwhile, the checkpoint would hold it many rounds ahead, and the first one would be told after a restore to begin that
-    round: its records would go around less often than all others."""
+    """The command to begin a round comes from the coordinator, and no barrier goes that way. One worker has made its
+    cut in some round; the other one still encodes the checkpoint before, with its own cut ahead. If it went on through
+    the rounds meanwhile, the checkpoint would hold it many rounds ahead, and a restore would command the first one to
+    begin that round: its records would go around less often than all others."""
     chance = random.Random(seed)
     faults = [
         Fault(chance.randint(0, 60), "kill", chance.randint(0, 3), after=f"commit {number} done")

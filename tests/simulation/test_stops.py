@@ -201,9 +201,9 @@ def test_a_driver_may_be_killed_in_every_state_of_a_stop(book: Book, program: st
 @pytest.mark.parametrize("kind", ["kill", "storage", "crash-driver", "lose-coordinator", "freeze-driver", "cut-link"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_stop_among_faults_has_every_result_once(book: Book, program: str, drain: bool, kind: str, seed: int) -> None:
-    """The fault comes at any moment of the stop. Whatever becomes of the stop, a start from the newest checkpoint has the
-    rest; and who was told of a checkpoint finds that its run has taken none behind it. (What a drained job has not read is
-    not there.)"""
+    """The fault comes at any moment of the stop. Whatever becomes of the stop, a start from the newest checkpoint has
+    the rest; and a caller that got a checkpoint finds that its run has taken none behind it. (What a drained job has
+    not read is not there.)"""
     chance = random.Random(seed)
     files = WatchedFiles([book])
     world = world_of(what_for(program, seed, chance.choice([-1, 0, 3_000])), files)

@@ -56,8 +56,8 @@ class Running(tr.KeyedProcessFunction):
 
 
 class Held(tr.sinks.TextFiles):
-    """Comes to a stand at the point between the manifest and the publication, or right after it, once `hold` exists: says
-    so by a file, and waits for ever."""
+    """Comes to a stand at the point between the manifest and the publication, or right after it, once `hold` exists:
+    reports that by a file, and waits for ever."""
 
     def __init__(self, path: str, where: str, flag: str) -> None:
         super().__init__(path)

@@ -85,8 +85,8 @@ def test_cores_are_slots_by_what_a_task_takes_of_each_executor(settings: dict[st
 def test_executors_dial_the_address_that_leads_to_the_server(
     conf: dict[str, str], message: str | None, address: tuple[str, str]
 ) -> None:
-    """Behind a server on this machine there may be executors on others: they reach its driver, and so this process, at the
-    driver's address. What the user says to be dialed is bound where this machine has it."""
+    """Behind a server on this machine there may be executors on others: they reach its driver, and so this process, at
+    the driver's address. The address that the user gives to be dialed is bound where this machine has it."""
     assert Connect(session(**conf)).address(message) == address
 
 

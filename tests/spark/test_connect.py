@@ -215,9 +215,9 @@ print("went on", job.restarts)
 
 
 def test_a_client_that_executors_cannot_reach_has_its_coordinators_on_executors(cluster: Cluster, server: str) -> None:
-    """As a laptop in front of a cluster, from which no way leads back: DataFrames come and go, failures are told, jobs are
-    cancelled, `tailrace checkpoint` has one taken, and a job whose coordinator was killed goes on from its newest
-    checkpoint."""
+    """As a laptop in front of a cluster, from which no way leads back: DataFrames come and go, failures are reported,
+    jobs are cancelled, `tailrace checkpoint` has one taken, and a job whose coordinator was killed goes on from its
+    newest checkpoint."""
     shared = cluster.root / "shared"
     shared.mkdir(exist_ok=True)
     program = UNREACHED.replace("CHECKPOINTS", repr(str(shared)))

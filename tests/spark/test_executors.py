@@ -172,7 +172,8 @@ def whose(*names):
 
 
 def looked(folder: Path, program: str) -> list[str]:
-    """What a process of an executor says that has `site` of this folder for its packages, and takes a shipped archive."""
+    """The report of an executor's process that has `site` of this folder for its packages, and takes a shipped
+    archive."""
     site = folder / "site"
     for package, version in (("tailrace", "9.9.9"), ("msgspec", "0.1"), ("xxhash", "99.0"), ("fsspec", "2025.7.0")):
         (site / f"{package}-{version}.dist-info").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A job fails within seconds of its cause, with one error that says who erred and where; what is asked wrongly is told
+"""A job fails within seconds of its cause, with one error that names who erred and where; a wrong request is refused
 before anything starts."""
 
 from __future__ import annotations

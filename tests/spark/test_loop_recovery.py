@@ -90,9 +90,9 @@ def edges(communities: int, size: int, many: int, seed: int = 7) -> list[Edge]:
 
 
 class Label(tr.KeyedProcessFunction):
-    """Keeps the least label that a vertex has received, and sends every better one to its neighbours. A vertex numbers its
-    edges, and says what it knows when all is over: its label, and how many messages more it has sent than got. Over all
-    vertices that is nothing, unless a message was lost or came twice."""
+    """Keeps the least label that a vertex has received, and sends every better one to its neighbours. A vertex numbers
+    its edges, and emits what it knows when all is over: its label, and how many messages more it has sent than got.
+    Over all vertices that is nothing, unless a message was lost or came twice."""
 
     label = tr.ValueState(int)
     neighbours = tr.ListState(int)

@@ -343,9 +343,9 @@ def go_on(jobs: Any, paced: Any, folder: Path, parallelism: int, records: int) -
 @pytest.mark.timeout(900)  # five jobs of two programs
 def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) -> None:
     """One job is killed between checkpoints, one at the very point between manifest and publication, one when that was
-    done and nobody had heard of it, one when its input had ended and nothing was published yet, and one that is being
-    stopped, when its last checkpoint was complete. Each goes on in another process at another parallelism, and the files of
-    both are exactly the output."""
+    done and not yet reported, one when its input had ended and nothing was published yet, and one that is being
+    stopped, when its last checkpoint was complete. Each goes on in another process at another parallelism, and the
+    files of both are exactly the output."""
     records, some, few = 60_000, 10_000, 2_000
     places = {name: tmp_path / name for name in ("between", "before", "after", "ended", "stopped")}
     for folder in places.values():

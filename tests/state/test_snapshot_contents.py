@@ -280,7 +280,7 @@ class One:
 
 
 def test_operator_state_is_left_behind_where_that_is_wanted() -> None:
-    """`allow_dropped_state` said nothing to state without a key: such a job could not be started at all."""
+    """`allow_dropped_state` did not cover state without a key: such a job could not be started at all."""
     old, new = Two(), One()
     states = OperatorStates(old, Place())
     old.kept.value, old.gone.value = 1, 2

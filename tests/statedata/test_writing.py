@@ -337,7 +337,7 @@ def test_the_state_of_an_aggregate_gets_other_numbers(checkpoint_of: Any, tmp_pa
 
 
 def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tmp_path: Path) -> None:
-    """One folder with one kind of manifest, which says nothing of where it was; a job's savepoint is read and copied too."""
+    """One folder with one kind of manifest, which does not name its place; a job's savepoint is read and copied too."""
     base = StoredCheckpoint.open(on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0), tmp_path))
     folder = new_folder(str(tmp_path / "new"), "job", base=base)
     path = complete(folder, CheckpointPlan("job", 16, base=base), [], 0, "by-hand")

@@ -278,9 +278,9 @@ def in_memory(slot: int, groups: int, chance: random.Random) -> LayeredBackend:
 def test_every_complete_checkpoint_is_restored_from_its_files(
     where: str, portion: int, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Among much else: a group that one checkpoint wrote whole and empty was written by the next, which was cut before the
-    first was complete, as what had changed; no file said then that it held the group as a whole, and the restore refused
-    the checkpoint. And retention deleted what only an ack of a pending checkpoint named."""
+    """Among much else: a group that one checkpoint wrote whole and empty was written by the next, which was cut before
+    the first was complete, as what had changed; no file was then recorded as holding the group as a whole, and the
+    restore refused the checkpoint. And retention deleted what only an ack of a pending checkpoint named."""
     monkeypatch.setattr(layers, "SMALL", 8)
     monkeypatch.setattr(layers, "_PORTION", portion)
     make = in_memory

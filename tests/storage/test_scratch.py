@@ -80,7 +80,7 @@ def _left(base: Path, name: str) -> Path:
 
 
 def test_of_machines_that_share_a_folder_each_removes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock of another machine may not be seen here: that nobody holds it says nothing."""
+    """A lock of another machine may not be seen here: a lock that seems free proves nothing."""
     host, booted = scratch._machine()
     own, other = "0123456789ab", "ffffffff"
     assert other not in (host, booted)

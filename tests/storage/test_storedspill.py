@@ -143,7 +143,7 @@ def test_a_store_that_is_out_of_reach_for_a_while_is_asked_again(tmp_path: Path,
 
 @pytest.mark.parametrize("seconds", [0.05, 7.0, 600.0, 1_800.0])
 def test_it_is_requested_as_long_as_the_job_is_patient(tmp_path: Path, seconds: float) -> None:
-    """And at most ten seconds after it is back. A worker makes its spill so, by what its job says."""
+    """And at most ten seconds after it is back. A worker makes its spill so, by the settings of its job."""
     machine = SimpleNamespace(
         spec=SimpleNamespace(kept_bytes=1 << 20, storage_patience=seconds), incarnation=1, slot=2, epoch=3
     )

@@ -74,7 +74,7 @@ def listened_to(task: StatefulTask) -> None:
 
 
 def exactly(value: Any) -> str:
-    """What tells 1 from 1.0 and from True, and 0.0 from -0.0."""
+    """A text that distinguishes 1 from 1.0 and from True, and 0.0 from -0.0."""
     return repr(value)
 
 

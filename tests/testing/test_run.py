@@ -139,7 +139,7 @@ def test_an_environment_may_run_in_pieces() -> None:
 
 def test_records_of_a_class_that_pickle_cannot_find_fail_the_job_at_once() -> None:
     """A class inside of a function has no name by which pickle would find it again. No restart mends that, so there is
-    none, and the error says where the class must be."""
+    none, and the error names where the class must be."""
 
     class Hidden:
         pass

@@ -369,9 +369,9 @@ def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
 
 
 def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
-    """Worker 1 has not heard that 2 and 3 are complete when it encodes 4, and builds on what it wrote for 1. It wrote 3 as a
-    whole, so no complete checkpoint names that file any more once 2 is out of sight: it was deleted, and then 4 became
-    complete, which nobody could restore."""
+    """Worker 1 does not know that 2 and 3 are complete when it encodes 4, and builds on what it wrote for 1. It wrote 3
+    as a whole, so no complete checkpoint names that file any more once 2 is out of sight: it was deleted, and then 4
+    became complete, which nobody could restore."""
     b = Books(keep=1, max_concurrent=2)
     b.complete()
     b.trigger(), b.trigger()
@@ -453,9 +453,9 @@ def test_a_manifest_on_its_way_may_refer_to_a_file_of_an_earlier_checkpoint_that
 
 @pytest.mark.parametrize("written", [True, False])
 def test_what_a_manifest_on_its_way_needs_stays_until_a_claim_has_answered(written: bool) -> None:
-    """A restart comes while the manifest of 3 is on its way, which builds on a file of 1: a worker had not heard that 2
-    is complete. Before the claim an older manifest is marked as published, and what nobody needs goes. The manifest of 3 was
-    written: the claim found it, and nobody could restore it."""
+    """A restart comes while the manifest of 3 is on its way, which builds on a file of 1: a worker did not know that 2
+    is complete. Before the claim an older manifest is marked as published, and what nobody needs goes. The manifest of
+    3 was written: the claim found it, and nobody could restore it."""
     b = Books(keep=1, max_concurrent=3)
     b.complete()
     b.trigger(), b.trigger()

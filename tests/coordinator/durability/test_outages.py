@@ -319,7 +319,7 @@ def test_a_writer_whose_place_is_out_of_reach_is_a_restart_that_does_not_count()
 
 
 def test_a_writer_that_fails_after_each_restart_is_waited_for_with_pauses_that_grow() -> None:
-    """What the restored checkpoint had prepared is published in between, and says nothing of the writers."""
+    """What the restored checkpoint had prepared is published in between, which proves nothing about the writers."""
     job = Job(restarts=Never()).run()
     job.complete(b"a")
     job.says(0, Published(1))
@@ -350,7 +350,7 @@ def writer_is_out_of_reach() -> Job:
 
 
 def test_the_place_of_a_writer_is_in_reach_again_once_what_it_wrote_is_visible() -> None:
-    """What the restored checkpoint had prepared says nothing of it."""
+    """The publication of what the restored checkpoint had prepared proves nothing about it."""
     job = writer_is_out_of_reach()
     assert job.actions(InReach) == []
     number = job.complete(b"b")

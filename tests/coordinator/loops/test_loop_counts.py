@@ -42,8 +42,8 @@ Said = tuple[tuple[int, ...], int]
 
 
 def views(script: Script, begin: list[tuple[int, str]]) -> Iterator[tuple[bool, list[Said]]]:
-    """Every moment of every run, with every view that the coordinator may have then: one of the words of each worker that
-    has said any. And whether a frame is under way or not worked off."""
+    """Every moment of every run, with every view that the coordinator may have then: one of the reports of each worker
+    that has sent any. And whether a frame is under way or not worked off."""
     start = (tuple(sorted(begin)), tuple(((0,) * 4, 0) for _ in range(4)), ((),) * 4)
     seen: set[Any] = {start}
     open_: list[Any] = [start]

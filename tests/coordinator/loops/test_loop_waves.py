@@ -205,8 +205,8 @@ def test_event_time_is_let_go_by_a_wave_and_waves_keep_their_distance() -> None:
 
 
 def test_waves_go_on_as_long_as_event_time_is_held_back() -> None:
-    """Nobody says when a record was worked off, or when a watermark has come through a loop inside: the clock asks again,
-    ever more rarely where nothing is new."""
+    """No worker reports when a record was worked off, or when a watermark has come through a loop inside: the
+    coordinator begins waves by its clock, ever more rarely where nothing is new."""
     desk = Desk()
     for slot in range(2):
         desk.say(slot, EventTimeMoved(0, 50))

@@ -74,8 +74,8 @@ def test_without_checkpoints_a_loss_while_output_is_published_does_not_write_it_
 
 
 def test_what_was_acked_and_is_in_no_checkpoint_goes_when_the_job_ends() -> None:
-    """Worker 0 has acked, and thinks no more of its file; worker 1 acks when the job was cancelled already, and had not
-    heard. Where checkpoints are kept nobody would ever delete the two files."""
+    """Worker 0 has acked, and thinks no more of its file; worker 1 acks when the job was cancelled already, before it
+    knows that. Where checkpoints are kept no job would ever delete the two files."""
     job = opened().deployed()
     number = job.trigger()
     job.ack(0, number)
@@ -115,8 +115,8 @@ class NoWorkers:
 
 
 def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
-    """The end of a job's thread: what is told to stay under cover, by the uid of the sink; nothing where nobody is
-    told to remove anything."""
+    """The end of a job's thread: what is requested to stay under cover, by the uid of the sink; nothing where no sink
+    is requested to remove anything."""
     env = tr.Environment(parallelism=2)
     env.from_source(tr.sources.Sequence(0, 1)).sink_to(tr.sinks.Callback(print))
     found: list[Any] = []
@@ -130,8 +130,8 @@ def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
 
 
 def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancelled_before_it_is_published() -> None:
-    """The checkpoint is complete and worker 0 was told to publish what it holds, when the job is cancelled. The checkpoint
-    is kept: who starts from it publishes its output, and must find it."""
+    """The checkpoint is complete and worker 0 was requested to publish what it holds, when the job is cancelled. The
+    checkpoint is kept: a job that starts from it publishes its output, and must find it."""
     store = MemoryStore("job")
     job = opened().deployed()
     store.claim("run")

@@ -20,8 +20,8 @@ def after(job: Job, millis: int) -> None:
 
 
 def replaced(job: Standing, slot: int = 1, place: int = 2) -> Resume:
-    """A worker is lost, and a standby takes its place: it is there after 20 ms, and the other one has said what it knows
-    10 ms later; its state is there after 300 ms more, and what was done is done again after 70 ms."""
+    """A worker is lost, and a standby takes its place: it is there after 20 ms, and the other worker has reported what
+    it knows 10 ms later; its state is there after 300 ms more, and what was done is done again after 70 ms."""
     job.lose(slot)
     after(job, 20)
     job.comes(place, slot=slot)

@@ -96,8 +96,8 @@ def test_the_watermark_of_a_job_is_the_lowest_that_there_is() -> None:
 
 
 def test_a_step_that_is_under_way_counts_as_work_until_a_later_report() -> None:
-    """Beats and reports come on links of their own: a beat that was sent before the report, and comes behind it, says
-    nothing."""
+    """Beats and reports come on links of their own: a beat that was sent before the report, and comes behind it, counts
+    for nothing."""
     roster = Roster(1)
     roster.admit(hello(0), 0)
     slot = roster.slots[0]

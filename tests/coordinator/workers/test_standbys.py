@@ -319,8 +319,8 @@ def test_after_three_losses_all_start_again() -> None:
 
 
 def test_a_standby_that_comes_while_a_slot_waits_takes_it_and_the_start_that_waits_is_ended() -> None:
-    """Spark had one task slot left, and gave it to the standby that had asked first: worker and standby waited for each
-    other."""
+    """Spark had one task slot left, and gave it to the standby that had requested one first: worker and standby waited
+    for each other."""
     job = Standing(1).run()
     job.lose(1)
     assert job.actions(Launch) == [Launch(1, 2)]

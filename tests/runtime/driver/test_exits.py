@@ -105,7 +105,7 @@ def test_sys_exit_is_an_end_like_any_other(code: int) -> None:
 
 
 def test_a_job_that_fails_after_the_program_is_reported_and_makes_the_exit_code_1() -> None:
-    """Nobody is left to be told by `await_termination`, and who started the process looks at its exit code only."""
+    """No caller of `await_termination` is left, and what started the process looks at its exit code only."""
     code, out, err = ran_anew("job(how='FAILED'); sys.exit(0)")
     assert (code, out) == (1, f"job FAILED\n{RAN}")
     assert err == "tailrace: job 'the job' failed: the map raised\n"

@@ -277,7 +277,7 @@ def test_files_that_are_replaced_count_for_the_next_job(given_folder: Path) -> N
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(given_folder: Path) -> None:
-    """Where the driver has a terminal, OpenSSL asked there, and the program waited."""
+    """Where the driver has a terminal, OpenSSL prompted there, and the program waited."""
     key = serialization.load_pem_private_key(OURS.key.encode(), None)
     kind, form = serialization.PrivateFormat.PKCS8, serialization.Encoding.PEM
     locked = key.private_bytes(form, kind, serialization.BestAvailableEncryption(b"secret"))

@@ -89,7 +89,7 @@ def columns(*values: int) -> Columns:
 
 
 def logged(frames: list[LogFrame], waiting: bool | None = None) -> list[Any]:
-    """The records of a log, in order; of those that wait for a round or do not, where asked."""
+    """The records of a log, in order; of those that wait for a round or do not, where required."""
     found: list[Any] = []
     for frame in frames:
         batch = decode(frame.data).batch()

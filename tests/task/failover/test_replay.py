@@ -78,9 +78,9 @@ def done_again(sender: RecordedSlice, reader: RecordedSlice) -> None:
 
 
 def test_a_step_that_has_read_a_whole_window_finds_all_of_it_again() -> None:
-    """A reader sends a grant when half of a window is due, so what is open depends on what was read before the checkpoint.
-    Who does its steps again begins with a whole window, and may have less open when one of them has read a whole one. It
-    reads nothing before that has come: it says what is due by then."""
+    """A reader sends a grant when half of a window is due, so what is open depends on what was read before the
+    checkpoint. A replacement begins with a whole window, and may have less open when one of the steps has read a whole
+    one. It reads nothing before that has come: it sends the grant that is due by then."""
     sender, reader = opened(SENDER), opened(READER)
     incoming, outbox = channel_between(sender, reader)
     outgoing = outbox.channels[incoming.id]

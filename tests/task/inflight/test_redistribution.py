@@ -75,8 +75,8 @@ def test_at_the_same_parallelism_everything_stays_where_it_was(kinds: list[Parti
 
 
 def test_a_function_that_spreads_at_random_loses_and_doubles_nothing() -> None:
-    """After any failure each subtask asked the function for itself whether a record of the log was its own. It need not be
-    deterministic: two said yes, or none did."""
+    """After any failure each subtask called the function for itself to find whether a record of the log was its own. It
+    need not be deterministic: two subtasks took the record, or none did."""
     chance = Random(1)
     log = [(i, "x") for i in range(60)]
     found = taken([Custom(lambda record: chance.randrange(3))], [log, [], []], 3)

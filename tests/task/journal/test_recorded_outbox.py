@@ -30,8 +30,9 @@ def kept(sending: Recorded) -> list[int]:
 
 
 def test_what_went_behind_the_barrier_of_a_checkpoint_is_kept_however_often_that_is_said_to_be_complete() -> None:
-    """Who has taken a lost worker's place from a checkpoint may be told of that one again: what it has sent since goes
-    behind its barrier, which it has not sent. Its end does not say that it was read before the cut."""
+    """A replacement that was restored from a checkpoint may receive the completion of that checkpoint once more: what
+    it has sent since goes behind its barrier, which it has not sent. The end of a channel does not prove that it was
+    read before the cut."""
     sending = Recorded(REMOTE)
     sending.box.kept_since = 4
     sending.emit(1, 2)

@@ -60,9 +60,9 @@ def test_the_answer_is_a_copy() -> None:
 
 
 def test_what_changed_in_a_group_that_was_empty_before_is_the_whole_group() -> None:
-    """Checkpoint 3 was cut while 2 was pending, so the backend took the chain of 1 for the confirmed one and wrote what had
-    changed since. Then 2 became complete, and had found the group empty: its chain begins with 3, and no file said that it
-    held the group as a whole. The checkpoint was complete and could not be restored."""
+    """Checkpoint 3 was cut while 2 was pending, so the backend took the chain of 1 for the confirmed one and wrote what
+    had changed since. Then 2 became complete, and had found the group empty: its chain begins with 3, and no file was
+    recorded as holding the group as a whole. The checkpoint was complete and could not be restored."""
     chains = GroupChains()
     chains.extend(1, "one", [4, 5], [], {4, 5})
     chains.confirm(1)

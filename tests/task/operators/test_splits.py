@@ -555,8 +555,8 @@ def test_a_split_that_holds_its_records_is_refused_where_it_is_listed(monkeypatc
 
 
 def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_anew() -> None:
-    """Who is told so counts as idle, and event time goes on without it: behind a checkpoint from before the first look,
-    splits that are found at once would be late."""
+    """A subtask that gets this answer counts as idle, and event time goes on without it: behind a checkpoint from
+    before the first look, splits that are found at once would be late."""
     dealer = Dealer(2, everything=True)
     dealer.restore(said.EnumeratorState([], 0, over=False), set(), set())
     assert dealer.answer(0, Ask(True)) == dealer.answer(1, Ask(True)) == []

@@ -143,8 +143,8 @@ def passed_on(env: tr.Environment, sink: tr.Sink) -> None:
 
 
 def test_what_a_task_wants_is_asked_when_it_is_opened() -> None:
-    """The worker had asked before, while the task's state was read. A source that deals its splits out anew says so when it
-    is opened: nobody would have asked it until it was stepped."""
+    """The worker had looked for its events before, while the task's state was read. A source that deals its splits out
+    anew has events when it is opened: the worker would not have looked until it was stepped."""
     one = One(passed_on, vertex=0)
     one.services.stirred.clear()
     one.task.open()

@@ -192,9 +192,9 @@ def fed_back_by_key(env: tr.Environment, sink: tr.Sink) -> None:
 
 @pytest.mark.parametrize("parallelisms", [(3, 2), (2, 3), (2, 2)], ids=str)
 def test_what_was_in_flight_inside_a_loop_goes_where_the_state_of_its_key_is(parallelisms: tuple[int, int]) -> None:
-    """A loop's head that has its records by key only forwards them to the function with the state: a channel by number. What
-    was in flight there was dealt out by number as well, and at another parallelism came to subtasks that had never heard of
-    its keys: the job went on with empty state for them, without an error."""
+    """A loop's head that has its records by key only forwards them to the function with the state: a channel by number.
+    What was in flight there was dealt out by number as well, and at another parallelism came to subtasks that had no
+    state of its keys: the job went on with empty state for them, without an error."""
     before, now = parallelisms
     env = tr.Environment(parallelism=now)
     fed_back_by_key(env, tr.sinks.Callback(print))
@@ -254,8 +254,8 @@ def waiting(env: tr.Environment, sink: tr.Sink) -> None:
 
 @pytest.mark.parametrize("rescale", [(2, 2), (2, 1), (1, 3)], ids=str)
 def test_event_time_is_sent_again_though_the_input_has_nothing_more(rescale: tuple[int, int]) -> None:
-    """The watermark was in flight, and who had sent it would not have said it again before its next record: windows did not
-    fire until then."""
+    """The watermark was in flight, and its sender would not have sent it once more before its next record: windows did
+    not fire until then."""
     for seed in range(12):
         job = Job(seed)
         job.cut(job.live(waiting, rescale[0], 15 + 20 * seed, window=1))
@@ -299,8 +299,8 @@ def rescaled(env: tr.Environment, sink: tr.Sink) -> None:
 
 
 def test_at_another_parallelism_event_time_stands_still_until_all_of_it_is_read() -> None:
-    """One old subtask was far in event time, and had records in flight; the other one had heard of nobody, and so wrote no
-    log. Put together, the first one's event time counted alone, and what the second split gave was late."""
+    """One old subtask was far in event time, and had records in flight; the other one had received nothing, and so
+    wrote no log. Put together, the first one's event time counted alone, and what the second split gave was late."""
     in_flight = 0
     for seed in range(12):
         job = Job(seed)
@@ -490,8 +490,8 @@ def test_how_far_key_groups_had_been_goes_into_every_checkpoint_until_event_time
 
 
 def test_a_sender_that_leaves_a_cut_out_gives_up_its_log() -> None:
-    """The sender has heard that checkpoint 1 is aborted before it could cut. Its barrier of 2 may be here before we hear of
-    that, and before we cut 2: it was taken for the barrier of a log that was never begun."""
+    """The sender was notified that checkpoint 1 is aborted before it could cut. Its barrier of 2 may be here before the
+    reader is notified, and before the reader cuts for 2: it was taken for the barrier of a log that was never begun."""
     for abort_first in (False, True):
         task = Overtaken(summed)
         task.task.trigger(CutRequest(1, overtakes_after=0))

@@ -670,8 +670,8 @@ def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
 
 
 def test_a_loop_that_rests_is_reported_though_checkpoints_never_let_its_worker_rest() -> None:
-    """Waves begin when all workers say that nothing is on its way. Barriers are, while checkpoints come quickly; they are no
-    work, and each worker says what has come to rest when its file is durable."""
+    """Waves begin when all workers report that nothing is on its way. Barriers are, while checkpoints come quickly;
+    they are no work, and each worker reports what has come to rest when its file is durable."""
 
     def program(env: tr.Environment) -> None:
         numbers = env.from_source(tr.sources.Sequence(0, 3))
@@ -933,8 +933,8 @@ def test_what_was_restored_is_published_and_what_is_left_of_others_removed() -> 
 
 
 def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_over() -> None:
-    """What is to be published belongs to a sink that is not here, and nobody has said that its output is given up: to pass
-    over it would lose it without a word."""
+    """What is to be published belongs to a sink that is not here, and the user has not given its output up: to pass
+    over it would lose it without an error."""
     TOLD.clear()
 
     def program(env: tr.Environment) -> None:

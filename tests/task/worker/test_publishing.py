@@ -124,7 +124,8 @@ def far(sink: Shelf) -> Publisher:
 
 
 def test_what_follows_of_a_publication_that_failed_counts_for_nothing_until_it_is_told_once_more() -> None:
-    """Its last part was sent before the coordinator heard of the failure: an answer to it would say that all is visible."""
+    """Its last part was sent before the coordinator knew of the failure: an answer to it would report that all is
+    visible."""
     sink = Far()
     one = far(sink)
     parts = [Publish([("shelf", [data])], 1, more=data != b"c") for data in (b"a", b"b", b"c")]
