@@ -394,6 +394,47 @@ def test_what_is_beyond_a_limit_is_seen() -> None:
     assert imports_in(ast.parse("import os\nfrom tailrace.a import b\nfrom tailrace.a import c\nfrom x import y")) == 1
 
 
+# Failover.
+
+FAILOVER = re.compile(
+    r"failover|replay|replaces|replacement|replace_?peer|stand_?by|take_?over|took_over|history|(do|cut|make)_again", re.I
+)
+FAILOVER_ROOMS = ("task/failover/", "task/journal/", "task/worker/", "protocol/replay.py", "protocol/standby.py")
+FAILOVER_NAMED = {
+    "elements/frames.py": "the frame that carries a history",
+    "protocol/wire.py": "the unions of messages",
+    "task/contract/actions.py": "the action by which a worker connects to a replacement",
+    "task/contract/jobspec.py": "a setting",
+    "task/contract/tuning.py": "a setting",
+}
+"""Files of other rooms that name something of failover, and why. No other one may: a room states what it needs without
+it (`services.exact`), or has a method that the recorded variant overrides."""
+
+
+def failover_in(tree: ast.Module) -> set[str]:
+    """The names in a file, given or imported there, that are of failover."""
+    imported = {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import) for alias in node.names
+    }
+    given = {name for _, name in names_given(tree)}
+    return {name for name in given | imported if FAILOVER.search(name)}
+
+
+def test_no_room_but_its_own_knows_failover() -> None:
+    found = {
+        where: names
+        for file in files_of("task", "elements", "protocol")
+        if not (where := file.relative_to(SOURCE).as_posix()).startswith(FAILOVER_ROOMS)
+        and (names := failover_in(_parsed(file.read_text(encoding="utf-8"))))
+    }
+    assert set(found) == set(FAILOVER_NAMED), f"chosen when a slice is made (`task.failover.recorded_slice`): {found}"
+
+
+def test_what_knows_failover_is_seen() -> None:
+    code = "from a import Replaced, ReplayDone\ndef cut_again(self): self.replaces = 1\ndef again(self): pass"
+    assert failover_in(ast.parse(code)) == {"ReplayDone", "cut_again", "replaces"}
+
+
 # Language.
 
 ANAPHORA = re.compile(
