@@ -32,7 +32,7 @@ from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.tls import Tls, make
-from tailrace.runtime.outpost.following import CoordinatorGone, Follower, Succession
+from tailrace.runtime.outpost.following import CoordinatorGone, CoordinatorNotStarted, Follower, Succession
 from tailrace.runtime.outpost.hosting import FileRequest, Host, send_request
 from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, StoreAt
 from tailrace.runtime.outpost.outpost import LETTER, Outpost
@@ -128,6 +128,8 @@ class Far:
         **outpost: Any,
     ) -> None:
         self.tls, self.standbys = secure, standbys
+        self.not_started = 0
+        """Number of coordinators from here on whose Spark job ends before they are there."""
         self.plan = env._plan(env._pending())
         self.provider, self.options = Threads(), outpost
         self.post = self._post()
@@ -170,6 +172,9 @@ class Far:
         return self.job
 
     def _again(self, fresh: bytes, store: StoreAt, why: str, seen: JobView) -> tuple[Near, Begin]:
+        if self.not_started:
+            self.not_started -= 1
+            raise CoordinatorNotStarted("its executor was lost, too")
         self.posts.append(self._post())
         machine = pickle.loads(fresh)
         hand_on(seen, machine)
@@ -426,6 +431,26 @@ def test_a_job_goes_on_from_its_newest_checkpoint_when_its_coordinator_is_lost(
     assert lines(tmp_path / "out") == list(range(400))
 
 
+@pytest.mark.parametrize("not_started", [2, 3])
+def test_a_coordinator_that_is_lost_while_it_starts_is_one_more_loss(
+    flow: Callable[..., tr.Environment], tmp_path: Path, not_started: int
+) -> None:
+    """The strategy allows three. The job failed at the first one, with slots for a coordinator on other executors."""
+    far = Far(flow(400, 200), tmp_path / "checkpoints")
+    far.not_started = not_started
+    job = far.begin()
+    until(lambda: len(job.checkpoints) >= 2)
+    far.post.lose()
+    if not_started < 3:
+        assert job.await_termination(30) and len(far.posts) == 2
+        assert lines(tmp_path / "out") == list(range(400))
+    else:
+        with pytest.raises(
+            tr.JobFailed, match="its process was killed; its executor was lost, too; its executor was lost"
+        ):
+            job.await_termination(30)
+
+
 def test_all_coordinators_of_a_job_go_by_the_clock_of_its_program(
     flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,6 +494,19 @@ def test_a_job_ends_when_somebody_cancels_the_spark_job_of_its_coordinator(
     far.post.cancelled = True
     far.post.lose()
     assert job.await_termination(20) and job.status is JobStatus.CANCELLED and len(far.posts) == 1
+
+
+def test_a_job_that_a_newer_start_has_taken_over_is_marked_as_such(
+    flow: Callable[..., tr.Environment], tmp_path: Path
+) -> None:
+    """Who starts programs again leaves this one to the newer start."""
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: job.checkpoints)
+    Store(str(tmp_path / "checkpoints"), "job").claim("another", takeover=True)
+    with pytest.raises(tr.JobFailed, match="a newer start of job 'job'") as caught:
+        job.await_termination(20)
+    assert caught.value.taken_over and len(far.posts) == 1
 
 
 def test_a_job_without_checkpoints_fails_when_its_coordinator_is_lost(flow: Callable[..., tr.Environment]) -> None:

@@ -15,7 +15,7 @@ from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.view.jobview import JobView
-from tailrace.errors import CheckpointError, TailraceError
+from tailrace.errors import CheckpointError, ConfigError, TailraceError
 from tailrace.protocol.deployment import FailureKind
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
 from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
@@ -50,6 +50,11 @@ class CoordinatorGone(TailraceError):
         """True if a user has cancelled its Spark job, and requires the job to end."""
 
 
+class CoordinatorNotStarted(ConfigError):
+    """The end of the Spark job that was to run a coordinator, before the coordinator was there. The executor may have been
+    lost meanwhile, so another start may succeed."""
+
+
 class CoordinatorChannel(Protocol):
     """The way to a coordinator."""
 
@@ -66,7 +71,8 @@ class CoordinatorChannel(Protocol):
 @dataclass(frozen=True)
 class Succession:
     """The way in which a job goes on whose coordinator was lost. `strategy`: whether it does, and when. `next`: from the
-    reason of the loss and the last view of the job, the way to another coordinator, and its `Begin`."""
+    reason of the loss and the last view of the job, the way to another coordinator, and its `Begin`. After its
+    `CoordinatorNotStarted` the strategy decides once more."""
 
     strategy: Strategy
     next: Callable[[str, JobView], tuple[CoordinatorChannel, Begin]]
@@ -193,12 +199,19 @@ class Follower(threading.Thread):
     def _go_on(self, why: str) -> None:
         """Handles the loss of the coordinator: the job goes on with another one from its newest checkpoint, or has
         failed."""
+        lost = why
+        while lost:
+            lost = self._try_another(lost)
+
+    def _try_another(self, why: str) -> str:
+        """Tries to go on with another coordinator. Returns the reason why that one is lost as well, if it is; the job has
+        ended, or goes on, otherwise."""
         if self._outcome is not None:
             self._end_by_itself(self._outcome.status, self._outcome.cause)
-            return
+            return ""
         if not self._provider.lives():
             self._fail(why)
-            return
+            return ""
         succession = self._succession
         pause = None if succession is None else succession.strategy.delay(monotonic_micros())
         if pause is None and not self._cancelled.is_set():
@@ -207,17 +220,21 @@ class Follower(threading.Thread):
             self._end_by_itself(JobStatus.CANCELLED, None)
         else:
             assert succession is not None
-            self._replace(succession, why)
+            return self._replace(succession, why)
+        return ""
 
-    def _replace(self, succession: Succession, why: str) -> None:
-        """Starts another coordinator, and sends it everything that is still to be sent."""
+    def _replace(self, succession: Succession, why: str) -> str:
+        """Starts another coordinator, and sends it everything that is still to be sent. Returns the reason why that could
+        not be started, where another one may be."""
         self._see(replace(self._view, status=JobStatus.RESTARTING, due=False))
         self._post.close()
         try:
             self._post, begin = succession.next(why, self._view)
+        except CoordinatorNotStarted as error:
+            return f"{why}; {error}"
         except Exception as error:
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
-            return
+            return ""
         self._box = Mailbox()
         self._send_begin(begin)
         with self._lock:
@@ -225,6 +242,7 @@ class Follower(threading.Thread):
                 self._box.add(UserRequest(number, wish))
         if self._cancelled.is_set():
             self._box.add(Cancel())
+        return ""
 
     def _fail(self, message: str) -> None:
         what = message if self._succession is not None else f"{message}; {HALF_PUBLISHED}"

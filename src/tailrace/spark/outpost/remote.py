@@ -27,7 +27,7 @@ from pyspark import cloudpickle
 from tailrace.errors import ConfigError, SlotsError
 from tailrace.retries import Retries
 from tailrace.runtime.network.tls import Tls
-from tailrace.runtime.outpost.following import CoordinatorGone
+from tailrace.runtime.outpost.following import CoordinatorGone, CoordinatorNotStarted
 from tailrace.runtime.outpost.hosting import (
     FileRequest,
     FileResponse,
@@ -199,7 +199,7 @@ class FarPost:
                 f"{patience:g} s; give Spark more free cores, lower the parallelism, or raise slot_timeout"
             ) from None
         if found is None:
-            raise ConfigError(f"job {self._name!r} cannot have its coordinator on an executor: {self._over}")
+            raise CoordinatorNotStarted(f"job {self._name!r} cannot have its coordinator on an executor: {self._over}")
         answer: dict[str, Any] = json.loads(found)
         if "at" not in answer:
             self._ended.wait(patience)  # the next job must not take the end of this one for its own
