@@ -115,16 +115,21 @@ def test_a_supervised_driver_that_is_killed_twice_publishes_all_once(start: Star
     words = [word.replace("hdfs:///checkpoints", str(tmp_path / "checkpoints")) for word in line.split()[1:]]
     supervisor = start(words)
 
-    def kill_behind(seen: int) -> int:
-        """Kills the driver once more than this number of counts is visible."""
-        assert waited(lambda: len(counts(tmp_path)) > seen or supervisor.poll() is not None, 90)
+    def kill(incarnations: int) -> int:
+        """Kills the driver once so many incarnations have left a checkpoint, and output is visible. The workers of a driver
+        that was killed may publish something still."""
+
+        def reached() -> bool:
+            complete = {file.parent.name for file in (tmp_path / "checkpoints" / "visits").glob("*/*.manifest")}
+            return len(complete) == incarnations and bool(counts(tmp_path))
+
+        assert waited(lambda: reached() or supervisor.poll() is not None, 90)
         assert supervisor.poll() is None, "the job is over before its driver is killed"
         [driver] = children(supervisor.pid)
         os.kill(driver, signal.SIGKILL)
         return driver
 
-    first = kill_behind(0)
-    second = kill_behind(len(counts(tmp_path)))
+    first, second = kill(1), kill(2)
     out = ended(supervisor)
     assert first != second and out.count("died of SIGKILL") == 2
     assert out.count("goes on from checkpoint") == 2 and out.count("begins anew") == 1
