@@ -508,7 +508,8 @@ SPEAKING = re.compile(r"\b(told|tells?|says|said|asks?|asked|hears?|heard|wants?
 
 
 def is_participle(name: str) -> bool:
-    """True if the name of a function is a participle alone: it does not tell whether the function acts or was acted on."""
+    """True if the name of a function is a participle alone: it does not show whether the function acts or was acted
+    on."""
     word = name.strip("_")
     if "_" in word or word in NO_PARTICIPLES:
         return False

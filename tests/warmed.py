@@ -28,7 +28,7 @@ def _asked():
                 os.close(opened)
             return program
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    os._exit(0)  # nobody asks any more; handlers at the exit are those of the programs
+    os._exit(0)  # no request comes any more; handlers at the exit are those of the programs
 
 exec(_asked())
 """

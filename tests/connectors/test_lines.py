@@ -63,7 +63,7 @@ def test_all_members_are_read_or_the_damage_is_an_error(end: str, seed: int, tmp
 
 @pytest.mark.parametrize("end", [".gz", ".bz2", ".xz"])
 def test_a_damaged_byte_drops_no_line(end: str, tmp_path: Path) -> None:
-    """Each byte of the second member. Some say nothing of the lines: the time in a header, for example."""
+    """Each byte of the second member. Some do not concern the lines: the time in a header, for example."""
     expected = ["a", "b", "c"]
     first, second = COMPRESSED[end](b"a\n"), COMPRESSED[end](b"b\nc\n")
     path = tmp_path / f"f{end}"

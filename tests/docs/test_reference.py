@@ -451,7 +451,7 @@ def test_the_keywords_of_an_environment_are_settings_with_these_defaults() -> No
     parameters = inspect.signature(tr.Environment).parameters
     assert set(KEYWORDS) == set(parameters) - {"spark"}
     for name in KEYWORDS:
-        if name != "parallelism":  # what the command or the process says, else 2
+        if name != "parallelism":  # what the command or the process sets, else 2
             assert SETTINGS[name].default == parameters[name].default, name
 
 
@@ -605,7 +605,7 @@ def test_the_options_of_a_loop_are_those_of_its_verbs() -> None:
     for verb in (tr.DataStream.iterate, tr.DataStream.iterate_with_feedback):
         options = {n: p.default for n, p in inspect.signature(verb).parameters.items() if p.kind is p.KEYWORD_ONLY}
         if verb is tr.DataStream.iterate:
-            options["feedback_schema"] = None  # it has no feedback of another type, as the table says
+            options["feedback_schema"] = None  # it has no feedback of another type, as the table states
         assert {name: ast.literal_eval(default.strip("`")) for name, default in stated.items()} == options
     text = read(GUIDE / "loops.md")
     for kind in (tr.Rounds, tr.Spill):

@@ -68,7 +68,7 @@ class Thing:
 
 
 class Untold:
-    """A class that does not say which names it has."""
+    """A class that does not list the names that it has."""
 
     def __init__(self, a: int) -> None:
         self.a = a

@@ -164,7 +164,7 @@ def test_a_dialer_with_another_token_is_refused() -> None:
     impostor = Dialer(OTHER, NONCE_D)
     acceptor = Acceptor(TOKEN, NONCE_A)
     acceptor.receive(impostor.outgoing())
-    # It cannot even tell whether this answer is genuine. Let it go on nevertheless, with the best that it can make.
+    # It cannot even know whether this answer is genuine. Let it go on nevertheless, with the best that it can make.
     accomplice = Acceptor(OTHER, NONCE_A)
     accomplice.receive(HELLO)
     acceptor.outgoing()
@@ -217,7 +217,7 @@ def test_a_peer_that_shows_our_nonce_is_refused() -> None:
 
 
 def test_an_acceptors_proof_is_no_dialers_proof() -> None:
-    """The attacker lets a second acceptor of the job make the proof that the first one asks for."""
+    """The attacker lets a second acceptor of the job make the proof that the first one requires."""
     first, second = Acceptor(TOKEN, NONCE_A), Acceptor(TOKEN, bytes(32))
     first.receive(HELLO)
     nonce = first.outgoing()[:NONCE_SIZE]

@@ -162,7 +162,7 @@ def test_every_number_is_gathered_once_and_in_order(
 
 
 # The cut. Tasks that send each other records at will, with waves through them; every record carries how many waves its
-# sender had cut for when it was sent, and so says on which side of which cut it is.
+# sender had cut for when it was sent, which gives on which side of which cut it is.
 
 
 class Web:

@@ -233,7 +233,8 @@ def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
 
 
 def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind_it(started: Any) -> None:
-    """The coordinator hears nothing any more then; that is no error of who asks for the end of a job that has finished."""
+    """The coordinator takes no request any more then; that is no error of a caller that requests the end of a job that
+    has finished."""
     requested, data = threading.Event(), list[Any]()
 
     def at_the_end(*_: Any) -> None:
@@ -482,7 +483,7 @@ def test_nobody_is_late_because_the_driver_was_stopped(
             leaps.append(real())
         return leaps[0] + hour + (real() - leaps[1] if len(leaps) > 1 else 0)
 
-    def stopped() -> None:  # behind those who were heard: an hour later, and nobody has said a word since
+    def stopped() -> None:  # behind the beats so far: an hour later, and no worker has sent anything since
         leaps.append(real())
 
     monkeypatch.setattr(time, "monotonic_ns", nanos)

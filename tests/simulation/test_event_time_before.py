@@ -68,8 +68,9 @@ def stopped(book: Book) -> WatchedFiles:
 
 
 def test_a_worker_is_replaced_that_tells_of_event_time_which_nobody_assigns_any_more(books: dict[str, Book]) -> None:
-    """Operators are where they were in event time, and tell of it once, behind records that had come by then. Each task did
-    its part for itself, and a watermark that had no frame to end was taken for a bug of ours: the job had failed."""
+    """Operators are where they were in event time, and report it once, behind records that had come by then. Each task
+    did its part for itself, and a watermark that had no frame to end was taken for a bug of ours: the job had
+    failed."""
     folder = stopped(books[FIRST])
     before = Counter(books[FIRST].records())
     assert 0 < before.total() < END

@@ -196,9 +196,9 @@ def test_what_wakes_an_idle_loop_is_waited_for_though_event_time_stands() -> Non
 @pytest.mark.parametrize("idle_after", [None, 0.5])
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 22])
 def test_an_hour_of_nothing_takes_a_handful_of_waves(idle_after: float | None, seed: int) -> None:
-    """With an input that is idle, the loop is idle as well, and nothing calls for another wave. A head that had read what
-    came back, and then the marker of a wave, did not say again that it is idle: event time waited for it, behind the loop
-    as well, and a wave each second found that."""
+    """With an input that is idle, the loop is idle as well, and nothing calls for another wave. A head that had read
+    what came back, and then the marker of a wave, did not report again that it is idle: event time waited for it,
+    behind the loop as well, and a wave each second found that."""
     env = environment()
     script = Script((0, [(0, 5), (4, 5)]), (1.0, [(5, 3)]), (3600.0, [(6, 2)]), (3601.0, []))
     out = env.from_source(script).assign_timestamps(lambda v: v[0], idle_after=idle_after).iterate(count_down)
@@ -285,8 +285,8 @@ RESCALED = [(2, 3), (3, 2), (2, 1), (1, 3)]
 @pytest.mark.parametrize("program", ["shared_out", "judged", "run_dry"])
 @pytest.mark.parametrize(("before", "after"), RESCALED)
 def test_rounds_go_on_at_another_parallelism(program: str, before: int, after: int) -> None:
-    """A job is left alone at some moment, and another one goes on: together they say what is right, once. What the first one
-    had prepared is published by the second, so both have the same sink."""
+    """A job is left alone at some moment, and another one goes on: together they give the right output, once. What the
+    first one had prepared is published by the second, so both have the same sink."""
     files, golden, name = MemoryFiles(), PROGRAMS[program], f"{program}-{before}-{after}"
     book = BOOKS[name] = Book()
     for number, (parallelism, turns) in enumerate([(before, 500 + 37 * after), (after, None)]):

@@ -282,7 +282,7 @@ try:
     job.await_termination(60)
 except tr.JobFailed as error:
     print(error, flush=True)
-os._exit(0)  # PySpark's client asks the server for ten minutes to forget what it ran
+os._exit(0)  # PySpark's client requests for ten minutes that the server forgets what it ran
 """
 
 

@@ -21,7 +21,8 @@ NOT_COUNTED = {
     "commitTimeMs",
     "memoryUsedBytes",
 }
-"""Figures of Spark's state stores that ours have no like of: left out, because a zero would say that there was none."""
+"""Figures of Spark's state stores that ours have no like of: left out, because a zero would mean that there was
+none."""
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tailrace.errors import ConfigError
 from tailrace.spark.cluster.session import active_or_local, local_session
 
 before = dict(os.environ)
-first = socket.socket()  # where the web UI would be: it takes another port, and says nothing of it
+first = socket.socket()  # where the web UI would be: it takes another port, and reports nothing of it
 first.bind(("127.0.0.1", 0))
 first.listen()
 taken = str(first.getsockname()[1])

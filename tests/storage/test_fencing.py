@@ -215,8 +215,9 @@ def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(ma
 @pytest.mark.parametrize("fault", [None, "error", "unknown-done", "unknown-not-done"])
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_commit_that_is_requested_twice_is_done_once_or_fenced(fault: Fault, number: int, manifest: Making) -> None:
-    """A driver that has claimed loses the answer to its commit and asks for it again, while another one claims and reads, in
-    every interleaving. What the other one has found stays, and the commit has succeeded; what it has not found is fenced."""
+    """A driver that has claimed loses the answer to its commit and commits again, while another one claims and reads,
+    in every interleaving. What the other one has found stays, and the commit has succeeded; what it has not found is
+    fenced."""
     outcomes: set[tuple[str, int]] = set()
     longest = (0, 0)
 

@@ -160,7 +160,7 @@ class Job:
         self.committing: Manifest | None = None
         self.restored = 0
         self.workers = [Worker(self, slot) for slot in range(2)]
-        # Each run has a mixture of its own, and in some of them what goes to a worker, or what it says, is very late.
+        # Each run has a mixture of its own, and in some of them what goes to a worker, or what it sends, is very late.
         self.late = [[chance.choice([1.0, 1.0, 0.3, 0.05]) for _ in range(2)] for _ in range(2)]
         self.weights = [chance.choice([1, 4]), 3, 4, chance.choice([2, 6]), 4, 5, 2, 0.03, 0.03]
 

@@ -134,9 +134,10 @@ def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_requested() ->
 
 
 def test_a_manifest_that_is_not_marked_is_not_given_up() -> None:
-    """Whoever starts from it asks for its output, and a manifest that is to be deleted may be there for long: as long as a
-    checkpoint under way builds on it, or where the storage does not delete it. If it counted as deleted, sinks would forget
-    that its output was visible, and a start from it would take files that readers have taken away for lost."""
+    """A job that starts from it requests its output, and a manifest that is to be deleted may be there for long: as
+    long as a checkpoint under way builds on it, or where the storage does not delete it. If it counted as deleted,
+    sinks would forget that its output was visible, and a start from it would take files that readers have taken away
+    for lost."""
     store = Store()
     books, pointer = store.books, ["1/0.manifest"]
     for number in (1, 2):

@@ -369,7 +369,7 @@ def test_once_the_tail_has_ended_every_log_is_complete(combine: bool) -> None:
     assert loop.queue.logs.complete(1)
     loop.queue.cut(2)
     assert loop.queue.logs.complete(2)
-    loop.queue.barrier(3)  # nobody says it, and nobody minds
+    loop.queue.barrier(3)  # behind the end a barrier changes nothing
     assert logged(loop.log(1)) == logged(loop.log(2)) == [("a", 1)]
     with pytest.raises(InternalError, match="after its end"):
         loop.queue.append(rows(("a", 2)))

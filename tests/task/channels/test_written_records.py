@@ -194,7 +194,8 @@ class ByCut:
 
 @contextmanager
 def what_is_referred_to(fleet: Fleet) -> Iterator[list[tuple[Span, list[Any]]]]:
-    """Where logs of checkpoints say that records are, and which ones these are. What is gathered ahead is in no log."""
+    """The places of records by the logs of checkpoints, and which records these are. What is gathered ahead is in no
+    log."""
     found: list[tuple[Span, list[Any]]] = []
     encode = Recording._next_frames
     attempts = [worker._attempt for worker in fleet.workers if worker._attempt is not None]

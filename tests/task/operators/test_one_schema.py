@@ -130,7 +130,7 @@ def test_a_union_of_doubles_and_whole_numbers_is_of_the_type_that_came_first() -
     longs = env.from_collection([("a", 1), ("a", 2)]).to_columns("k string, x long").map_batches(lambda b: b)
     doubles = env.from_collection([("a", 1.5)]).to_columns("k string, x double").map_batches(lambda b: b)
     doubles.union(longs).key_by("k").sum("x").sink_to(tr.sinks.Collect())
-    try:  # which is first is not said; nothing is cut either way
+    try:  # which is first is open; nothing is cut either way
         tr.testing.run(env)
     except tr.JobFailed as error:
         assert "1.5 does not fit" in str(error)

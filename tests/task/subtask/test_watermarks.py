@@ -1,5 +1,5 @@
-"""Event time: per split, the minimum over splits and inputs, never backwards, and not held back by who has nothing to
-say."""
+"""Event time: per split, the minimum over splits and inputs, never backwards, and not held back by an input or split
+that has nothing."""
 
 import random
 from collections import Counter
