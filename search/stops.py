@@ -151,6 +151,11 @@ def losing(drawn: DrawnRun) -> DrawnRun:
         for _ in range(rng.choice([0, 1, 1, 2]))
     ]
     kills += [Fault(rng.randint(0, 400), "kill", rng.randint(0, 5)) for _ in range(rng.choice([0, 0, 1, 2, 3]))]
+    moves = random.Random(f"tailrace moving {made.seed} {made.faults}")
+    kills += [
+        Fault(moves.randint(0, 80), "move", moves.randint(0, 5), 0, moves.choice([0, 0, 2, 20]) * MS, "status RUNNING")
+        for _ in range(moves.choice([0, 1, 1, 2]))
+    ]
     made = replace(
         made,
         parallelism=max(made.parallelism, min(rng.choice([2, 3]), made.max_parallelism - 1)),
@@ -302,12 +307,13 @@ class _Run:
             self.wrong(error)
         if not self.outcome.wrong:
             self._judge(status)
+        over = self.files.drained or (status is JobStatus.FINISHED and not self._suspended)
         if not self.outcome.wrong:
-            found, right = once_more(self.world, self.files)
+            found, right = once_more(self.world, self.files)  # which cleans up
             self.outcome.covered[f"found {'a checkpoint' if '/' in found else found}"] += 1
             if found != right:
                 self.wrong(f"it ended as {status}, and the same start once more finds {found}, not {right}")
-        return self.files.drained or (status is JobStatus.FINISHED and not self._suspended)
+        return over
 
     @property
     def _newest(self) -> Manifest | None:

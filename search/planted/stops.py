@@ -9,6 +9,7 @@ from unittest import mock
 
 from search.planted.patches import STOPS, Bug, Patches, method
 from search.scenarios import MS
+from tailrace.coordinator.actions import StopEnded
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.durability.checkpoints import Checkpoints
 from tailrace.coordinator.durability.savepoints import Savepoints
@@ -129,6 +130,33 @@ def _told_too_early() -> Patches:
     return [method(Course, "last_complete", make)]
 
 
+def _answered_for_each_attempt() -> Patches:
+    """Bug: a savepoint that is taken once more is kept for the attempt before, too."""
+
+    def make(disturb: Any) -> Any:
+        def kept(self: Savepoints, number: int, reason: str) -> Any:
+            cuts, complete = dict(self._cuts), dict(self._complete)
+            ended = disturb(self, number, reason)
+            self._cuts, self._complete = cuts, complete
+            return ended
+
+        return kept
+
+    return [method(Savepoints, "disturb", make)]
+
+
+def _answered_when_it_begins_once_more() -> Patches:
+    """Bug: a request for a stop is answered when a failure ends its first attempt."""
+
+    def make(once_more: Any) -> Any:
+        def answered(self: Stopping, reason: str) -> Any:
+            return [*once_more(self, reason), *self._answer(lambda who: StopEnded(who, None, None, ""))]
+
+        return answered
+
+    return [method(Stopping, "once_more", make)]
+
+
 def _incremental(run: Any) -> Any:
     """The run with state that is written as changes, often."""
     made = run.scenario
@@ -150,4 +178,6 @@ STOP_BUGS = (
     Bug("a savepoint is copied before its output is visible", STOPS, _copied_before_visible),
     Bug("what was prepared for a stop is not published", STOPS, _not_published, seed=3),
     Bug("a stop is told before its output is visible", STOPS, _told_too_early),
+    Bug("a savepoint is answered for each attempt", STOPS, _answered_for_each_attempt),
+    Bug("a stop is answered at its first failure", STOPS, _answered_when_it_begins_once_more),
 )

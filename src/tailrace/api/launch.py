@@ -75,8 +75,9 @@ class JobHandle(Protocol):
         or URL for a savepoint of that state, or True for one in the usual place. Returns the checkpoint, or the
         savepoint; None if the job takes no checkpoints or retains none: sources end then, and what was read is processed.
 
-        A second call returns the result of the first. Raises `CheckpointError` with the reason if the job does not stop:
-        it goes on, unless the error says otherwise. Raises it also if the job is being stopped in another way already.
+        Where a worker is lost, or the job restarts, the stop begins once more, three times in all. A second call returns
+        the result of the first. Raises `CheckpointError` with the reason if the job does not stop: it goes on, unless the
+        error says otherwise. Raises it also if the job is being stopped in another way already.
         Raises `TimeoutError` if that takes longer: the stop goes on, and `cancel` is legal all the time.
         """
         ...
@@ -95,7 +96,8 @@ class JobHandle(Protocol):
         """Takes a savepoint now, and waits for it, at most `timeout` (seconds, a `timedelta` or a text): a whole checkpoint
         in a folder of its own that refers to nothing outside, may be moved, and is never deleted by a job. `path` is that
         folder, a path or URL that is empty or not there; None: one in `savepoints` of the checkpoint folder. It is there
-        when the output of its checkpoint is visible. Raises `CheckpointError` with the reason if there will be none
+        when the output of its checkpoint is visible. Where a worker is lost, or the job restarts, it is begun once more,
+        three times in all. Raises `CheckpointError` with the reason if there will be none
         (nothing is left of it, and the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
         ...
 

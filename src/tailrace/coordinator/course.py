@@ -241,8 +241,8 @@ class Course:
         self.story.append(f"{now} worker {cause.slot} is being replaced: {cause.message}")
         self.do(self._replacements.begin(cause, now, there), now)
         if self._stopping.stage is Stage.SUSPENDING:
-            self._stopping.once_more()
             self.move(JobStatus.RUNNING)
+            self.do(self._stopping.once_more(cause.message), now)
         self.maybe_resume(now)
         return True
 
@@ -269,7 +269,9 @@ class Course:
         self.actions.append(Restarting(self._attempts.restarts, cause))
         if self._stopping.is_open:
             self._stop_disturbed(cause, now)
-        self.do(self._durability.attempt_over("the job was restarted", now, spare=self._stopping.active), now)
+        if self._stopping.stage not in (Stage.DOUBTFUL, Stage.SEALED):  # else the savepoint of the stop may yet come
+            self.do(self._durability.savepoints.attempt_over(cause.message), now)
+        self.do(self._durability.attempt_over("the job was restarted", now), now)
         self._durability.output.anew()
         self.do(self._roster.anew(now, lost=cause.slot), now)
         self.do(self._durability.anew(cause, now, delay), now)
@@ -314,11 +316,19 @@ class Course:
 
     def _stop_disturbed(self, cause: Cause, now: int) -> None:
         """Decides on the stop of a job that starts again. Where the manifest of the stop's checkpoint was on its way, the
-        next claim shows whether it is complete. Else it is not, and the job goes on."""
+        next claim shows whether it is complete. Else it is not, and the stop begins once more when the job runs."""
         if self._stopping.stage is Stage.DOUBTFUL or self._durability.may_be_stopped:
             self._stopping.doubtful()
-        else:
+        elif self._stopping.stage is Stage.DRAINING and not self._durability.has_begun:
+            # The job begins anew: if its sources ended at once, what they have read would be lost without an error.
+            self._durability.savepoints.forget(self._stopping)
             self._give_up_stop(f"a failure came before its checkpoint was complete: {cause.message}", now)
+        else:
+            self._stop_again(cause.message, now)
+
+    def _stop_again(self, reason: str, now: int) -> None:
+        self._durability.savepoints.forget(self._stopping)
+        self.do(self._stopping.once_more(reason), now)
 
     def _give_up_stop(self, reason: str, now: int) -> None:
         self.do(self._stopping.fail(f"{reason}; the job goes on"), now)
@@ -339,8 +349,8 @@ class Course:
             self._stopping.seal(found)
         elif self._stopping.stage is Stage.DOUBTFUL:
             reason = "its checkpoint could not be committed"
-            self.do(self._durability.no_stop_found(reason), now)
-            self._give_up_stop(reason, now)
+            self._stop_again(reason, now)
+            self.do(self._durability.savepoints.attempt_over(reason), now)
 
     def _report_stop(self, well: bool) -> None:
         self.actions += self._stopping.over(str(self.status), well, self._durability.keeps)
@@ -373,7 +383,7 @@ class Course:
 
     def end(self, status: JobStatus, reason: str, now: int) -> None:
         """Ends the job before its records do: it was cancelled, or has failed."""
-        self.do(self._durability.attempt_over(reason, now), now)
+        self.do([*self._durability.over(reason), *self._durability.attempt_over(reason, now)], now)
         self.move(status)
         self._report_stop(well=False)
         self._leave(reason, now)

@@ -16,7 +16,6 @@ from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
 from tailrace.coordinator.durability.checkpoints import NO_CHECKPOINTS, Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import TAKES_NONE, Durability
-from tailrace.coordinator.durability.savepoints import SavepointRequest
 from tailrace.coordinator.durability.stopping import Aim, Stopping
 from tailrace.coordinator.job.attempts import Attempts
 from tailrace.coordinator.job.failures import Cause
@@ -353,7 +352,7 @@ class Coordinator:
         """Takes a request of a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry
         `who`."""
         refused = self._no_more() or self._no_savepoints or None
-        self.course.do(self.durability.request_savepoint(SavepointRequest(who, target), refused), now)
+        self.course.do(self.durability.request_savepoint(who, target, refused), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 

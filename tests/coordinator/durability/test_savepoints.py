@@ -8,6 +8,7 @@ import pytest
 from driving import SECOND, Job, S
 
 from tailrace.coordinator.actions import Commit, CopySavepoint, Delete, SavepointEnded
+from tailrace.coordinator.job.restarts import Fixed
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Leave, Published, SubtasksFinished
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
@@ -127,14 +128,51 @@ def test_a_copy_that_fails_is_reported_and_its_checkpoint_stays() -> None:
 
 
 @pytest.mark.parametrize("when", ["cutting", "publishing"])
-def test_a_restart_gives_up_what_is_not_visible_yet(when: str) -> None:
+def test_a_savepoint_that_is_not_visible_when_the_job_restarts_is_taken_once_more(when: str) -> None:
     job = Job().run()
     number = wanted(job)
+    job.machine.savepoint("another", "elsewhere", job.now)
     if when == "publishing":
         complete(job, number, b"output")
     job.restart()
+    assert job.actions(SavepointEnded) == []
+    job.deployed()
+    for who, target in (("somebody", "here"), ("another", "elsewhere")):
+        job.machine.tick(job.now)
+        number = job.machine.checkpoints.next_id - 1
+        [copy] = [one for one in complete(job, number) if isinstance(one, CopySavepoint)]
+        assert (copy.checkpoint, copy.target) == (number, target)
+        job.machine.copy_done(number, "/there", 20, job.now)
+        assert [(one.who, one.reason) for one in job.actions(SavepointEnded)] == [(who, "")]
+
+
+def test_a_savepoint_has_three_attempts_and_who_waits_gets_the_reason_why_the_last_one_failed() -> None:
+    job = Job(restarts=Fixed(9, SECOND)).run()
+    wanted(job)
+    for _ in range(2):
+        job.restart()
+        job.deployed()
+        job.machine.tick(job.now)
+        assert job.actions(SavepointEnded) == []
+    job.restart()
     [ended] = job.actions(SavepointEnded)
-    assert (ended.stats, ended.reason) == (None, "the job was restarted")
+    assert ended.reason == (
+        "a failure came before it was complete in each of 3 attempts, in the last one: it broke"
+    )
+    job.deployed()
+    job.wait(1)
+    assert job.said(Trigger) == []
+
+
+def test_a_savepoint_of_a_job_that_ends_is_over() -> None:
+    job = Job().run()
+    wanted(job)
+    job.machine.savepoint("another", "elsewhere", job.now)
+    job.machine.cancel(job.now)
+    assert [(one.who, one.reason) for one in job.actions(SavepointEnded)] == [
+        ("somebody", "the job was cancelled"),
+        ("another", "the job was cancelled"),
+    ]
 
 
 def test_a_restart_does_not_disturb_a_copy_and_one_that_nobody_began_is_taken_after_it() -> None:

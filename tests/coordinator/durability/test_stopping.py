@@ -9,7 +9,7 @@ from driving import PAUSE, SECOND, Job, S
 
 from tailrace.coordinator.actions import CheckpointEnded, Claim, Commit, CopySavepoint, SavepointEnded, StopEnded
 from tailrace.coordinator.durability.stopping import AFTER, Aim, Happening, Stage, Stopping
-from tailrace.coordinator.job.restarts import Never
+from tailrace.coordinator.job.restarts import Fixed, Never
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import (
@@ -328,16 +328,89 @@ def test_a_job_that_had_finished_behind_the_stop_takes_its_last_checkpoint_when_
     assert cut_of(job.actions()).kind is CutKind.FINAL
 
 
-@pytest.mark.parametrize("aim", [SUSPEND, DRAIN])
-def test_a_failure_before_its_checkpoint_is_complete_resumes_the_job(aim: Aim) -> None:
+def stopping_again(job: Job) -> list[Any]:
+    """All workers restart and run. Returns the actions that follow behind their start."""
+    job.restart()
+    job.actions()
+    job.all_say(Deployed())
+    if job.status is S.RESTARTING:
+        job.says(0, Published(0))
+    actions = job.actions()
+    starts = [at for at, one in enumerate(actions) if isinstance(getattr(one, "message", None), Start)]
+    return actions[starts[-1] :]
+
+
+@pytest.mark.parametrize("aim", [SUSPEND, DRAIN, Aim(savepoint="here"), Aim(True, "here")], ids=str)
+def test_after_a_restart_a_stop_begins_once_more_and_is_answered_at_its_end(aim: Aim) -> None:
     job = Job().run()
     job.complete()
     stopped(job, aim)
+    actions = stopping_again(job)
+    assert job.status is S.STOPPING and not [one for one in actions if isinstance(one, StopEnded)]
+    if aim.drain:
+        job.all_say(SubtasksFinished([]))
+        actions = job.actions()
+    cut = cut_of(actions)
+    assert (cut.hold, cut.kind.final, cut.kind.whole) == (not aim.drain, aim.drain, aim.savepoint is not None)
+    job.commit(acked(job, cut.number))
+    if aim.savepoint is not None:
+        [copy] = job.actions(CopySavepoint)
+        assert (copy.checkpoint, copy.target) == (cut.number, "here"), "of the second attempt alone"
+        job.machine.copy_done(cut.number, "/there", 2, job.now)
+    gone(job)
+    [ended] = told(job)
+    assert (ended.who, ended.reason, ended.stats.id) == ("somebody", "", cut.number)
+    assert (ended.savepoint and ended.savepoint.path) == (None if aim.savepoint is None else "/there")
+
+
+def test_a_stop_that_was_requested_during_a_restart_waits_through_the_next_one() -> None:
+    job = Job().run()
+    job.says(0, Failed(FailureKind.USER, "it broke"))
+    stopped(job)
+    job.claimed(2)
+    job.all_say(WasReset(1))
+    job.wait(PAUSE)
+    job.all_say(Failed(FailureKind.USER, "it broke"))
+    assert told(job) == [] and job.machine.attempts.restarts == 2
+    job.claimed(3)
+    job.all_say(WasReset(2))
+    job.wait(PAUSE)
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    assert job.status is S.STOPPING
+
+
+@pytest.mark.parametrize("aim", [SUSPEND, DRAIN, Aim(savepoint="here"), Aim(True, "here")], ids=str)
+def test_a_stop_has_three_attempts_and_the_caller_gets_the_reason_why_the_last_one_failed(aim: Aim) -> None:
+    job = Job(restarts=Fixed(9, PAUSE * SECOND)).run()
+    job.complete()
+    stopped(job, aim)
+    for _ in range(2):
+        stopping_again(job)
+        assert told(job) == [] and job.status is S.STOPPING
     job.restart()
     [ended] = told(job)
-    assert ended.reason == "a failure came before its checkpoint was complete: it broke; the job goes on"
+    assert ended.reason == (
+        "a failure came before its checkpoint was complete in each of 3 attempts, in the last one: it broke; the job goes on"
+    )
     job.deployed()
     assert job.status is S.RUNNING and not job.machine.stopping.active
+    cut = cut_of(stopped(job, who="another"))
+    job.commit(acked(job, cut.number))
+    gone(job)
+    [ended] = told(job)
+    assert (ended.who, ended.reason) == ("another", ""), "nothing is left of the stop before, nor of its savepoint"
+
+
+@pytest.mark.parametrize("settings", [{"checkpoints": False}, {}], ids=["no checkpoints", "none complete"])
+def test_a_drain_of_a_job_that_begins_anew_is_given_up(settings: dict[str, Any]) -> None:
+    """Its sources would end before they have read again what they had read: that would be lost, and nobody would know."""
+    job = Job(**settings).run()
+    stopped(job, DRAIN)
+    job.says(0, Failed(FailureKind.USER, "it broke"))
+    [ended] = told(job)
+    assert ended.reason == "a failure came before its checkpoint was complete: it broke; the job goes on"
+    assert not job.machine.stopping.active
 
 
 def test_the_last_checkpoint_of_a_drain_is_tried_again() -> None:
@@ -367,11 +440,11 @@ def test_where_nobody_knows_whether_it_is_complete_the_next_claim_tells(committe
     job.wait(PAUSE)
     assert job.machine.stopping.stage is Stage.DOUBTFUL
     job.claimed(2)
-    if not committed:
-        assert told(job)[0].reason == "its checkpoint could not be committed; the job goes on"
-        return
     job.all_say(Deployed())
     job.says(0, Published(0))
+    if not committed:
+        assert job.status is S.STOPPING and told(job) == [], "it begins once more"
+        return
     assert job.status is S.FINISHING and job.said(Start) == [], "it publishes, and does nothing else"
     gone(job)
     assert [(one.stats.id, one.reason) for one in told(job)] == [(1, "")]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.coordinator.actions import (
+    CheckpointEnded,
     CloseLink,
     CopySavepoint,
     Launch,
     NotReplaced,
     Replacing,
     Restarting,
+    SavepointEnded,
     StopEnded,
     WorkerReplaced,
 )
@@ -477,6 +479,45 @@ def test_the_savepoint_of_a_stop_is_taken_though_a_worker_was_lost_meanwhile() -
         job.ended(slot, launch=launch)
     [ended] = job.actions(StopEnded)
     assert (ended.reason, ended.savepoint.path) == ("", "there")
+
+
+def test_a_stop_has_three_attempts_where_workers_are_replaced_again_and_again() -> None:
+    job = running()
+    job.machine.stop("somebody", Aim(), job.now)
+    for slot in (0, 1):
+        job.lose(slot)
+        assert job.actions(StopEnded) == []
+        taken(job, slot)
+        assert job.status is S.STOPPING
+    job.lose(2)
+    [ended] = job.actions(StopEnded)
+    assert ended.reason.startswith("a failure came before its checkpoint was complete in each of 3 attempts, in the last")
+    taken(job, 2)
+    assert job.status is S.RUNNING and job.machine.attempts.restarts == 0
+
+
+def test_savepoints_and_checkpoints_that_were_requested_are_taken_when_a_lost_worker_is_replaced() -> None:
+    job = running()
+    for kind in (CutKind.SAVEPOINT, CutKind.CHECKPOINT):
+        if kind.whole:
+            job.machine.savepoint("somebody", "there", job.now)
+        else:
+            job.machine.checkpoint("another", job.now)
+        [cut] = {message.cut for _, message in job.sent(Trigger)}
+        job.lose(1)
+        actions = job.actions()
+        assert not [one for one in actions if isinstance(one, SavepointEnded)]
+        assert [one.waiting for one in actions if isinstance(one, CheckpointEnded)] == [()], "who waits for it waits on"
+        taken(job, 1)
+        job.machine.tick(job.now)
+        [again] = {message.cut for _, message in job.sent(Trigger)}
+        assert (again.number, again.kind) == (cut.number + 1, kind)
+        for slot in range(3):
+            job.ack(slot, again.number)
+        job.commit()
+        actions = job.actions()
+        assert [one.target for one in actions if isinstance(one, CopySavepoint)] == ["there"] * kind.whole
+    assert [one.waiting for one in actions if isinstance(one, CheckpointEnded)] == [("another",)]
 
 
 def test_a_stop_that_drains_goes_on_where_a_worker_is_replaced() -> None:

@@ -86,15 +86,14 @@ class Durability:
         self.checkpoints.start(now)
         return self.output.start() if self.takes_checkpoints else []
 
-    def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
-        """Ends the attempt: nothing of it is committed any more. `spare`: the savepoint of a stop may yet come."""
+    def attempt_over(self, reason: str, now: int) -> Decisions:
+        """Ends the attempt: nothing of it is committed any more."""
         self._held_since = self.newest = self._commit = self._commit_due_at = None
         self.suspended = False
         self.output.attempt_over()
         self.checkpoints.stopping = False
-        decided = [] if spare else self.savepoints.attempt_over(reason)
         self.checkpoints.pinned = self.savepoints.pinned
-        return [*decided, *self.checkpoints.attempt_over(reason, now)]
+        return [*self.checkpoints.attempt_over(reason, now)]
 
     def over(self, reason: str) -> Decisions:
         """Ends the job: all copies under way are given up."""
@@ -220,9 +219,10 @@ class Durability:
             found.checkpoint, path, found.timestamp, 0, found.size, 0, 0, 0, 0, found.size, found.final
         )
 
-    def no_stop_found(self, reason: str) -> Decisions:
-        """Ends the savepoint of a stop whose checkpoint a claim has not found."""
-        return [*self.savepoints.attempt_over(reason)]
+    @property
+    def has_begun(self) -> bool:
+        """True if a restart goes on from a checkpoint, as far as is known, and not from the beginning of the job."""
+        return self._last_complete is not None or self.output.origin.manifest is not None
 
     # A checkpoint, from its trigger to its commit.
 
@@ -235,14 +235,14 @@ class Durability:
             return []
         return [CheckpointEnded(0, (who,), None, refused)]
 
-    def request_savepoint(self, request: SavepointRequest, refused: str | None) -> Decisions:
-        """Takes a request of a savepoint; `refused` is the reason why none is taken any more."""
+    def request_savepoint(self, who: Any, target: str, refused: str | None) -> Decisions:
+        """Takes a request of a savepoint (`SavepointRequest`); `refused` is the reason why none is taken any more."""
         if not self.takes_checkpoints:
             refused = f"{TAKES_NONE} (interval=None takes them on request only)"
         elif refused is None:
-            self.savepoints.requested.append(request)
+            self.savepoints.requested.append(SavepointRequest(who, target))
             return []
-        return [SavepointEnded(0, request.who, None, refused)]
+        return [SavepointEnded(0, who, None, refused)]
 
     @property
     def due_at(self) -> int | None:
@@ -326,12 +326,13 @@ class Durability:
 
     def suspend(self, reason: str, now: int) -> Decisions:
         """Suspends checkpoints until `resume`, while a worker is being replaced. Checkpoints under way are given up, except
-        one whose manifest is on its way."""
+        one whose manifest is on its way. Requested ones are taken when the worker is replaced."""
         self.suspended, self.checkpoints.final_again = True, False
         decided: Decisions = []
         for number, pending in list(self.checkpoints.pending.items()):
-            if pending.final and not pending.committing:  # it is taken once more, when the workers are replaced
-                self.savepoints.again(number)
+            if self.checkpoints.is_open(number) and not pending.cut.hold:  # a stop begins its own once more
+                decided += self.savepoints.disturb(number, reason)
+                self.checkpoints.requests, pending.waiting = [*pending.waiting, *self.checkpoints.requests], []
             decided += self.abort(number, reason, now, running=False, failure=False)
         return decided
 

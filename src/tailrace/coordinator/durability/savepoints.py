@@ -1,21 +1,32 @@
 """The savepoints that were requested, from the request until the copy is there.
 
     requested -> its cut is under way -> its checkpoint is complete -> all output of that is visible -> it is copied
+        ^                 |                         |
+        +-----------------+-------------------------+  a worker is replaced, or all workers restart
 
 A savepoint is a checkpoint of the job like others, but whole, and then a copy of its files in a folder of its own. The copy
-is made when the output of the checkpoint is visible, and holds none: a start from it has nothing to publish.
+is made when the output of the checkpoint is visible, and holds none: a start from it has nothing to publish. Where a
+failure gives up its checkpoint, another one is taken for it when all workers run again, `ATTEMPTS` times in all.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.coordinator.actions import CopySavepoint, SavepointEnded
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.state.manifest import Manifest, savepoint_of
+
+ATTEMPTS = 3
+"""The most attempts at one savepoint, or at one stop, that failures of workers may end."""
+
+
+def given_up(what: str, reason: str) -> str:
+    """The reason why a request ends that has had `ATTEMPTS` attempts. `what`: what each failure came before."""
+    return f"a failure came before {what} in each of {ATTEMPTS} attempts, in the last one: {reason}"
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,8 @@ class SavepointRequest:
     """The party that waits for it, as the driver knows it."""
     target: str
     """The path or URL of the folder for the savepoint; empty for the usual one."""
+    failures: int = 0
+    """The number of attempts at it that failures of workers have ended."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,25 @@ class Savepoints:
         if number in self._cuts:
             self.requested.appendleft(self._cuts.pop(number)[0])
 
+    def disturb(self, number: int, reason: str) -> list[SavepointEnded]:
+        """Gives up an attempt at a savepoint because of a failure of a worker, or of all. Another attempt follows, if any is
+        left; else the savepoint ends."""
+        found, complete = self._cuts.pop(number, None), self._complete.pop(number, None)
+        request = found[0] if found is not None else None if complete is None else complete.request
+        if request is None:
+            return []
+        request = replace(request, failures=request.failures + 1)
+        if request.failures == ATTEMPTS:
+            return [SavepointEnded(number, request.who, None, given_up("it was complete", reason))]
+        self.requested.appendleft(request)
+        return []
+
+    def forget(self, who: Any) -> None:
+        """Drops what was requested by this party, which does not wait for it any more."""
+        self.requested = deque(one for one in self.requested if one.who is not who)
+        self._cuts = {number: one for number, one in self._cuts.items() if one[0].who is not who}
+        self._complete = {number: one for number, one in self._complete.items() if one.request.who is not who}
+
     def note_stop(self, manifest: Manifest, now: int) -> None:
         """Notes that a claim has found the checkpoint of a stop whose outcome was unknown."""
         if manifest.checkpoint in self._cuts:
@@ -111,17 +143,16 @@ class Savepoints:
             self._complete[manifest.checkpoint] = _Complete(request, manifest, 0, began)
 
     def attempt_over(self, reason: str) -> list[SavepointEnded]:
-        """Ends savepoints with the attempt, where their cut was under way, or their output is not known to be visible."""
-        over = [(number, request) for number, (request, _) in self._cuts.items()]
-        over += [(number, one.request) for number, one in self._complete.items()]
-        self._cuts, self._complete = {}, {}
-        return [SavepointEnded(number, request.who, None, reason) for number, request in over]
+        """Gives up attempts at savepoints with the attempt of the job, where their cut was under way, or their output is not
+        known to be visible. The newest one is requested last."""
+        numbers = sorted([*self._cuts, *self._complete], reverse=True)
+        return [ended for number in numbers for ended in self.disturb(number, reason)]
 
     def over(self, reason: str) -> list[SavepointEnded]:
-        """Ends all savepoints with the job: none is copied any more."""
-        over = self.attempt_over(reason)
-        over += [SavepointEnded(number, one.request.who, None, reason) for number, one in self._copying.items()]
-        over += [SavepointEnded(0, request.who, None, reason) for request in self.requested]
-        self._copying = {}
+        """Ends all savepoints with the job: none is taken or copied any more."""
+        over = [(number, request) for number, (request, _) in self._cuts.items()]
+        over += [(number, one.request) for number, one in [*self._complete.items(), *self._copying.items()]]
+        over += [(0, request) for request in self.requested]
+        self._cuts, self._complete, self._copying = {}, {}, {}
         self.requested.clear()
-        return over
+        return [SavepointEnded(number, request.who, None, reason) for number, request in over]

@@ -2,11 +2,12 @@
 
     NONE --asked--> WANTED --the job runs--> SUSPENDING or DRAINING --its checkpoint is complete--> SEALED
       ^                ^                          |
-      |                +---- a worker is replaced-+
+      |                +--------------------------+  a worker is replaced, or all workers restart
       +----------------+--------------------------+  it has failed: the waiting parties are informed, and the job goes on
 
 Where the manifest of its checkpoint was on its way when an attempt was over, it is DOUBTFUL: only the next claim shows
-what has become of it. From SEALED there is no way back: a restart publishes what is not visible yet, and then the job ends.
+what has become of it. A stop has `ATTEMPTS` attempts. From SEALED there is no way back: a restart publishes what is not
+visible yet, and then the job ends.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 from tailrace.coordinator.actions import SavepointEnded, StopEnded
+from tailrace.coordinator.durability.savepoints import ATTEMPTS, given_up
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.errors import InternalError
 
@@ -71,15 +73,18 @@ AFTER: dict[tuple[Stage, Happening], Stage] = {
     (Stage.WANTED, Happening.SUSPENDS): Stage.SUSPENDING,
     (Stage.WANTED, Happening.DRAINS): Stage.DRAINING,
     (Stage.WANTED, Happening.FAILED): Stage.NONE,
+    (Stage.WANTED, Happening.ONCE_MORE): Stage.WANTED,
     (Stage.WANTED, Happening.SEALED): Stage.SEALED,
     (Stage.SUSPENDING, Happening.FAILED): Stage.NONE,
     (Stage.SUSPENDING, Happening.ONCE_MORE): Stage.WANTED,
     (Stage.SUSPENDING, Happening.IN_DOUBT): Stage.DOUBTFUL,
     (Stage.SUSPENDING, Happening.SEALED): Stage.SEALED,
     (Stage.DRAINING, Happening.FAILED): Stage.NONE,
+    (Stage.DRAINING, Happening.ONCE_MORE): Stage.WANTED,
     (Stage.DRAINING, Happening.IN_DOUBT): Stage.DOUBTFUL,
     (Stage.DRAINING, Happening.SEALED): Stage.SEALED,
     (Stage.DOUBTFUL, Happening.FAILED): Stage.NONE,
+    (Stage.DOUBTFUL, Happening.ONCE_MORE): Stage.WANTED,
     (Stage.DOUBTFUL, Happening.IN_DOUBT): Stage.DOUBTFUL,
     (Stage.DOUBTFUL, Happening.SEALED): Stage.SEALED,
 }
@@ -90,7 +95,8 @@ class Stopping:
     """The bookkeeping of one run's stop; the coordinator carries out what follows.
 
     Invariant J6: each request of a stop is answered once, and only when the job has ended, or goes on; from SEALED on the
-    job restores nothing but the checkpoint of the stop, and deploys only to publish.
+    job restores nothing but the checkpoint of the stop, and deploys only to publish. At most `ATTEMPTS` attempts are ended
+    by failures of workers.
     """
 
     def __init__(self) -> None:
@@ -98,6 +104,8 @@ class Stopping:
         self.aim: Aim | None = None
         self.sealed: CheckpointStats | None = None
         """The checkpoint of the stop, once it is complete; None where the job takes none."""
+        self._failures = 0
+        """The number of attempts that failures of workers have ended."""
         self._waiting: list[Any] = []
         self._savepoint: SavepointStats | None = None
         self._no_savepoint = ""
@@ -158,13 +166,18 @@ class Stopping:
         if not self.is_open:
             return []
         self._goes(Happening.FAILED)
-        self.aim, self._savepoint, self._no_savepoint = None, None, ""
+        self.aim, self._savepoint, self._no_savepoint, self._failures = None, None, "", 0
         return self._answer(lambda who: StopEnded(who, None, None, reason))
 
-    def once_more(self) -> None:
-        """Lets the stop wait until all workers run again. Its checkpoint was given up, and is taken anew then."""
+    def once_more(self, reason: str) -> list[StopEnded]:
+        """Lets the stop wait until all workers run again. Its checkpoint was given up because of a failure of a worker, or
+        of all, and is taken anew then. The stop fails where it has no attempt left."""
+        self._failures += 1
+        if self._failures == ATTEMPTS:
+            return self.fail(f"{given_up('its checkpoint was complete', reason)}; the job goes on")
         self._goes(Happening.ONCE_MORE)
         self._savepoint, self._no_savepoint = None, ""
+        return []
 
     def doubtful(self) -> None:
         """Notes that the manifest of the stop's checkpoint was on its way when the attempt was over."""
