@@ -32,6 +32,8 @@ CALM, FEW = 1.0, 0.02
 """It is as usual again where in so many seconds no more than this part of records is above what was the 99th percentile."""
 MODES = ("standby", "started", "restart")
 """A standby takes the slot; a worker is started for it; all start again."""
+MOVES = ("move", "move-all")
+"""The worker is not killed, but its machine is reported to go: a standby takes the slot; all start again."""
 
 
 @dataclass(frozen=True)
@@ -174,14 +176,15 @@ def run(spec: FailoverSpec) -> list[dict[str, Any]]:
     listener = Listener()
     listener.start()
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
-        standby = {"standby": tr.StandbyConfig(1), "started": tr.StandbyConfig(0), "restart": None}[spec.mode]
+        one = tr.StandbyConfig(1)
+        standbys = {"standby": one, "started": tr.StandbyConfig(0), "restart": None, "move": one, "move-all": None}
         env = tr.Environment(
             spark,
             parallelism=spec.parallelism,
             progress=False,
             checkpoint=tr.CheckpointConfig(f"{folder}/checkpoints", interval=spec.interval, retain="never"),
             restart=tr.FixedDelay(attempts=1_000_000, delay=0.0),
-            standby=standby,
+            standby=standbys[spec.mode],
         )
         stream = env.from_source(Paced(spec)).key_by(By(spec.keys)).process(Keep())
         for stage in range(1, spec.depth):
@@ -205,11 +208,16 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
     time.sleep(max(0.0, job.checkpoints[-1].timestamp + wait - time.time()))
     machine = job._runner.machine
     slot = machine.roster.slots[turn % spec.parallelism]
-    killed, restarts = time.time(), job.restarts
-    usual = [latency for _, latency in listener.latencies(killed - USUAL, killed - 0.1)]
+    now, restarts = time.time(), job.restarts
+    usual = [latency for _, latency in listener.latencies(now - USUAL, now - 0.1)]
     bound = max(_percentile(usual, 0.99), 0.02)
-    newest = job.checkpoints[-1].timestamp
-    os.kill(slot.hello.pid, signal.SIGKILL)
+    if spec.mode in MOVES:
+        job._runner._leaving([slot.start])
+        while not machine.takeovers.active and job.restarts == restarts:
+            time.sleep(0.001)
+    else:
+        os.kill(slot.hello.pid, signal.SIGKILL)
+    killed, newest = time.time(), job.checkpoints[-1].timestamp
     late = _until_usual(job, listener, killed, bound)
     return {
         "workload": "failover",
@@ -220,7 +228,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
         "usual_p50_ms": round(1000 * _percentile(usual, 0.5), 2),
         "usual_p99_ms": round(1000 * _percentile(usual, 0.99), 2),
         "since_checkpoint": round(killed - newest, 2),
-        "phases_ms": _phases(job, slot.index) if spec.mode != "restart" else {},
+        "phases_ms": {} if spec.mode in ("restart", "move-all") else _phases(job, slot.index),
         "restarts": job.restarts - restarts,
     }
 

@@ -256,6 +256,7 @@ LIMITS = Limits(
     lease=80 * MS,
     leave=20 * MS,
     finish=20 * MS,
+    move=10 * MS,
     calm=1 * MS,
     gone=200 * MS,
     retry=1 * MS,

@@ -14,6 +14,9 @@ from search.random_flows.remembering import remembering
 from search.scenarios import MS, Scenario
 from tailrace.testing.faults import Fault
 
+MOVE_ANCHORS = ("commit 1", "commit 2 done", "StateHeld", "replaced a worker", "moved a worker alone", "Restored")
+"""Moments of a move, or of a replacement, at which another machine is about to go."""
+
 
 def replacing(made: Scenario) -> Scenario:
     """The scenario with two or three workers at least, of which one to four are killed. The records that workers keep have
@@ -34,6 +37,31 @@ def standing_by(made: Scenario) -> Scenario:
     """The scenario of `replacing` with one to three processes that stand by, which are killed like all others."""
     rng = random.Random(f"tailrace standing by {made.seed}")
     return replace(replacing(made), spares=rng.randint(1, 3))
+
+
+def moving(made: Scenario) -> Scenario:
+    """The scenario of `standing_by`, or of `replacing`, whose executors are about to go, one after the other or several at
+    once. Some go before their workers have moved, and some workers are killed beside."""
+    rng = random.Random(f"tailrace moving {made.seed}")
+    made = replacing(made)
+    if made.checkpoints is None:
+        return made
+    turns, found = 0, [fault for fault in made.faults if rng.random() < 0.3]
+    for _ in range(rng.choice([1, 2, 3, 4])):
+        turns += rng.randint(10, rng.choice([100, 300, 900]))
+        after = rng.choice(MOVE_ANCHORS) if rng.random() < 0.5 else ""
+        first, at = rng.randint(0, 5), rng.randint(0, 40) if after else turns
+        for which in range(first, first + rng.choice([1, 1, 2, 3])):
+            found.append(Fault(at, "move", which, duration=rng.choice([0, 0, 0, 1, 4, 12, 40]) * MS, after=after))
+    interval = (made.checkpoints.interval or MS) * rng.choice([1, 1, 5])
+    return replace(
+        made,
+        faults=tuple(found),
+        spares=rng.choice([0, 1, 1, 2, 3]),
+        depth=rng.choice([1, 1, 2]),
+        executor_slots=rng.choice([0, 0, 2, 3]),
+        checkpoints=replace(made.checkpoints, interval=interval),
+    )
 
 
 def several_at_once(made: Scenario) -> Scenario:
@@ -168,6 +196,7 @@ def _as_drawn(run: Run, world: Scenario) -> Run:
 TUNES = {
     "replacing": replacing,
     "standing-by": standing_by,
+    "moving": moving,
     "several-at-once": several_at_once,
     "executors-lost": executors_lost,
     "past-what-waits": past_what_waits,

@@ -27,7 +27,7 @@ from tailrace.coordinator.actions import (
     WasPublished,
 )
 from tailrace.coordinator.job.failures import storage_failure
-from tailrace.coordinator.job.restarts import Fixed, Never
+from tailrace.coordinator.job.restarts import Fixed
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (
@@ -692,42 +692,6 @@ def test_a_lost_worker_is_started_again_and_the_other_one_stays() -> None:
     job.wait(PAUSE)
     assert [(a.slot, a.epoch) for a in job.actions(Send) if isinstance(a.message, Deploy)] == [(0, 1), (1, 2)]
     assert job.machine.attempts.restarts == 1
-
-
-def test_a_worker_that_moves_is_no_failure() -> None:
-    """Its executor is decommissioned: the job goes on elsewhere, and has as many restarts left as before."""
-    job = Job(restarts=Fixed(1, PAUSE * SECOND)).run()
-    for attempt in (1, 2, 3):
-        job.machine.move([(1, attempt)], job.now)
-        changed = job.actions((Launch, Kill, Send, CloseLink))
-        assert changed == [
-            CloseLink(1, attempt),
-            Kill(1, attempt),
-            Launch(1, attempt + 1),
-            Send(0, 1, Reset(attempt)),
-        ]
-        assert (job.status, job.machine.attempts.restarts) == (S.RESTARTING, attempt)
-        job.claimed(attempt + 1)
-        job.says(0, WasReset(attempt))
-        job.ended(1, "cancelled", launch=attempt)
-        job.hello(1)
-        job.deployed()  # without a pause
-    job.says(0, Failed(FailureKind.USER, "it broke"))
-    assert job.status is S.RESTARTING
-
-
-@pytest.mark.parametrize("which", ["an old start", "no restarts", "no checkpoints", "a job that restarts"])
-def test_a_worker_does_not_move(which: str) -> None:
-    """Where the job could not go on from where it is, its worker stays until its executor goes: the job may end before."""
-    settings: dict[str, Any] = {"no restarts": {"restarts": Never()}, "no checkpoints": {"checkpoints": False}}.get(
-        which, {}
-    )
-    job = Job(**settings).run()
-    if which == "a job that restarts":
-        job.says(0, Failed(FailureKind.USER, "it broke"))
-        job.actions()
-    job.machine.move([(1, 0 if which == "an old start" else 1)], job.now)
-    assert job.actions() == []
 
 
 def test_the_hello_of_an_old_start_is_not_wanted() -> None:

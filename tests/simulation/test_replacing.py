@@ -14,6 +14,7 @@ from search.campaigns.replacements import (
     all_together,
     all_together_run,
     executors_lost,
+    moving,
     past_what_waits,
     past_what_waits_run,
     replacing,
@@ -58,6 +59,13 @@ def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> No
     covered = searched(range(110, 127), standing_by)
     assert covered[REPLACED] > 15 and covered["a standby takes a slot"] > 20
     assert covered["lost a standby"] > 10 and covered["lost a worker that is not replaced"] > 0
+
+
+def test_workers_whose_machines_are_about_to_go_are_replaced_one_after_the_other() -> None:
+    """Behind checkpoints that standbys hold, or when the wait is over; and some machines go before."""
+    covered = searched(range(300, 318), moving)
+    assert covered["moved a worker alone"] > 10 and covered["its machine has gone"] > 3
+    assert covered[REPLACED] > 10 and covered["moved a worker"] < covered["moved a worker alone"]
 
 
 def test_several_workers_are_lost_at_once_and_replaced_together() -> None:

@@ -56,7 +56,7 @@ from pyspark.sql import SparkSession
 import tailrace as tr
 from tailrace.spark.cluster.decommissions import running_on
 
-moved, shared, ready, go = sys.argv[1:]
+moved, replaced, shared, ready, go = sys.argv[1:]
 settings = {"spark.cores.max": "3", "spark.executor.cores": "1", "spark.decommission.enabled": "true"}
 spark = SparkSession.builder.master(os.environ["TAILRACE_MASTER"]).config(map=settings).getOrCreate()
 context, jvm = spark.sparkContext._jsc.sc(), spark.sparkContext._jvm
@@ -98,16 +98,29 @@ def ended(job, sink, parallelism):
         assert mine and mine == list(range(first, first + parallelism * len(mine), parallelism)), mine[:100]
     print("each once, with", job.restarts, "restarts", flush=True)
 
+def decommission(executor):
+    info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the test wants it", jvm.scala.Option.empty())
+    context.schedulerBackend().decommissionExecutor(executor, info, False, False)
+
 env, sink = numbers(moved, parallelism=2, restart=tr.FixedDelay(1, 0.1))
 job = env.execute("moves")
 for moves in (1, 2):
     wait_for(lambda: str(job.status) == "RUNNING" and len(executors()) == 2)
     going = min(executors())
-    info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the test wants it", jvm.scala.Option.empty())
-    context.schedulerBackend().decommissionExecutor(going, info, False, False)
+    decommission(going)
     wait_for(lambda: job.restarts == moves and str(job.status) == "RUNNING")
     wait_for(lambda: going not in executors())
     print("checkpoints", len(job.checkpoints), "restarts", job.restarts, flush=True)
+ended(job, sink, 2)
+
+env, sink = numbers(replaced, parallelism=2, restart=tr.NoRestart(), standby=tr.StandbyConfig())
+job = env.execute("moves alone")
+machine, provider = job._runner.machine, job._runner._provider
+wait_for(lambda: str(job.status) == "RUNNING" and machine.roster.standbys.all[0].ready)
+going = provider.executor(*machine.roster.slots[1].start)
+decommission(going)
+wait_for(lambda: machine.takeovers.count == 1 and going not in executors())
+print("checkpoints", len(job.checkpoints), "replaced", machine.takeovers.count, flush=True)
 ended(job, sink, 2)
 
 env, sink = numbers(shared, parallelism=1)
@@ -162,9 +175,10 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(cluster: Cluster) -> Ran:
-    moved, shared, other, ready, go = (str(cluster.root / name) for name in ("moved", "shared", "other", "ready", "go"))
+    names = ("moved", "replaced", "shared", "other", "ready", "go")
+    moved, replaced, shared, other, ready, go = (str(cluster.root / name) for name in names)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(cluster.run, FIXED, moved, shared, ready, go)
+        first = pool.submit(cluster.run, FIXED, moved, replaced, shared, ready, go)
         try:
             waited(lambda: os.path.exists(ready) or first.done(), 200)
             beside = cluster.run(BESIDE, shared, other)
@@ -191,6 +205,14 @@ def test_workers_move_from_executors_that_are_decommissioned(ran: Ran) -> None:
     """Their tasks never end, so the executors would stay until they are killed, and the job would have failed. It moves as
     often as it must: a restart that does not count, from a checkpoint that is taken before."""
     found = "checkpoints 1 restarts 1\ncheckpoints 2 restarts 2\neach once, with 2 restarts\n"
+    assert ran.first.returncode == 0 and found in ran.first.stdout, said(ran.first)
+
+
+@pytest.mark.matrix
+def test_a_standby_takes_the_place_of_a_worker_whose_executor_is_decommissioned(ran: Ran) -> None:
+    """The executors that stay have no slot for another standby: the one that there is takes the place, and nothing restarts.
+    It holds two checkpoints before, since it held none."""
+    found = "checkpoints 2 replaced 1\neach once, with 0 restarts\n"
     assert ran.first.returncode == 0 and found in ran.first.stdout, said(ran.first)
 
 

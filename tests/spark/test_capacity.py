@@ -187,6 +187,16 @@ def test_workers_leave_an_executor_that_goes_only_where_the_others_have_room(pau
     assert provider.have_room(Session("yarn", DYNAMIC), "one"), "Spark may start executors"
 
 
+def test_a_worker_leaves_an_executor_for_the_slot_of_its_standby(pauses: list[float]) -> None:
+    """Two workers and a standby on three executors, one of which goes: there is no room for all three any more, and one of
+    the two that stay has the standby."""
+    spark = Session("spark://head:7077", {}, 3, 2, 2, 1)
+    assert take_slots(spark, 2, "job", "one", 60.0, standbys=1) is not None
+    assert not provider.have_room(spark, "one")
+    assert provider.have_room(spark, "one", least=2)
+    assert not provider.have_room(spark, "one", least=2)
+
+
 def test_a_local_session_has_slots_for_those_who_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """They took the one to spare, and each job warned that it leaves none."""
     monkeypatch.setattr("tailrace.spark.start.launcher.active_or_local", lambda slots, master, conf: slots)

@@ -25,6 +25,7 @@ from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests, NestSpec, WavePace
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
+from tailrace.coordinator.workers.moves import Moves
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
@@ -97,6 +98,8 @@ class Coordinator:
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth)
         self.replacements = Replacements(self.limits, self.roster, self.durability, self.nests, self.takeovers)
+        may_restart = not isinstance(self.restarts, Never)
+        self.moves = Moves(self.limits, self.roster, self.attempts, self.durability, self.replacements, may_restart)
         self.course = Course(
             plan,
             self.roster,
@@ -374,17 +377,11 @@ class Coordinator:
         else:
             self.course.stop(who, aim, now)
 
-    @property
-    def movable(self) -> bool:
-        """True if workers can move: the job goes on from a checkpoint, and its restart strategy allows restarts at all."""
-        return self.durability.takes_checkpoints and not isinstance(self.restarts, Never)
-
     def move(self, launches: Collection[tuple[int, int]], now: int) -> None:
-        """Moves workers off machines that are about to go: workers of these starts are started elsewhere, and the job goes
-        on from its newest checkpoint. It does not count as a failure. A start that is not the newest of its slot is
-        over."""
-        if self.movable and self.course.running:
-            self.course.do(self.roster.move(launches), now)
+        """Takes the report that the machines of these starts are about to go: their workers move elsewhere (`moves`). The
+        driver repeats it as long as they are there. It does not count as a failure."""
+        if self.course.running:
+            self.course.do(self.moves.report(launches), now)
 
     def cancel(self, now: int) -> None:
         """Ends the job at once, on the user's request. Legal at any moment; after the end it changes nothing."""
@@ -445,6 +442,7 @@ class Coordinator:
         if self.course.flowing:
             yield durability.late_at, self._checkpoints_late
         if self.course.running:
+            yield self.moves.due_at, self.moves.advance
             yield durability.due_at, self._trigger_due
         if not self.status.final:
             yield self._leaving.kill_at, self.course.kill_all

@@ -247,9 +247,12 @@ class Drivers:
                 if driver is self._cluster.driver or action.cause.kind is not FailureKind.USER:
                     self.causes.append(action.cause)
                 self._cluster.count("restarted")
+                if action.cause.kind is FailureKind.MOVED:
+                    self._cluster.count("moved a worker")
                 self._cluster.note(f"restart {action.attempt}: {action.cause.message}")
             case Replacing():
-                self._cluster.count("lost a worker that is replaced")
+                moved = action.cause.kind is FailureKind.MOVED
+                self._cluster.count("moved a worker alone" if moved else "lost a worker that is replaced")
                 newest = driver.coordinator.durability.newest
                 if newest is not None and newest[1].in_flight:
                     self._cluster.count("lost a worker that had records in flight at the newest checkpoint")

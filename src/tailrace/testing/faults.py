@@ -31,7 +31,8 @@ class Fault:
     - `kill`: a worker's process dies;
     - `respawn`: as `kill`, and Spark starts the worker again by itself, without a report to the driver;
     - `lose-executor`: all processes of a worker's executor die at once (`Conditions.executor_slots`);
-    - `move`: a worker's machine is about to go, and the driver moves the worker elsewhere, where it can;
+    - `move`: the executor of a worker is about to go, and the driver moves its workers elsewhere, where it can; it goes
+      after `duration` microseconds, where that is not 0;
     - `freeze`: a worker's process does nothing for `duration` microseconds;
     - `cut-link`: the connection of a worker to another one (`other`) breaks;
     - `delay`: one link is slower by `duration` microseconds;

@@ -93,15 +93,10 @@ class Strikes(Observer):
         elif fault.kind == "cut-link":
             self._cut_link(process, fault.other)
         elif fault.kind == "move":
-            before = cluster.driver.coordinator.attempts.restarts
-            cluster.driver.coordinator.move([(process.place, process.launch)], cluster.driver.now())
-            if cluster.driver.coordinator.attempts.restarts > before:
-                cluster.count("moved a worker")
-            self._drivers.coordinate(cluster.driver)
+            self._leave(process, fault.duration)
         elif fault.kind == "lose-executor":
-            beside = [one for one in cluster.processes.values() if process.executor and one.executor == process.executor]
             cluster.count("lost an executor")
-            for one in beside or [process]:
+            for one in self._in_executor_of(process):
                 cluster.kill(one, "killed", cut=True, announced=True)
         elif fault.kind in ("kill", "respawn"):
             if cluster.driver.coordinator.status is JobStatus.RESTARTING:
@@ -110,6 +105,26 @@ class Strikes(Observer):
             cluster.kill(process, "respawned" if again else "killed", cut=True, announced=not again)
             if again and process.driver.alive:
                 self._workers.spawn(process.driver, process.place, process.launch)
+
+    def _in_executor_of(self, process: SimulatedProcess) -> list[SimulatedProcess]:
+        """All processes in the executor of a worker."""
+        found = [one for one in self._cluster.processes.values() if process.executor and one.executor == process.executor]
+        return found or [process]
+
+    def _leave(self, process: SimulatedProcess, after: int) -> None:
+        """Reports that the executor of a worker is about to go, and lets it go."""
+        cluster, leaving = self._cluster, self._in_executor_of(process)
+        launches = [(one.place, one.launch) for one in leaving if one.driver is cluster.driver]
+        cluster.driver.coordinator.move(launches, cluster.driver.now())
+        self._drivers.coordinate(cluster.driver)
+
+        def act() -> None:
+            for one in leaving:
+                if one.party in cluster.processes:
+                    cluster.kill(one, "its machine has gone", cut=True, announced=True)
+
+        if after:
+            cluster.later(cluster.now + after, "a machine goes", act)
 
     def _jump_clock(self, fault: Fault) -> None:
         """Sets the wall clock of a machine. The trace has no line for it: nothing else is to change."""

@@ -217,8 +217,13 @@ class Checkpoints:
     # When.
 
     def start(self, now: int) -> None:
-        """Begins the schedule: the job runs, for the first time or again."""
+        """Begins the schedule anew: the job runs, for the first time or again, or a checkpoint is triggered."""
         self._next_at = None if self.settings.interval is None else now + self.settings.interval
+
+    def hurry(self, now: int) -> int:
+        """Makes a checkpoint due now, whatever the schedule. Returns its number."""
+        self._next_at = now
+        return self.next_id
 
     def due_at(self, requested: bool = False) -> int | None:
         """The time at which the next checkpoint is to be triggered, as far as the clock decides; None while other
@@ -275,8 +280,7 @@ class Checkpoints:
         base = set(self._kept[-1].names) if self._kept else set()
         self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base)
         self.requests = []
-        if self.settings.interval is not None:
-            self._next_at = now + self.settings.interval
+        self.start(now)
         return cut
 
     def ack(self, slot: int, ack: Ack) -> bool:

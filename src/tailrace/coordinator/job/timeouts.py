@@ -34,6 +34,9 @@ class Limits:
     """The time behind a try without a reported failure, after which the next failure counts as one of another outage."""
     severed: int = 2_000_000
     """The wait for the loss of a worker to be noticed, after another worker has reported that its link to it closed."""
+    move: int = 10_000_000
+    """The wait for a checkpoint, and for a standby to hold it, before a worker moves whose machine is about to go. Machines
+    that go leave little time: 30 s on Kubernetes."""
     calm: int = 5_000_000
     """The time for a job to catch up when a standby has taken a slot, before another one is started. A process that starts
     and reads state would have its share of the same cores."""

@@ -35,6 +35,11 @@ class Replacements:
         self._takeovers = takeovers
 
     @property
+    def enabled(self) -> bool:
+        """True if lost workers are replaced while the other workers go on."""
+        return self._takeovers.enabled
+
+    @property
     def active(self) -> bool:
         """True if a worker is being replaced."""
         return bool(self._takeovers.active)
@@ -42,10 +47,12 @@ class Replacements:
     # A worker is lost.
 
     def refusal(self, cause: Cause, status: JobStatus) -> str | None:
-        """The reason why the other workers cannot go on after this failure. Empty where it is no loss of a worker, or the
-        job replaces none; None where they can go on."""
-        if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
+        """The reason why the other workers cannot go on after this failure. Empty where no worker was lost or has to move,
+        or the job replaces none; None where they can go on."""
+        of_one = cause.kind in (FailureKind.WORKER, FailureKind.MOVED) and cause.slot is not None
+        if not of_one or not self._takeovers.enabled:
             return ""
+        assert cause.slot is not None
         return self._takeovers.refusal(cause.slot) or self._out_of_place(cause.slot, status)
 
     def _out_of_place(self, slot: int, status: JobStatus) -> str | None:

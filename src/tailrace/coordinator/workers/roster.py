@@ -230,13 +230,19 @@ class Roster:
             return [Cause(f"worker {index} cannot be started: {error}", FailureKind.IMPORT, slot=index)]
         return self.note_loss(index, f"the Spark task of worker {index} ended {how}") if expected else []
 
-    def move(self, launches: Collection[Start]) -> Decisions:
-        """Moves workers and standbys of these starts elsewhere, if they hold a place now: ends them, and starts others."""
+    def move_standbys(self, launches: Collection[Start]) -> Decisions:
+        """Moves standbys of these starts elsewhere: ends them, and starts others."""
         decided: Decisions = []
         for standby in self.standbys.all:
             if standby.connected and standby.start in launches:
                 decided.append(CloseLink(standby.index, standby.epoch))
                 decided += self.standbys.lose(standby, "its executor is about to go", again=True)
+        return decided
+
+    def move(self, launches: Collection[Start]) -> Decisions:
+        """Moves workers of these starts elsewhere, if they hold a slot now: ends them, and starts others. All workers
+        restart."""
+        decided: Decisions = []
         moved = [slot for slot in self.slots if slot.connected and slot.start in launches]
         for slot in moved:
             decided.append(CloseLink(slot.index, slot.epoch))

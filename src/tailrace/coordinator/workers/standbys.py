@@ -100,6 +100,10 @@ class Standbys:
         count."""
         place.held, place.holding = report.checkpoint, [slot for slot in report.slots if slot in place.slots]
 
+    def has_state(self, slot: int, checkpoint: int) -> bool:
+        """True if a standby that is ready holds the state of this slice as of this checkpoint, or of a newer one."""
+        return any(one.connected and one.ready and slot in one.holding and one.held >= checkpoint for one in self.all)
+
     def behind(self, place: Standby) -> tuple[int, int]:
         """The checkpoints, and the microseconds, by which its state is older than the newest complete checkpoint."""
         complete, held = [*self.complete], place.held

@@ -4,6 +4,6 @@
 - `jobstore`, `copier`: the job's work in its checkpoint folder, and copies of savepoints.
 - `control`, `answering`, `requests`: requests of other processes of the user (`tailrace show`, `stop`).
 - `monitor`: what users are shown, with `announcing`, `warning` and `progressline` for sinks, the log and the terminal.
-- `exits`, `moving`: the end of the program, and of a machine.
+- `exits`: the end of the program.
 - `settings`: settings of users in the units of the machines.
 """

@@ -37,7 +37,6 @@ from tailrace.protocol import deployment
 from tailrace.protocol.wire import FromWorker
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
-from tailrace.runtime.driver.moving import Moving
 from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture, put
 from tailrace.runtime.driver.slots import SlotProvider
 from tailrace.runtime.eventloop.clock import monotonic_micros
@@ -73,7 +72,6 @@ class JobRunner(threading.Thread):
         self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._with_executor)
         self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out)
         """The storage of checkpoints; None for a job that takes none."""
-        self._moving = Moving(machine, self._carry_out)
         self._waiting: set[WishFuture] = set()
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._looked: float | None = None
@@ -101,7 +99,7 @@ class JobRunner(threading.Thread):
 
     def _leaving(self, launches: Collection[tuple[int, int]]) -> None:
         """Passes on that the machines of these starts of slots are about to go."""
-        self._loop.call_soon_threadsafe(lambda: self._moving.leaving(launches))
+        self._loop.call_soon_threadsafe(lambda: self.machine.move(launches, monotonic_micros()))
 
     def _disappoint(self) -> None:
         """Fails the futures of wishes that are not answered: nothing else will answer them."""
@@ -151,7 +149,6 @@ class JobRunner(threading.Thread):
         self._workers.listener.expire(time.monotonic())
         if not self._was_stopped(timeout):
             self.machine.tick(monotonic_micros())
-        self._moving.turn()
         if time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
             self.monitor.receive(replace(self.view, due=True))
@@ -196,8 +193,6 @@ class JobRunner(threading.Thread):
         tick = self.machine.next_tick(monotonic_micros())
         if tick is not None:
             waits.append(max((tick - monotonic_micros()) / 1e6, self._patient_until - time.monotonic()))
-        if (moving := self._moving.wait()) is not None:
-            waits.append(moving)
         if self._workers.listener.next_deadline is not None:
             waits.append(self._workers.listener.next_deadline - time.monotonic())
         return max(0.0, min(waits))

@@ -141,14 +141,17 @@ def take_slots(
     return None
 
 
-def have_room(app: Application, tag: str, profile: Any = None) -> bool:
+def have_room(app: Application, tag: str, profile: Any = None, least: int | None = None) -> bool:
     """True where the executors that stay have slots for all jobs of this process, or Spark may start more executors. `tag`
-    is the tag under which the requesting job took its slots."""
+    is the tag under which the requesting job took its slots, `least` the number of these without which it cannot go on
+    (None: all)."""
     if is_dynamic(app.master, app.setting):
         return True
     with _lock:
         share = _taken[tag][1] if tag in _taken else share_of(app.setting, None)
-        needed = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
+        mine, each = _taken.get(tag, (0, share))
+        spared = 0 if least is None else max(0, mine - least) * each
+        needed = math.ceil((sum(slots * each for slots, each in _taken.values()) - spared) / share)
     there = app.total_slots(profile)
     return there is None or needed <= there
 
@@ -207,6 +210,8 @@ class SparkSlots:
         self._profile = None if cpus is None else profile_of(self.app, cpus)
         self._workers = slots
         profile, needed = self._profile, slots + beside
+        self._least = needed
+        """Number of slots that the job cannot be without: those of standbys are not among them."""
         self.warning = take_slots(self.app, needed, name, self.tag, patience, cpus, profile, beside, standbys)
         """A warning for the user about the slots, or None."""
         self.host: Host | None = None
@@ -246,7 +251,8 @@ class SparkSlots:
         context = None if is_fixed(self.app.master) else self.app.context
         if context is not None and may_happen(self.app.setting):
             starts = lambda: [(*one, self._tag_of(*one)) for one in list(self._starts)]  # noqa: E731
-            self._watch = Watch(context, starts, lambda: have_room(self.app, self.tag, self._profile), leaving)
+            room = lambda: have_room(self.app, self.tag, self._profile, self._least)  # noqa: E731
+            self._watch = Watch(context, starts, room, leaving)
             self._watch.start()
 
     def _tag_of(self, slot: int, launch: int) -> str:
