@@ -21,6 +21,7 @@ from tailrace.connectors.marks import Mark
 from tailrace.state.layers import LayeredBackend
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal import recorded_answers
+from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timers import Keyed, Timers
 
@@ -147,7 +148,13 @@ def _alone(*kinds: Kind) -> Callable[[Run], Run]:
     return shape
 
 
+def _values_behind_keys_ignored() -> Patches:
+    """Bug: of records with keys a replacement compares no values."""
+    return [method(ComparedValues, "covers", lambda _: lambda self, batch: batch.groups is None)]
+
+
 SETS: Kind = "sets"
+DRAWN: Kind = "drawn"
 
 AS_IT_WAS_BUGS = (
     Bug(
@@ -176,6 +183,7 @@ AS_IT_WAS_BUGS = (
         suits=_checkpoints,
         seed=107,
     ),
+    Bug("values behind a key differ and nobody notices", RANDOM, _values_behind_keys_ignored, shape=_alone(DRAWN, DRAWN)),
     Bug("a followed file is found by its name", FOLLOWED, _files_by_name, seed=2),
     Bug("a file that was cut is forgotten", FOLLOWED, _generations_forgotten, seed=3),
     Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=with_replacements, suits=_pauses, seed=7),

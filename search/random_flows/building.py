@@ -150,6 +150,14 @@ class Building:
         table = table.map(tuple, uid=f"table{do.number}", parallelism=do.parallelism)
         return stream.connect(table).key_by(fn.key_of, fn.key_of).process(_Joined(), uid=options["uid"])
 
+    def _drawn(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """An operator whose numbers no replay gives again, with two readers. They meet behind it: a record passes where
+        both have received one number."""
+        drawn = stream.map(fn.drawn, **options)
+        other = drawn.key_by(lambda pair: fn.key_of(pair[0]) + 1).map(lambda pair: pair, uid=f"other{do.number}")
+        by_key = lambda pair: fn.key_of(pair[0])  # noqa: E731
+        return drawn.connect(other).key_by(by_key, by_key).process(fn.Met(), uid=f"met{do.number}")
+
     def _owner(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.broadcast().process(fn.Owner(), **options)
 

@@ -36,6 +36,7 @@ Kind = Literal[
     "sets",
     "sets in flight",
     "ties",
+    "drawn",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

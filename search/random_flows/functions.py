@@ -361,6 +361,31 @@ def join(record: Record, value: int) -> Record:
     return (*record[:2], (record[2] + 7 * value + 1) % MODULUS, *record[3:])
 
 
+def drawn(record: Record) -> tuple[Record, int]:
+    """A record with a number that is another one when it is drawn a second time."""
+    return record, script.DRAWS.draw()
+
+
+class Met(tr.CoProcessFunction):
+    """A function that lets a record pass once it has come both ways, with one number."""
+
+    waiting1 = tr.ValueState(list, default=[])
+    waiting2 = tr.ValueState(list, default=[])
+
+    def process1(self, pair: tuple[Record, int], ctx: tr.Context) -> Iterator[Any]:
+        return self._meet(pair, self.waiting1.value, self.waiting2.value)
+
+    def process2(self, pair: tuple[Record, int], ctx: tr.Context) -> Iterator[Any]:
+        return self._meet(pair, self.waiting2.value, self.waiting1.value)
+
+    def _meet(self, pair: tuple[Record, int], mine: list[Any], others: list[Any]) -> Iterator[Any]:
+        if pair in others:
+            others.remove(pair)
+            yield pair[0]
+        else:
+            mine.append(pair)
+
+
 class Hoard(tr.ProcessFunction):
     """A function that keeps records until `finish`, and counts the calls. Between two calls all that is in the loop has
     passed such a function once more. So it cannot be called more often than a record has passed them, nor more than `most`

@@ -1,5 +1,6 @@
-"""Additions to some random flows: operators that show in which order a worker walks what it has, and sources whose splits
-depend on the world outside. A generator of their own keeps all other draws of a seed as they were."""
+"""Additions to some random flows: operators that show in which order a worker walks what it has, an operator that does
+something else when it is repeated, and sources whose splits depend on the world outside. A generator of their own keeps all
+other draws of a seed as they were."""
 
 from __future__ import annotations
 
@@ -18,13 +19,23 @@ def remembering(rng: random.Random, flow: Flow) -> Flow:
     for _ in range(rng.choice([1, 1, 2])):
         kind: Kind = rng.choice(["sets", "sets in flight", "ties"]) if not flow.endless else "sets"
         made = Do(kind, next(numbers), parallelism=rng.choice([None, None, 1, 3]))
-        loops = [loop for loop in flow.loops() if kind != "ties" or not loop.rounds]
-        if loops and rng.random() < 0.4:
-            flow = replace(flow, steps=change_steps(flow.steps, _into(rng.choice(loops), made)))
-        else:
-            at = rng.randint(0, len(flow.steps))
-            flow = replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
+        flow = _with(rng, flow, made, [loop for loop in flow.loops() if kind != "ties" or not loop.rounds])
     return _of_the_world(rng, flow)
+
+
+def drawing(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an operator that does something else when it is repeated."""
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    made = Do("drawn", number, parallelism=rng.choice([None, None, 1, 3]))
+    return _with(rng, flow, made, [loop for loop in flow.loops() if not loop.rounds])
+
+
+def _with(rng: random.Random, flow: Flow, made: Do, loops: list[Loop]) -> Flow:
+    """The flow with one more operator, outside of loops or in one of these."""
+    if loops and rng.random() < 0.4:
+        return replace(flow, steps=change_steps(flow.steps, _into(rng.choice(loops), made)))
+    at = rng.randint(0, len(flow.steps))
+    return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
 
 
 def _into(loop: Loop, made: Do) -> Callable[[Step], tuple[Step, ...]]:

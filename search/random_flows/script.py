@@ -81,3 +81,23 @@ def reached_at(events: Events, time: float) -> int:
             enough.append(given_at(events, mine[-1]))
         moments.append(min(enough))
     return max(moments, default=START)
+
+
+class Draws:
+    """The numbers that functions draw outside of all that a replay gives them: it draws others. In a run that is compared
+    with its own replay all numbers are equal."""
+
+    def __init__(self) -> None:
+        self.begin(alike=False)
+
+    def begin(self, alike: bool) -> None:
+        """Begins a run."""
+        self._alike, self._count = alike, 0
+
+    def draw(self) -> int:
+        """The next number."""
+        self._count += not self._alike
+        return self._count
+
+
+DRAWS = Draws()

@@ -139,7 +139,8 @@ class Shadows(Observer):
         prepare_functions(spec, process.slot, services, only_here=True)
         assert attempt.recorded is not None
         history = attempt.recorded.history
-        resume = Resume(deploy, base, history.everything(), [], in_flight=sorted(attempt.slice.services.in_flight))
+        in_flight, values = sorted(attempt.slice.services.in_flight), list(_values_sent(attempt.recorded))
+        resume = Resume(deploy, base, history.everything(), [], in_flight=in_flight, values=values)
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
         actions = shadow.begin(deploy)
         if manifest:
@@ -194,6 +195,14 @@ def _feed(shadow: Slice, other: RecordedSlice, base: int) -> None:
                         shadow.receive(decode_frame(_encode(task.outbox, ident, seq, one)), other.slot)
 
 
+def _values_sent(slice: RecordedSlice) -> Iterator[tuple[int, int, int, int, int]]:
+    """The digests of the values that a worker has sealed for other workers so far, as these report them."""
+    for task in slice.tasks:
+        for ident, digest in outbox_of(task).values.items():
+            if digest.value is not None:
+                yield *ident, task.outbox.channels[ident].seq, digest.value
+
+
 def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tuple[int, bytes | Marker]]:
     """The elements that a channel of a worker has kept behind the barrier of a complete checkpoint, whether the worker
     knows that it is complete or not."""
@@ -215,6 +224,8 @@ def _differences(one: RecordedSlice, other: RecordedSlice, base: int) -> Iterato
             _of_the_rest(was, now, meets_in_channels(one.plan)),
         ):
             yield f"{was.id} {was.chain.root.node.name}: {difference}"
+        if outbox_of(now).received.differ:
+            yield f"{was.id}: digests of values differ on channels {sorted(outbox_of(now).received.differ)}"
 
 
 def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice) -> Iterator[str]:
@@ -339,7 +350,7 @@ def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[s
         "records_in",
     }
     if in_any_frames:
-        unlike |= {"worked_off", "seq", "sealed", "sent", "record_bytes"}
+        unlike |= {"worked_off", "seq", "sealed", "sent", "record_bytes", "values"}
     if isinstance(one, Task) and state["said_end"]:
         unlike.add("finished")  # this depends on credit that may still be on its way
     if isinstance(one, TaskLoop):

@@ -587,6 +587,8 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
         tr.StandbyConfig(spill=64)  # type: ignore[arg-type]
     with pytest.raises(tr.ConfigError, match="StandbyConfig: inflight must be 'local' or 'checkpoint', not 'disk'"):
         tr.StandbyConfig(inflight="disk")
+    with pytest.raises(tr.ConfigError, match="StandbyConfig: compare must be 'values' or 'shape', not 'all'"):
+        tr.StandbyConfig(compare="all")
     with pytest.raises(
         tr.ConfigError, match=r"spill has the folder '/big', and with inflight='checkpoint' .*leave dir out"
     ):

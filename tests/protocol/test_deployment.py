@@ -38,7 +38,17 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Gained, KnownHistory, Replaced, ReplayDone, Restored, Resume, Severed, WorkerLost
+from tailrace.protocol.replay import (
+    Gained,
+    KnownHistory,
+    NotCompared,
+    Replaced,
+    ReplayDone,
+    Restored,
+    Resume,
+    Severed,
+    WorkerLost,
+)
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.protocol.termination import (
@@ -105,6 +115,7 @@ SAID: list[Any] = [
     Quiet(0, [1, 0], 3, 2),
     EventTimeMoved(1, -5, 7),
     Gained(3, [b"a step", b"a cut"], [(2, 4)]),
+    NotCompared("name", "why"),
     Severed(1, "reset", 3),
     StandBy(b"plan"),
     StandsBy(),
@@ -112,7 +123,7 @@ SAID: list[Any] = [
     StateHeld(3, [0]),
     TakeSlot(2),
     WorkerLost(1, 5),
-    KnownHistory(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)]),
+    KnownHistory(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)], 1, [(0, 1, 2, 2**40, 2**32 - 1)]),
     Resume(
         Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest"), 5, Gained(3, []), [(0, 1, 2, 17, 12345)], [(4, 2)]
     ),

@@ -36,11 +36,11 @@ class AsksThroughCtx(tr.KeyedProcessFunction):
         yield value, 0 <= ctx.random.random() < 1 + ctx.call(lambda: next(ASKED))
 
 
-def ran(seed: int, build: Any, turn: int) -> tuple[tr.testing.SimulatedJob, Any]:
+def ran(seed: int, build: Any, turn: int, compare: str = "values") -> tuple[tr.testing.SimulatedJob, Any]:
     env = tr.Environment(
         parallelism=2,
         checkpoint=tr.CheckpointConfig("in memory", interval=0.02),
-        standby=tr.StandbyConfig(replicas=0),
+        standby=tr.StandbyConfig(replicas=0, compare=compare),
         restart=tr.FixedDelay(attempts=5, delay=0.01),
     )
     result = build(env.from_source(tr.sources.Sequence(0, N, rate=5_000), uid="numbers")).sink_to(tr.sinks.Collect())
@@ -147,3 +147,73 @@ def test_a_permutation_of_records_without_keys_is_noticed() -> None:
         job.await_termination()
         assert Counter(out.result()) == Counter((n, one) for n in range(N) for one in range(6))
     assert noticed > 1
+
+
+def drawn_by_chance(value: int) -> tuple[int, int]:
+    return value, next(ASKED)
+
+
+def by_value(numbers: Any) -> Any:
+    """Nothing but a value differs, and two readers have it: one goes by the key of the other one."""
+    drawn = numbers.map(drawn_by_chance, name="drawn")
+    other = drawn.key_by(lambda pair: pair[0] % 7 + 1).map(lambda pair: pair)
+    return drawn.connect(other).key_by(lambda pair: pair[0] % 7, lambda pair: pair[0] % 7).process(Meets(), uid="meets")
+
+
+class Meets(tr.CoProcessFunction):
+    """Emits what both inputs have of a value."""
+
+    first = tr.MapState(int, int)
+    second = tr.MapState(int, int)
+
+    def process1(self, pair: tuple[int, int], ctx: Any) -> Any:
+        self.first.put(*pair)
+        return self.met(pair[0])
+
+    def process2(self, pair: tuple[int, int], ctx: Any) -> Any:
+        self.second.put(*pair)
+        return self.met(pair[0])
+
+    def met(self, value: int) -> Any:
+        if self.first.get(value) is not None and self.second.get(value) is not None:
+            yield value, self.first.get(value) == self.second.get(value)
+
+
+def test_another_value_behind_a_key_is_noticed_where_values_are_compared() -> None:
+    noticed, unlike = 0, 0
+    for seed in range(6):
+        job, out = ran(seed, by_value, turn=400 + 150 * seed)
+        reasons = restarts_of(job)
+        assert all("is not done the same again" in reason and "drawn" in reason for reason in reasons), reasons
+        noticed += len(reasons)
+        job.await_termination()
+        assert sorted(out.result()) == [(n, True) for n in range(N)]
+        job, out = ran(seed, by_value, turn=400 + 150 * seed, compare="shape")
+        assert restarts_of(job) == []
+        job.await_termination()
+        assert sorted(value for value, _ in out.result()) == list(range(N))
+        unlike += sum(not alike for _, alike in out.result())
+    assert noticed > 1
+    assert unlike > 1, "with `shape` readers have gone on with different values"
+
+
+class Opaque:
+    """A class whose objects have no certain form."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+def test_an_operator_whose_values_cannot_be_compared_is_reported_once() -> None:
+    def of_a_class(numbers: Any) -> Any:
+        wrapped = numbers.map(Opaque, name="wrapped").key_by(lambda one: one.value % 7)
+        return wrapped.map(lambda one: (one.value, True))
+
+    job, out = ran(3, of_a_class, turn=200)
+    assert restarts_of(job) == []
+    assert job.simulation.covered["values are not compared"] == 1
+    assert "values of wrapped are not compared: of these values only the type counts: Opaque" in "".join(
+        job.simulation.trace
+    )
+    job.await_termination()
+    assert sorted(out.result()) == [(n, True) for n in range(N)]

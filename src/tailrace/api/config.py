@@ -203,6 +203,7 @@ class FailureRate:
 
 
 INFLIGHT = ("local", CHECKPOINT)
+COMPARE = ("values", "shape")
 
 
 MIRRORED = 4
@@ -232,6 +233,10 @@ class StandbyConfig:
     - `history_bytes`: the maximum size of the history of all workers since the newest checkpoint, which each worker and the
       coordinator hold in memory. Each worker has an equal share. If its history exceeds the share, it is dropped, and a loss
       of this worker is a restart until the next checkpoint is complete.
+    - `compare`: how much a replacement compares of what it makes with what the other workers have received. With "values"
+      the number, event times, keys and values of the records; with "shape" values only where there are no keys. If
+      anything differs, the whole job restarts, and the cause names the operator. The values of classes that have no certain
+      form are not compared; a warning names the operators.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -242,6 +247,7 @@ class StandbyConfig:
     depth: int = 1
     spill: Spill = Spill()  # noqa: RUF009 - it is frozen
     history_bytes: int = 256 << 20
+    compare: str = "values"
 
     def __post_init__(self) -> None:
         _whole(self.history_bytes, "StandbyConfig: history_bytes")
@@ -264,6 +270,8 @@ class StandbyConfig:
             raise ConfigError(f"StandbyConfig: spill must be a tr.Spill, not {self.spill!r}")
         if self.inflight not in INFLIGHT:
             raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
+        if self.compare not in COMPARE:
+            raise ConfigError(f"StandbyConfig: compare must be 'values' or 'shape', not {self.compare!r}")
         if self.inflight == CHECKPOINT and self.spill.folder is not None:
             raise ConfigError(
                 f"StandbyConfig: spill has the folder {self.spill.dir!r}, and with inflight='checkpoint' files are in the "

@@ -234,6 +234,15 @@ class WorkerReplaced:
 
 
 @dataclass(frozen=True)
+class ValuesNotCompared:
+    """An action: report to the watchers that the values which an operator sends are not all compared where a worker is
+    replaced."""
+
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class StandbyLost:
     """An action: report to the watchers that a standby is gone. `left`: it is not started again."""
 
@@ -246,7 +255,7 @@ StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | Copy
 """The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """The actions that report the end of a request to the party that waits for it."""
-Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost
+Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | ValuesNotCompared
 Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
 """The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

@@ -45,7 +45,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import WasReset
-from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Restored, Severed
+from tailrace.protocol.replay import Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
 from tailrace.protocol.wire import FromWorker, NestReport, StandbyReport
 from tailrace.state.ending import Ending
@@ -219,7 +219,7 @@ class Coordinator:
             case OperatorEvent():
                 self.takeovers.sent_event(index, message.vertex)
                 self._relay(message, index, now)
-            case Gained() | KnownHistory() | Severed() | Restored() | ReplayDone():
+            case Gained() | KnownHistory() | NotCompared() | Severed() | Restored() | ReplayDone():
                 self._of_replacing(index, message, now)
             case Ack() if self.course.ending:
                 self.actions.append(Delete([message.file]))  # sent before the worker knew of the end
@@ -465,7 +465,7 @@ class Coordinator:
     # Workers that are replaced.
 
     def _of_replacing(
-        self, index: int, message: Gained | KnownHistory | Severed | Restored | ReplayDone, now: int
+        self, index: int, message: Gained | KnownHistory | NotCompared | Severed | Restored | ReplayDone, now: int
     ) -> None:
         match message:
             case Gained():
@@ -474,6 +474,8 @@ class Coordinator:
                 self.takeovers.know(index, message)
                 self.takeovers.failovers.note_report(message.slice, now)
                 self.course.maybe_resume(now)
+            case NotCompared():
+                self.course.do(self.replacements.not_compared(message), now)
             case Severed():
                 self.takeovers.link_lost(index, message.peer, message.epoch, now)
             case Restored():

@@ -31,12 +31,13 @@ _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 _WHOLE_CUT = struct.Struct("<BBqq")
+_WHOLE_DIGEST = struct.Struct("<I")
 
 ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HISTORY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES = 1, 2, 3, 4, 5, 6, 7
-_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES))
+_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES, _DIGEST = 1, 2, 3, 4, 5, 6, 7, 8
+_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES, _DIGEST))
 _SKIPPABLE = 1
-_MAY_BE_SKIPPED = frozenset((_CLASSES,))
+_MAY_BE_SKIPPED = frozenset((_CLASSES, _DIGEST))
 """Sections with additional facts about records. An older reader can read the records without them."""
 _Section = tuple[int, bytes | memoryview]
 _shapes_decoder = msgspec.msgpack.Decoder(Shapes)
@@ -121,6 +122,17 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
         """The shapes of the classes of the records, as of the sender. Frames of older versions have none."""
         data = self.sections.get(_CLASSES)
         return () if data is None else _shapes_decoder.decode(data)
+
+    @property
+    def digest(self) -> int | None:
+        """The hash over the values of all records of the channel up to the last one of the frame; None if the sender does
+        not know it."""
+        data = self.sections.get(_DIGEST)
+        if data is None:
+            return None
+        if len(data) != _WHOLE_DIGEST.size:
+            raise ProtocolViolation(f"channel {self.channel}: a digest of {len(data)} bytes")
+        return int(_WHOLE_DIGEST.unpack(data)[0])
 
     def marker(self) -> Marker:
         """The marker of a frame without records. Raises `ProtocolViolation` for another kind of frame."""
@@ -217,8 +229,11 @@ def is_barrier(data: bytes) -> bool:
     return data[_KIND] == BARRIER
 
 
-def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Batch) -> bytes:
-    """A batch as one frame. Errors of pickle for a record that cannot be pickled pass through."""
+def encode_batch(
+    channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Batch, digest: int | None = None
+) -> bytes:
+    """A batch as one frame. `digest`: see `Frame.digest`. Errors of pickle for a record that cannot be pickled pass
+    through."""
     sections: list[tuple[int, bytes | memoryview]]
     if isinstance(batch, Columns):
         kind, sections = COLUMNS, [(_VALUES, _ipc(batch.data))]
@@ -228,6 +243,8 @@ def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, b
         sections.append((_TIMES, np.ascontiguousarray(batch.times, np.int64).tobytes()))
     if batch.groups is not None:
         sections.append((_GROUPS, np.ascontiguousarray(batch.groups, np.uint16).tobytes()))
+    if digest is not None:
+        sections.append((_DIGEST, _WHOLE_DIGEST.pack(digest)))
     return _frame(kind, channel, incarnation, attempt, seq, len(batch), 0, sections)
 
 

@@ -116,6 +116,11 @@ Came = tuple[int, int, int, int, int]
 without barriers, their digest (`task.journal.digests`))."""
 
 
+CameValues = tuple[int, int, int, int, int]
+"""The values that have come on a channel: (edge, source, target, number behind the last record that is covered, their
+digest (`task.journal.valuedigests`), made by the sender)."""
+
+
 class Gained(Message, frozen=True):
     """A report of a worker: the entries that its history has gained since its last report. `first` is the number of the
     first entry. `cuts`: the first cut for each checkpoint, (checkpoint, number of the entry)."""
@@ -135,6 +140,13 @@ class Gained(Message, frozen=True):
     def reaches_back_to(self, checkpoint: int) -> bool:
         """True if it has all entries behind the cuts of a complete checkpoint."""
         return not self.cut_short or any(number == checkpoint for number, _ in self.cuts)
+
+
+class NotCompared(Message, frozen=True):
+    """A report of a worker: the values that an operator sends are not all compared where a worker is replaced."""
+
+    operator: str
+    reason: str
 
 
 class Severed(Message, frozen=True):
@@ -164,6 +176,7 @@ class KnownHistory(Message, frozen=True):
     came: list[Came]
     turn: int = 0
     """The number of the question that it answers."""
+    values: list[CameValues] = []
 
 
 class Resume(Message, frozen=True):
@@ -182,6 +195,8 @@ class Resume(Message, frozen=True):
     as it is made."""
     in_flight: list[str] = []
     """The operators (uids) to which records were in flight at the checkpoint with which all workers have begun."""
+    values: list[CameValues] = []
+    """The values of this slice that other workers have already."""
 
 
 class Replaced(Message, frozen=True):

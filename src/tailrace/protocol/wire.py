@@ -28,7 +28,17 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Gained, KnownHistory, Replaced, ReplayDone, Restored, Resume, Severed, WorkerLost
+from tailrace.protocol.replay import (
+    Gained,
+    KnownHistory,
+    NotCompared,
+    Replaced,
+    ReplayDone,
+    Restored,
+    Resume,
+    Severed,
+    WorkerLost,
+)
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.protocol.termination import (
@@ -67,6 +77,7 @@ FromWorker = (
     | WasReset
     | NestReport
     | Gained
+    | NotCompared
     | Severed
     | KnownHistory
     | Restored

@@ -29,6 +29,7 @@ from tailrace.coordinator.actions import (
     StandbyLost,
     StatusChanged,
     StopEnded,
+    ValuesNotCompared,
     WasPublished,
     WorkerReplaced,
 )
@@ -261,6 +262,9 @@ class Drivers:
                 self._cluster.note(f"worker {action.slot} is not replaced: {action.reason}")
             case WorkerReplaced():
                 self._cluster.count("replaced a worker")
+            case ValuesNotCompared():
+                self._cluster.count("values are not compared")
+                self._cluster.note(f"values of {action.operator} are not compared: {action.reason}")
             case StandbyLost():
                 self._cluster.count("lost a standby")
             case CheckpointFailed():

@@ -157,6 +157,7 @@ def prepared_simulation(
         depth=options["depth"],
         reseeds=env.standby is not None,
         history_bytes=0 if env.standby is None else env.standby.history_bytes,
+        compare_values=env.standby is None or env.standby.compare == "values",
         kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
         kept_dir=None if env.standby is None else env.standby.spill.folder,
         kept_stored=env.standby is not None and env.standby.spill.stored,

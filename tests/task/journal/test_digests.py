@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows
-from tailrace.elements.convert import row_type
 from tailrace.elements.frames import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME
@@ -83,47 +82,6 @@ def test_a_marker_counts_with_its_place_and_what_it_says() -> None:
     assert digest(rows(0, 2), Watermark(6), rows(2, 4)) != first
     assert digest(rows(0, 3), Watermark(5), rows(3, 4)) != first
     assert digest(rows(0, 2), IdleChannel(), rows(2, 4)) != first
-
-
-class Opaque:
-    pass
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1, 2, 3, 4],
-        [("a", None), ("b", 1.5), ("c", float("nan")), ("d", b"x")],
-        [{"a": [1]}, {"a": [2]}, {"b": 1}, {}],
-        [(1, Opaque()), (2, Opaque()), 3, [Opaque(), 4]],
-        [row_type(("a", "b"))(i, "x") for i in range(4)],
-    ],
-    ids=["numbers", "tuples", "dicts", "of classes", "rows"],
-)
-def test_records_without_keys_are_compared_in_their_order_wherever_frames_end(values: list[Any]) -> None:
-    """They go by their place in the stream: to the subtask that has its turn."""
-    whole = Rows(values)
-    made = digest(whole)
-    assert digest(whole.slice(0, 1), whole.slice(1, 4)) == digest(whole.slice(0, 3), whole.slice(3, 4)) == made
-    assert digest(Rows([values[1], values[0], *values[2:]])) != made
-    assert digest(Rows(values, None, np.array(GROUPS, np.uint16))) == digest(
-        Rows([values[1], values[0], *values[2:]], None, np.array(GROUPS, np.uint16))
-    )
-    found = Digest()
-    found.add(decode(encode_batch(CHANNEL, 1, 0, 0, whole)), 2)
-    assert (found.records, found.value) == digest(whole.slice(0, 2))
-
-
-def test_the_same_records_are_the_same_whatever_objects_they_share() -> None:
-    text = "".join(["a", "b"])
-    shared = ("".join(["a", "b"]), [1])
-    assert digest(Rows([(text, [1]), (text, [1])])) == digest(Rows([shared, shared]))
-
-
-def test_columns_without_keys_are_compared_row_by_row() -> None:
-    made = Columns(pa.record_batch({"a": [1, None, 3], "b": ["x", "y", None]}), None)
-    other = Columns(pa.record_batch({"a": [None, 1, 3], "b": ["y", "x", None]}), None)
-    assert digest(made) == digest(made.slice(0, 2), made.slice(2, 3)) != digest(other)
 
 
 def test_a_frame_that_cannot_be_read_is_counted_and_no_more() -> None:

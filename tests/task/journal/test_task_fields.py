@@ -59,7 +59,7 @@ SAME = {
     "Outbox": "channels",
     "OutputChannel": "flow",
     "OutputEdge": "channels",
-    "RecordedOutbox": "logs",
+    "RecordedOutbox": "compared logs received",
     "RoundRobin": "count",
     "SelectTask": "spec",
     "SourceTask": "all_at_once",
@@ -83,7 +83,7 @@ RESTORED = {
     "TimedTask": "_touches touched",  # a table
     "Metrics": "counters gauges",  # with the state of its context
     "OperatorTask": "one_schema side_schemas",
-    "RecordedGate": "_digests _numbered front",
+    "RecordedGate": "_digests _numbered front values",
     "RecordedOutbox": "kept_since",
     "SinkTask": "_state",
     "SourceTask": "_at _finds splits _unopened events",
@@ -110,6 +110,8 @@ ANEW = {
     "OperatorContext": "_epoch _random current_key current_time side stamping time_domain",  # of one call, or one epoch
     "Outbox": "barriers_sent blocked now oldest sends",  # of output that waits, which goes once more
     "OutputChannel": "before buffer buffered flow queue",
+    "ComparedValues": "_reported reasons writer",  # what is reported once more, the coordinator ignores
+    "ReceivedValues": "_received differ",  # of the replacement itself
     "Redistribution": "_held _old",  # while restoring
     "RowsLoop": "_compiled",
     "SelectTask": "_given _made",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Send, WorkerReplaced
+from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Send, ValuesNotCompared, WorkerReplaced
 from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.job.failures import Cause
@@ -18,7 +18,7 @@ from tailrace.coordinator.output.output import PUBLISHER
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.protocol.deployment import FailureKind
-from tailrace.protocol.replay import Replaced
+from tailrace.protocol.replay import NotCompared, Replaced
 from tailrace.state.manifest import encode_manifest
 
 
@@ -33,6 +33,8 @@ class Replacements:
         self._durability = durability
         self._nests = nests
         self._takeovers = takeovers
+        self._not_compared: set[str] = set()
+        """Operators whose values are not all compared. Each is reported to the watchers once."""
 
     @property
     def enabled(self) -> bool:
@@ -43,6 +45,15 @@ class Replacements:
     def active(self) -> bool:
         """True if a worker is being replaced."""
         return bool(self._takeovers.active)
+
+    # Before a worker is lost.
+
+    def not_compared(self, message: NotCompared) -> Decisions:
+        """Notes that the values of an operator are not all compared."""
+        if message.operator in self._not_compared:
+            return []
+        self._not_compared.add(message.operator)
+        return [ValuesNotCompared(message.operator, message.reason)]
 
     # A worker is lost.
 

@@ -252,7 +252,8 @@ class Takeovers:
         came = [came for known in one.known.values() for came in known.came]
         events = sorted(self._events.get(slot, {}).items())
         together = [other for other in self.active if other != slot]
-        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight)
+        values = [one for known in one.known.values() for one in known.values]
+        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight, values)
 
     def over(self, slot: int, received: int) -> Iterable[ToWorker] | None:
         """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it

@@ -14,6 +14,7 @@ from tailrace.coordinator.actions import (
     Stalled,
     StandbyLost,
     Told,
+    ValuesNotCompared,
     WorkerReplaced,
 )
 from tailrace.log import PACED, log
@@ -48,6 +49,9 @@ def warn(job: str, action: Told | StorageWarning) -> None:
             log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
         case CheckpointFailed() | OutOfReach() | InReach():
             _outage(job, action)
+        case ValuesNotCompared():
+            what = "what operator %r emits is not compared in full when a worker is replaced: %s"
+            log.warning("job %r: " + what, job, action.operator, action.reason)
         case StandbyLost():
             what = "it is started again when the job is" if action.left else "another one is started"
             log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)

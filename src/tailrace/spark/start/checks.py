@@ -77,6 +77,7 @@ def _spec(job: Submission) -> JobSpec:
         depth=0 if standby is None else standby.depth,
         reseeds=standby is not None,
         history_bytes=0 if standby is None else standby.history_bytes,
+        compare_values=standby is None or standby.compare == "values",
         kept_bytes=0 if standby is None else standby.spill.memory_bytes,
         kept_dir=None if standby is None else standby.spill.folder,
         kept_stored=standby is not None and standby.spill.stored,

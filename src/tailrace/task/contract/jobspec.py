@@ -33,6 +33,9 @@ class JobSpec:
     keep no histories."""
     history_bytes: int = 0
     """Bytes of memory in each worker for the histories of all workers together; 0: no limit."""
+    compare_values: bool = True
+    """True if a replacement compares all values that it makes with what the other workers have received; else only those
+    of records without keys."""
     reseeds: bool = False
     """True if Python's shared random generators are seeded for each step, so that a replay gets equal numbers."""
     kept_bytes: int = 0

@@ -15,6 +15,7 @@ from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Ends, Services
 from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.history import Cut, Did, Flushed, History
@@ -53,16 +54,25 @@ class RecordedSlice(Slice):
     """
 
     def __init__(
-        self, plan: Plan, slot: int, attempt: int, services: Services, memory: int, keeping: Keeping, most_history: int = 0
+        self,
+        plan: Plan,
+        slot: int,
+        attempt: int,
+        services: Services,
+        memory: int,
+        keeping: Keeping,
+        most_history: int = 0,
+        compare_values: bool = True,
     ) -> None:
         """`keeping`: the log of what goes to other workers. `most_history`: the limit in bytes of the histories of all
-        workers together; 0: none."""
+        workers together; 0: none. `compare_values`: see `ComparedValues`."""
+        self.compared = ComparedValues(compare_values)
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
         self.recorder = services.outside = Recorder()
         on_inexact = services.note_inexact
         services.ends = Ends(
             partial(RecordedGate, facts=self.facts),
-            partial(RecordedOutbox, sizes=self.sizes, keeping=keeping),
+            partial(RecordedOutbox, sizes=self.sizes, keeping=keeping, compared=self.compared),
             partial(RecordedFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact),
             partial(RecordedInFlight, on_inexact=on_inexact),
         )
@@ -214,4 +224,4 @@ def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services) -> Slic
     place = SpillPlace(WHAT, spec.kept_dir, spec.kept_stored)
     keeping = Keeping(services.spill(place), spec.kept_bytes if kept is None else kept)
     most = spec.history_bytes if history is None else history
-    return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most)
+    return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, spec.compare_values)

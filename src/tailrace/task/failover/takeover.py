@@ -7,7 +7,17 @@ from collections.abc import Iterable
 
 from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
-from tailrace.protocol.replay import Came, Copy, Gained, KnownHistory, ReplayDone, Resume, WorkerLost, encode_gained
+from tailrace.protocol.replay import (
+    Came,
+    Copy,
+    Gained,
+    KnownHistory,
+    NotCompared,
+    ReplayDone,
+    Resume,
+    WorkerLost,
+    encode_gained,
+)
 from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.recorded_slice import RecordedSlice
@@ -30,6 +40,8 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
         slice.services.inexact = False
         slice.history.cut_short()
     found: list[Action] = []
+    while slice.compared.reasons:
+        found.append(ToCoordinator(NotCompared(*slice.compared.reasons.popitem())))
     for action in actions:
         if isinstance(action, ToPeer):
             found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot)]
@@ -68,7 +80,13 @@ def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
         for ident in task.gate.channels
         if ident.source == lost.slice and ident.source != slice.slot
     ]
-    return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).report(), came, lost.turn)
+    values = [
+        (*ident, *known)
+        for task in slice.tasks
+        for ident, known in gate_of(task).values.items()
+        if ident.source == lost.slice
+    ]
+    return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).report(), came, lost.turn, values)
 
 
 def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
@@ -113,6 +131,11 @@ class Resumed:
         for task in slice.tasks:
             gate_of(task).begin_at(resume.checkpoint)
             outbox_of(task).kept_since = resume.checkpoint
+        for *channel, end, digest in resume.values:
+            ident = ChannelId(*channel)
+            for task in slice.tasks:
+                if ident in task.outbox.channels:
+                    outbox_of(task).received.expect(ident, end, digest)
         slice.together = slice.peers().intersection(resume.together)  # there are no links to other workers
         self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
@@ -169,6 +192,8 @@ class Resumed:
         the survivors' state follows from records that do not exist. Raises `UserCodeError` for the most upstream task
         that differs."""
         for task in reversed(self.slice.tasks):
+            for ident in outbox_of(task).received.differ:
+                raise differs(task, f"others have received other values on channel {ident}")
             for ident, (count, digest) in came.items():
                 if ident in task.outbox.channels:
                     again = outbox_of(task).made_again(ident, count)

@@ -12,7 +12,7 @@ from tailrace.elements.markers import COUNTED, Barrier, Marker
 from tailrace.task.channels.gate import Gate, decode, in_memory
 from tailrace.task.channels.inputs import InputChannel, Taken, count_of
 from tailrace.task.channels.lazy_records import Parked
-from tailrace.task.journal.digests import Digest, content
+from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.merged_reads import Pieces, in_order, totals
 from tailrace.task.subtask.machine import Task
@@ -34,6 +34,8 @@ class RecordedGate(Gate):
         self._digests: dict[ChannelId, dict[int, Digest]] = {ident: {0: Digest()} for ident in self.channels}
         """Digests of what has come on each channel since the barrier of a checkpoint (0: ever), barriers aside. They are
         requested if the sender is replaced."""
+        self.values: dict[ChannelId, tuple[int, int]] = {}
+        """The newest known digest of the values of each channel, with the number behind the last record that it covers."""
 
     @property
     def has_input(self) -> bool:
@@ -65,9 +67,10 @@ class RecordedGate(Gate):
         if isinstance(element, Barrier):
             self._digests[ident][element.checkpoint] = Digest()
             return
-        held = content(element) if isinstance(element, Frame) else None
+        if isinstance(element, Frame) and (values := element.digest) is not None:
+            self.values[ident] = seq + element.count, values
         for digest in self._digests[ident].values():
-            digest.add(element, held=held)
+            digest.add(element)
 
     def put_in_front(self, front: list[list[InputChannel]]) -> None:
         number = len(self.channels)

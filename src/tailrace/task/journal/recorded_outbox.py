@@ -4,20 +4,31 @@ to other workers."""
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier
 from tailrace.protocol.flow import Producer
-from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge, Payload, Queued
+from tailrace.task.channels.outbox import Outbox, OutboxCutState, OutputChannel, OutputEdge, Payload, Queued
 from tailrace.task.channels.spilling import Item
+from tailrace.task.journal.compared_values import ComparedValues, ReceivedValues
 from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.sent_log import Keeping, SentLog
+from tailrace.task.journal.valuedigests import ValueDigest
 from tailrace.task.subtask.machine import Task
 
 
-class RecordedOutbox(Outbox):
+@dataclass(eq=False)
+class RecordedOutboxCutState(OutboxCutState):
+    """State of a recorded outbox at a cut that no checkpoint holds."""
+
+    values: dict[ChannelId, ValueDigest] = field(default_factory=dict)
+    """Digests of all values that were sealed on channels to other workers, since their attempt began."""
+
+
+class RecordedOutbox(Outbox, RecordedOutboxCutState):
     """An outbox with a log of each channel to another worker: what went behind the barrier of the oldest checkpoint that
     the receiver may be restored from."""
 
@@ -30,17 +41,37 @@ class RecordedOutbox(Outbox):
         copy: bool,
         sizes: Facts,
         keeping: Keeping,
+        compared: ComparedValues | None = None,
     ) -> None:
         """`sizes`: facts that hold how many bytes records are. Equal records may have different sizes, since what several
-        of them share is pickled once; and where frames end depends on sizes."""
+        of them share is pickled once; and where frames end depends on sizes. `compared`: None where no values are
+        compared."""
         super().__init__(outputs, incarnation, attempt, subtask, copy)
-        self.sizes, self.keeping = sizes, keeping
+        self.sizes, self.keeping, self.compared = sizes, keeping, compared
+        self.received = ReceivedValues()
+        """The values that other workers have from the lost worker whose place this one takes."""
         self.logs = {ident: SentLog(keeping) for ident, channel in self.channels.items() if not channel.local}
         self.kept_since = 0
         """Newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
 
     def _size(self, found: int) -> int:
         return self.sizes.as_kept(found)
+
+    def _digest(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> int | None:
+        compared, ident, first = self.compared, channel.id, channel.seq
+        if compared is None or not compared.covers(batch):
+            return None
+        digest = self.values.get(ident)
+        if digest is None:
+            digest = self.values[ident] = ValueDigest()
+        before = self.received.within(ident, first, len(batch))
+        if before:
+            compared.add(digest, channel, batch.slice(0, before), first, output.who)
+            self.received.compare(ident, digest)
+            batch, first = batch.slice(before, len(batch)), first + before
+        if len(batch):
+            compared.add(digest, channel, batch, first, output.who)
+        return digest.value
 
     def _outgoing(self, channel: OutputChannel, seq: int, payload: Payload | Item) -> bytes:
         assert not isinstance(payload, Batch)

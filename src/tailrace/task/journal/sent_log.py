@@ -188,4 +188,4 @@ def split_frame(data: bytes, at: int) -> tuple[bytes, bytes]:
     frame = decode(data)
     batch, place = frame.batch(), (frame.channel, frame.incarnation, frame.attempt)
     front, back = batch.slice(0, at), batch.slice(at, len(batch))
-    return encode_batch(*place, frame.seq, front), encode_batch(*place, frame.seq + at, back)
+    return encode_batch(*place, frame.seq, front), encode_batch(*place, frame.seq + at, back, frame.digest)
