@@ -243,8 +243,8 @@ class ValueDigest:
     """The hash of the records that came in rows."""
     columns: dict[str, int] = field(default_factory=dict)
     """The hashes of the arrays of records that came in columns, by their place in the schema."""
-    form: str = ""
-    """The form of the newest record: its columns, with their types; empty for a row."""
+    layout: str = ""
+    """The names and types of the columns of the newest record; empty for a row."""
     over: bool = False
     """True if values are not hashed any more, since their form had grown too large: `value` is None from then on."""
 
@@ -253,12 +253,12 @@ class ValueDigest:
         in their form, the hash ends."""
         if self.over:
             return
-        form = ""
+        layout = ""
         if isinstance(batch, Columns):
-            form = ",".join(f"{one.name}:{one.type}" for one in batch.data.schema)
-        if form != self.form:
-            self.form = form
-            self.rows = crc32(f"{first} {form}".encode(), self.rows)
+            layout = ",".join(f"{one.name}:{one.type}" for one in batch.data.schema)
+        if layout != self.layout:
+            self.layout = layout
+            self.rows = crc32(f"{first} {layout}".encode(), self.rows)
         if isinstance(batch, Columns):
             for at, array in enumerate(batch.data.columns):
                 self._add_array(str(at), array, writer)
