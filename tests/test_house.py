@@ -289,7 +289,7 @@ FIELDS_TODAY = {
     "SourceTask": 25,
     "LayeredBackend": 27,
     "FeedbackQueue": 22,
-    "JobSpec": 22,
+    "JobSpec": 21,
 }
 IMPORTS_TODAY = {
     "runtime/worker/process.py": 33,

@@ -14,6 +14,7 @@ from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import BEHIND, StoredSpill
 from tailrace.task.channels.spilling import SpillPlace
+from tailrace.task.contract.jobspec import Kept
 
 PREFIX = "3/kept/w1-2"
 WHAT = "what is kept"
@@ -145,7 +146,7 @@ def test_a_store_that_is_out_of_reach_for_a_while_is_asked_again(tmp_path: Path,
 def test_it_is_requested_as_long_as_the_job_is_patient(tmp_path: Path, seconds: float) -> None:
     """And at most ten seconds after it is back. A worker makes its spill so, by the settings of its job."""
     machine = SimpleNamespace(
-        spec=SimpleNamespace(kept_bytes=1 << 20, storage_patience=seconds), incarnation=1, slot=2, epoch=3
+        spec=SimpleNamespace(kept=Kept(1 << 20), storage_patience=seconds), incarnation=1, slot=2, epoch=3
     )
     worker: Any = SimpleNamespace(machine=machine, _open_store=lambda _: SimpleNamespace(folder=Store(tmp_path)))
     spill = WorkerProcess._make_spill(worker, SpillPlace(WHAT, stored=True))

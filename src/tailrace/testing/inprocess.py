@@ -22,7 +22,7 @@ from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.driver.settings import settings_of, strategy_of
 from tailrace.task.contract.functions import with_own_functions
-from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.jobspec import JobSpec, Kept
 from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.faults import Fault
 from tailrace.testing.job import SimulatedJob
@@ -142,6 +142,7 @@ def prepared_simulation(
     options.setdefault("replaces", env.standby is not None)
     options.setdefault("spares", 0 if env.standby is None else env.standby.processes(plan.slots))
     options.setdefault("depth", 0 if env.standby is None else env.standby.depth)
+    spill = None if env.standby is None else env.standby.spill
     spec = JobSpec(
         name,
         1,
@@ -158,9 +159,7 @@ def prepared_simulation(
         reseeds=env.standby is not None,
         history_bytes=0 if env.standby is None else env.standby.history_bytes,
         compare_values=env.standby is None or env.standby.compare == "values",
-        kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
-        kept_dir=None if env.standby is None else env.standby.spill.folder,
-        kept_stored=env.standby is not None and env.standby.spill.stored,
+        kept=Kept() if spill is None else Kept(spill.memory_bytes, spill.folder, spill.stored),
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

@@ -285,7 +285,7 @@ class WorkerProcess:
         machine = self.machine
         assert machine.spec is not None
         prefix = kept_prefix(machine.incarnation, machine.slot, machine.epoch)
-        part, patience = part_bytes(machine.spec.kept_bytes), machine.spec.storage_patience
+        part, patience = part_bytes(machine.spec.kept.bytes), machine.spec.storage_patience
         return StoredSpill(self._open_store(None).folder, prefix, place.what, part, patience)
 
     def _send(self, link: Link, kind: int, data: bytes) -> None:

@@ -14,7 +14,7 @@ from tailrace.spark.start.start_checkpoint import find_origin
 from tailrace.storage.opening import absolute
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
-from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.jobspec import JobSpec, Kept
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,7 @@ def _spec(job: Submission) -> JobSpec:
         reseeds=standby is not None,
         history_bytes=0 if standby is None else standby.history_bytes,
         compare_values=standby is None or standby.compare == "values",
-        kept_bytes=0 if standby is None else standby.spill.memory_bytes,
-        kept_dir=None if standby is None else standby.spill.folder,
-        kept_stored=standby is not None and standby.spill.stored,
+        kept=Kept() if standby is None else Kept(standby.spill.memory_bytes, standby.spill.folder, standby.spill.stored),
         storage_patience=600.0 if config is None else span_micros(config.storage_patience) / 1e6,
         allow_dropped_state=job.allow_dropped_state,
         state_backend=env.state_backend,

@@ -9,6 +9,19 @@ from tailrace.graph.plan import Plan
 from tailrace.passwords import hides_passwords
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The place of what each worker sends to others, and keeps for those that take their places."""
+
+    bytes: int = 0
+    """Bytes of it in memory, in each worker. The rest is in files in `dir` of its machine (None: the folder for temporary
+    files)."""
+    dir: str | None = None
+    stored: bool = False
+    """True if the rest is in the storage of checkpoints instead, for which a worker waits `JobSpec.storage_patience`
+    seconds."""
+
+
 @hides_passwords
 @dataclass(frozen=True)
 class JobSpec:
@@ -38,12 +51,7 @@ class JobSpec:
     of records without keys."""
     reseeds: bool = False
     """True if Python's shared random generators are seeded for each step, so that a replay gets equal numbers."""
-    kept_bytes: int = 0
-    """Bytes of memory in each worker for what it sends to others and keeps. The rest is in files in `kept_dir` of its
-    machine (None: the folder for temporary files)."""
-    kept_dir: str | None = None
-    kept_stored: bool = False
-    """True if the rest is in the storage of checkpoints instead, for which a worker waits `storage_patience` seconds."""
+    kept: Kept = Kept()
     storage_patience: float = 600.0
     """Seconds that a worker waits for the storage."""
     allow_dropped_state: tuple[str, ...] | bool = False

@@ -221,7 +221,7 @@ def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services) -> Slic
     if not spec.depth:
         return Slice(spec.plan, slot, attempt, services, spec.memory)
     kept, history = services.tuning.kept, services.tuning.history
-    place = SpillPlace(WHAT, spec.kept_dir, spec.kept_stored)
-    keeping = Keeping(services.spill(place), spec.kept_bytes if kept is None else kept)
+    place = SpillPlace(WHAT, spec.kept.dir, spec.kept.stored)
+    keeping = Keeping(services.spill(place), spec.kept.bytes if kept is None else kept)
     most = spec.history_bytes if history is None else history
     return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, spec.compare_values)
