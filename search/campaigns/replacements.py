@@ -16,6 +16,8 @@ from tailrace.testing.faults import Fault
 
 MOVE_ANCHORS = ("commit 1", "commit 2 done", "StateHeld", "replaced a worker", "moved a worker alone", "Restored")
 """Moments of a move, or of a replacement, at which another machine is about to go."""
+MOMENTS = ("Resume", "Restored", "Replaced", "ReplayDone", "TakeSlot", "WorkerLost", "Reset", "claim", "Deployed")
+"""Moments of a replacement, and of a restart."""
 
 
 def replacing(made: Scenario) -> Scenario:
@@ -102,6 +104,22 @@ def executors_lost(made: Scenario) -> Scenario:
     slots, spares = rng.choice([2, 2, 3]), rng.choice([0, 1, 2, 3])
     faults = (*found, *jumps(made.faults))
     return replace(made, parallelism=size, depth=depth, spares=spares, executor_slots=slots, faults=faults)
+
+
+def coordinators_lost(made: Scenario) -> Scenario:
+    """The scenario of `standing_by`, in which the coordinator's process is lost alone as well: before and after workers are,
+    while a standby takes a place, and while all start again. Workers notice it sooner or later, and another process of the
+    run takes over, at once or later."""
+    rng = random.Random(f"tailrace coordinators lost {made.seed}")
+    made = standing_by(made)
+    if made.checkpoints is None:
+        return made
+    found = list[Fault]()
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        near, duration = rng.choice(made.faults), rng.choice([0, 0, 2, 20, 90]) * MS
+        after, at = rng.choice([("", near.turn), ("", near.turn), (rng.choice(MOMENTS), 0)])
+        found.append(Fault(max(0, at + rng.randint(-10, 90)), "lose-coordinator", duration=duration, after=after))
+    return replace(made, faults=(*made.faults, *found))
 
 
 def past_what_waits(made: Scenario) -> Scenario:
@@ -202,6 +220,7 @@ TUNES = {
     "moving": moving,
     "several-at-once": several_at_once,
     "executors-lost": executors_lost,
+    "coordinators-lost": coordinators_lost,
     "past-what-waits": past_what_waits,
     "all-together": all_together,
 }

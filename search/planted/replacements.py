@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import moving, past_what_waits, replacing, standing_by
+from search.campaigns.replacements import coordinators_lost, moving, past_what_waits, replacing, standing_by
 from search.planted.patches import Bug, Patches, method
+from tailrace.coordinator.durability.incarnation import IncarnationClaims
+from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
@@ -197,6 +199,19 @@ def _swept_too_soon() -> Patches:
     return [method(Attempt, "go_on", make)]
 
 
+def _goes_on_unclaimed() -> Patches:
+    """Bug: the successor of a lost coordinator goes on under the incarnation of that one."""
+
+    def make(take_over: Any) -> Any:
+        def hasty(self: Coordinator, why: str, now: int) -> None:
+            with mock.patch.object(IncarnationClaims, "note_deployment", lambda claims: None):
+                take_over(self, why, now)
+
+        return hasty
+
+    return [method(Coordinator, "take_over", make)]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -214,4 +229,5 @@ REPLACING_BUGS = (
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
     Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
     Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),
+    Bug("the successor of a coordinator claims nothing", "counted", _goes_on_unclaimed, coordinators_lost),
 )

@@ -13,6 +13,7 @@ from search.__main__ import search
 from search.campaigns.replacements import (
     all_together,
     all_together_run,
+    coordinators_lost,
     executors_lost,
     moving,
     past_what_waits,
@@ -78,6 +79,13 @@ def test_executors_are_lost_with_all_their_workers() -> None:
     covered = searched(range(400, 412), executors_lost)
     assert covered["lost an executor"] > 10 and covered[REPLACED] > 20
     assert covered["several take places together"] > 10 and covered["frames that depend on histories"] > 1_000
+
+
+def test_coordinators_are_lost_while_workers_are_replaced() -> None:
+    """Another process of the run goes on from the newest checkpoint, and with standbys of its own."""
+    covered = searched(range(30, 40), coordinators_lost)
+    assert covered["lost the coordinator alone"] > 10 and covered["lost the driver during recovery"] > 2
+    assert covered[REPLACED] > 1 and covered["a standby takes a slot"] > 3
 
 
 @pytest.mark.parametrize(("depth", "executors"), [(1, 1), (2, 2)])
