@@ -10,7 +10,7 @@ from dataclasses import replace
 from search.campaigns.unaligned import closely, overtaking, overtaking_run
 from search.drawn_faults import jumps
 from search.random_flows.drawing import Run
-from search.random_flows.remembering import drawing, remembering
+from search.random_flows.remembering import drawing, reading, remembering
 from search.scenarios import MS, Scenario
 from tailrace.testing.faults import Fault
 
@@ -209,6 +209,9 @@ def _as_drawn(run: Run, world: Scenario) -> Run:
     anew = random.Random(f"tailrace drawn anew {run.seed}")
     if anew.random() < 0.15:
         run = replace(run, flow=drawing(anew, run.flow))
+    readings = random.Random(f"tailrace replaced readings {run.seed}")
+    if readings.random() < 0.4:
+        run = replace(run, flow=reading(readings, run.flow))
     return replace(
         run, world=replace(world, parallelism=drawn.parallelism, network=drawn.network, checkpoints=settings)
     )

@@ -8,12 +8,14 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from search.planted.patches import Bug, Patches, method
+from search.campaigns.replacements import replacing_run
+from search.planted.patches import RANDOM, Bug, Patches, method
 from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.services import Services
 from tailrace.task.journal.recorded_answers import Gave, Recorder
+from tailrace.task.journal.recorded_readings import GivenReadings
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 
 MS = 1_000
@@ -69,6 +71,37 @@ def _forgotten_answers() -> Patches:
     return [method(Recorder, "take", lambda taken: lambda self: [one for one in taken(self) if isinstance(one, Gave)])]
 
 
+def _read_anew() -> Patches:
+    """Bug: what user code has read of a clock, or drawn at random, is read anew in a replay."""
+
+    def clock(given: Any) -> Any:
+        def anew(self: GivenReadings, which: int, read: Any) -> int:
+            given(self, which, read)
+            return int(read())
+
+        return anew
+
+    def monotonic(given: Any) -> Any:
+        def anew(self: GivenReadings, read: Any, wall: Any) -> int:
+            given(self, read, wall)
+            return int(read())
+
+        return anew
+
+    def draw(given: Any) -> Any:
+        def anew(self: GivenReadings, count: int, fresh: Any) -> bytes:
+            given(self, count, fresh)
+            return bytes(fresh(count))
+
+        return anew
+
+    return [
+        method(GivenReadings, "clock", clock),
+        method(GivenReadings, "monotonic", monotonic),
+        method(GivenReadings, "draw", draw),
+    ]
+
+
 def _on_three(made: Scenario) -> Scenario:
     """A scenario of three workers, which take checkpoints."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
@@ -80,5 +113,13 @@ REPLAY_BUGS = (
     Bug("generators are seeded by a hash", "in_splits", _seeds_by_hash, _on_three, replayed=True),
     Bug("a clock is read beside the events", "counted", _clock_beside_the_events, _on_three, replayed=True, seed=1),
     Bug("the log has what a source was asked for", "in_splits", _asked_for_what_was_given, _on_three, replayed=True),
+    Bug(
+        "readings are not given again",
+        RANDOM,
+        _read_anew,
+        seed=24,
+        shape=replacing_run,
+        suits=lambda run: any(step.kind == "readings" for step in run.flow.operators()),
+    ),
     Bug("the log forgets what was heard from outside", "counted", _forgotten_answers, _on_three, replayed=True),
 )

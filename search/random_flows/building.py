@@ -221,6 +221,17 @@ class Building:
         self.tell(out.side_output("told").rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
         return out
 
+    def _readings(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """An operator that gives each record something that it has read of a clock, or drawn at random. It goes to two
+        readers, and where they come together each has to find that of the other."""
+        read = fn.READINGS[do.number % len(fn.READINGS)]
+        marked = stream.map(lambda r: (r, read()), **options)
+        one = marked.rebalance().map(lambda both: both, uid=f"one{do.number}")
+        other = marked.partition_by(lambda both: both[0][0]).map(lambda both: both, uid=f"other{do.number}")
+        pairs = one.union(other).key_by(lambda both: fn.key_of(both[0]))
+        self.tell(pairs.process(fn.Pairs(do.number), uid=f"pairs{do.number}").side_output("told"))
+        return marked.map(lambda both: both[0], uid=f"unmarked{do.number}")
+
     # Windows: a stream goes on beside them.
 
     def _windows(self, do: Do, windows: Any, stream: tr.DataStream) -> tr.DataStream:

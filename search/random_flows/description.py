@@ -37,6 +37,7 @@ Kind = Literal[
     "sets in flight",
     "ties",
     "drawn",
+    "readings",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

@@ -21,7 +21,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
-from search.random_flows.remembering import remembering
+from search.random_flows.remembering import reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
 
@@ -253,6 +253,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     memory = random.Random(f"tailrace random memory {seed}")
     if memory.random() < 0.12:
         flow = remembering(memory, flow)
+    readings = random.Random(f"tailrace random readings {seed}")
+    if readings.random() < 0.06:
+        flow = reading(readings, flow)
     flow = _vary(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
     flow = _falling_silent(random.Random(f"tailrace random silence {seed}"), flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None

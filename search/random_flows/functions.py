@@ -9,11 +9,18 @@ are the entries of its state.
 from __future__ import annotations
 
 import math
+import os
+import random
+import secrets
 import threading
-from collections.abc import Iterator
-from datetime import timedelta
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from time import perf_counter_ns as clock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -290,6 +297,41 @@ class Sets(tr.KeyedProcessFunction):
             self.boxes.add({"members": set[int]()})
         self.boxes[0] = box = self.boxes[0]
         return box["members"]  # type: ignore[no-any-return]
+
+
+READINGS: tuple[Callable[[], str], ...] = (
+    lambda: uuid.uuid4().hex,
+    lambda: f"{time.time():.6f}",
+    lambda: f"{time.monotonic_ns():020d}",
+    lambda: datetime.now().strftime("%H%M%S%f"),
+    lambda: os.urandom(8).hex(),
+    lambda: f"{random.Random().getrandbits(60):016x}",
+    lambda: f"{int(np.random.default_rng().integers(1 << 60)):016x}",
+    lambda: secrets.token_hex(8),
+    lambda: uuid.uuid1().hex,
+    lambda: f"{clock():020d}",
+)
+"""Functions that return something else each time: texts that are equally long."""
+
+
+class Pairs(tr.KeyedProcessFunction):
+    """A function that reports each reading that comes a second time."""
+
+    waiting = tr.MapState(str, bool)
+    paired = tr.ValueState(int, default=0)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, both: tuple[Record, str], ctx: tr.Context) -> None:
+        record, read = both
+        if read not in self.waiting:
+            self.waiting.put(read, True)
+            return
+        self.waiting.remove(read)
+        for _ in range(record[3]):
+            self.paired.value += 1
+            ctx.emit("told", ("pair", self.number, ctx.key, self.paired.value))
 
 
 def each_member(reports: Any) -> list[Any]:

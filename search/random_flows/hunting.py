@@ -102,6 +102,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "sets": 2,
             "sets in flight": 1,
             "ties": 2,
+            "readings": 2,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

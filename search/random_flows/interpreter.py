@@ -238,6 +238,8 @@ class _Interpreter:
                 self.visits[what, number, key] += 1
         elif kind in ("sets", "sets in flight"):
             self.sets[number, key] += 1
+        elif kind == "readings":
+            self.visits["pair", number, key] += 1
         elif kind == "ties":
             self.found.exactly["tie", number, record.id] = 1
         elif kind == "reducing":

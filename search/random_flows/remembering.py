@@ -30,6 +30,13 @@ def drawing(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, made, [loop for loop in flow.loops() if not loop.rounds])
 
 
+def reading(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an operator whose function reads a clock, or draws at random, for two readers."""
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    made = Do("readings", number, parallelism=rng.choice([None, None, 1, 3]))
+    return _with(rng, flow, made, list(flow.loops()))
+
+
 def _with(rng: random.Random, flow: Flow, made: Do, loops: list[Loop]) -> Flow:
     """The flow with one more operator, outside of loops or in one of these."""
     if loops and rng.random() < 0.4:

@@ -100,7 +100,8 @@ class Context(Protocol):
 
     @property
     def attempt(self) -> int:
-        """The number of times that this subtask was started before."""
+        """The number of times that this subtask was started before. What a replacement of a lost worker repeats sees the
+        number that it saw the first time."""
         ...
 
     @property

@@ -12,6 +12,7 @@ from tailrace.connectors.sinks import Callback
 from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
+from tailrace.runtime.worker.interception import intercept
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.journal.recorded_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import decode
@@ -24,6 +25,7 @@ from tailrace.testing.recording import job_of
 
 def again(recording: AuditedRecording) -> Differs | None:
     """Feeds a fresh worker with a recording. Returns the first operator that emits something else, or None."""
+    intercept()
     outside, listening = ReplayedAnswers(), Listening()
     setting, checkpointing = recording.setting, recording.checkpointing
     worker = setting.worker(recording.slot, lambda: _without_sinks(recording), checkpointing, Counter(), outside)

@@ -17,6 +17,7 @@ from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
+from tailrace.runtime.worker.interception import release
 from tailrace.task.contract.actions import Action, ToCoordinator
 from tailrace.task.contract.events import Event
 from tailrace.task.contract.jobspec import JobSpec
@@ -75,8 +76,9 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
     """Runs everything pending on a simulated cluster, lets another process do it again, and reports which operators
     emitted something else.
 
-    A difference comes from something that a worker which takes a lost one's place does not have: Python's `time`,
-    `random`, `uuid`, the order of a set, `hash()`, `id()`, a global, a service that is called without `ctx.call`. Records
+    A difference comes from something that a worker which takes a lost one's place does not have: the order of a set,
+    `hash()`, `id()`, a global, a service that is called without `ctx.call`; in an environment without `standby` also
+    Python's `time`, `random` and `uuid`, which are not recorded there. Records
     are compared by value, and by their timestamps. The output of sinks is not compared, and sinks write once. `seed`
     decides what the cluster does, as in `simulate`.
 
@@ -86,7 +88,11 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
     options: dict[str, Any] = {"recordings": recordings, "depth": 0, "replaces": False, "spares": 0}
     simulation = prepared_simulation(env, name=name, seed=seed, debug=True, keep_trace=False, **options)
     nodes = simulation.plan.graph.nodes
-    simulation.run()
+    try:
+        simulation.run()
+    finally:
+        if env.standby is not None:
+            release()
     for node in nodes:
         if isinstance(node.operator, Sink):
             remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)

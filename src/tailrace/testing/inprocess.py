@@ -21,6 +21,7 @@ from tailrace.connectors.sources import ArrowFiles
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.driver.settings import settings_of, strategy_of
+from tailrace.runtime.worker.interception import intercept, release
 from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec, Kept
 from tailrace.task.contract.tuning import Tuning
@@ -91,6 +92,8 @@ def _simulate(
     finally:  # workers of a job with standbys seed the generators that a process shares, and all run in this process
         random.setstate(state[0])
         np.random.set_state(state[1])
+        if env.standby is not None:
+            release()
     for node in simulation.plan.graph.nodes:
         if isinstance(node.operator, Sink):
             with contextlib.suppress(OSError):  # the outcome of the job is reported, as for a real one
@@ -124,7 +127,8 @@ def prepared_simulation(
     debug: bool = False,
     **options: Any,
 ) -> Simulation:
-    """A simulation of everything that is pending, not begun. `debug` has the meaning that it has in the environment.
+    """A simulation of everything that is pending, not begun. Where workers are replaced, clocks of this process have
+    stand-ins from here on (`runtime.worker.interception`). `debug` has the meaning that it has in the environment.
     `options` are options of a `Simulation`; without them, settings of checkpoints and restarts are the environment's."""
     plan = env._plan(env._pending())
     for node in plan.graph.nodes:
@@ -156,7 +160,7 @@ def prepared_simulation(
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
         depth=options["depth"],
-        reseeds=env.standby is not None,
+        reseeds=env.standby is not None or options["depth"] > 0,
         history_bytes=0 if env.standby is None else env.standby.history_bytes,
         compare_values=env.standby is None or env.standby.compare == "values",
         kept=Kept() if spill is None else Kept(spill.memory_bytes, spill.folder, spill.stored),
@@ -165,6 +169,8 @@ def prepared_simulation(
     load: Callable[[], JobSpec] = (
         Shipped(spec) if pickled else lambda: replace(spec, plan=with_own_functions(plan, keep_first=False))
     )
+    if spec.reseeds:
+        intercept()
     return Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
 
 

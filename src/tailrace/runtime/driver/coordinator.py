@@ -256,7 +256,8 @@ class JobRunner(threading.Thread):
         slot, launch = action.slot, action.launch
         address = self._workers.listener.address
         name, ports, tls = self.monitor.job_name, self._at.ports, self._at.tls
-        config = WorkerConfig(slot, name, self.machine.incarnation, address, self._token, launch, ports, tls)
+        job, replaces = (name, self.machine.incarnation), self.machine.takeovers.enabled
+        config = WorkerConfig(slot, *job, address, self._token, launch, ports, tls, intercepts=replaces)
         loop, machine, provider = self._loop, self.machine, self._provider
 
         def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:

@@ -28,5 +28,8 @@ class WorkerConfig:
     executor: str = ""
     """The executor that runs it, as its own process knows; empty if it does not."""
 
+    intercepts: bool = False
+    """True if workers of the job are replaced: what user code reads of clocks and random bytes is recorded."""
+
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

@@ -90,7 +90,8 @@ class WorkerProcess:
         self.scratch: Scratch | None = None
         """A folder of this process for state on disk, once there is any."""
         own = random.Random, self._make_backend, self._make_spill
-        self.machine = Worker(config.slot, load, *own, shared=SharedGenerators())
+        self._shared = SharedGenerators()
+        self.machine = Worker(config.slot, load, *own, shared=self._shared)
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
@@ -120,7 +121,7 @@ class WorkerProcess:
             self._links.read_by(self.control, self._control_ready)
             self._send_hello(self.config.slot)
             self._links.flush(self.control)
-            with _rare_collections():
+            with self._shared.with_stand_ins(self.config.intercepts), _rare_collections():
                 while self.exit_reason is None:
                     self._guarded_turn()
             self._send_goodbye()

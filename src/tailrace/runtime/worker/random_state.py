@@ -1,14 +1,19 @@
-"""The shared generators of random numbers in Python, which user code shares with everything in its process."""
+"""The shared generators of random numbers in Python, which user code shares with everything in its process, and its clocks
+(`runtime.worker.interception`)."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+
+from tailrace.runtime.worker import interception
+from tailrace.task.contract.outside import Outside
 
 _Seen = tuple[int, int]
 _SIZE = 624
@@ -37,6 +42,20 @@ class SharedGenerators:
     def was_used(self) -> bool:
         """True if any of them may have been used since `seed`, or if that cannot be seen."""
         return not self._seen or self._look() != self._seen
+
+    @contextlib.contextmanager
+    def with_stand_ins(self, needed: bool) -> Iterator[None]:
+        """A context in which clocks have stand-ins, if these are needed."""
+        with interception.with_stand_ins() if needed else contextlib.nullcontext():
+            yield
+
+    def enter(self, outside: Outside) -> None:
+        """Enters user code in this thread."""
+        interception.enter(outside)
+
+    def leave(self) -> None:
+        """Leaves user code in this thread."""
+        interception.leave()
 
     def _look(self) -> list[_Seen]:
         if self._pythons is None or self._numpys is None or _numpys_own() is not self._numpys_own:

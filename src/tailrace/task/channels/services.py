@@ -4,7 +4,8 @@ so a replay or a simulation can stand there instead."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,13 +33,19 @@ RandomFactory = Callable[[int], "Random"]
 
 
 class Shared(Protocol):
-    """Generators of random numbers that all code of a process shares. Given from above, too."""
+    """Generators of random numbers, clocks and random bytes that all code of a process shares. Given from above, too."""
 
     def seed(self, seed: int) -> None:
         """Seeds the generators: from here on they give what follows from this seed (an int64)."""
 
     def was_used(self) -> bool:
         """True if any of the generators may have been used since `seed`."""
+
+    def enter(self, outside: Outside) -> None:
+        """Enters user code: what this thread reads of clocks and random bytes is read by way of `outside`."""
+
+    def leave(self) -> None:
+        """Leaves user code."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,8 @@ class Services:
     depth: int = 0
     """Number of executors whose workers may be lost at once, and are replaced while the others go on."""
     shared: Shared | None = None
-    """Generators that are seeded before each step of a task, if steps are repeated when the worker is lost; None if they
-    are not."""
+    """Generators that are seeded before each step of a task, and clocks whose readings are recorded, if steps are repeated
+    when the worker is lost; None if they are not."""
     clock_read: bool = False
     """True if user code has read the clock in the current step."""
     inexact: bool = False
@@ -109,6 +116,18 @@ class Services:
     """
     now: int = 0
     """Clock reading of the current step, int64 microseconds. The task sets it at each step, from its event."""
+
+    @contextmanager
+    def within_user_code(self) -> Iterator[None]:
+        """Context of user code whose readings of clocks and random bytes are answers of the world outside."""
+        if self.shared is None:
+            yield
+            return
+        self.shared.enter(self.outside)
+        try:
+            yield
+        finally:
+            self.shared.leave()
 
     def feedback_of(self, loop: Loop, subtask: int) -> FeedbackQueue:
         """Feedback queue of a loop in this worker, one for its tail and its head together."""

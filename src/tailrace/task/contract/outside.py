@@ -1,12 +1,13 @@
-"""The access of user code to the world outside of its worker: readers and enumerators of sources, sinks that publish, and
-whatever `ctx.call` calls."""
+"""The access of user code to the world outside of its worker: readers and enumerators of sources, sinks that publish,
+whatever `ctx.call` calls, and the clocks and random bytes of its process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tailrace.elements.batches import Batch
+from tailrace.task.contract.readings import Book
 
 T = TypeVar("T")
 Taken = tuple[Batch | None, int]
@@ -21,6 +22,18 @@ class Take(Protocol):
 
 class Outside:
     """The world outside itself. Where answers are kept, a recorder takes its place (`task.journal.recorded_answers`)."""
+
+    readings: Book | None = None
+    """The book of what user code reads now; None where it is not recorded."""
+
+    def apart(self, call: Callable[..., T], *args: Any) -> T:
+        """Calls user code whose readings are not recorded. It is not repeated (an answer of the world is what it returns),
+        or it is to read other values then: a sink names its files anew."""
+        before, self.readings = self.readings, None
+        try:
+            return call(*args)
+        finally:
+            self.readings = before
 
     def request(self, call: Callable[[], T]) -> T:
         """Requests a value, which can be pickled."""

@@ -29,6 +29,7 @@ from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Did, Entry, Flushed, Heard
 from tailrace.task.journal.recorded_answers import Gave
 from tailrace.task.journal.recorded_gate import A_BARRIER, gate_of
+from tailrace.task.journal.recorded_readings import GivenReadings, are_all_of_a_reader
 from tailrace.task.subtask.machine import READS, Task
 
 RECORD_BY_RECORD = (
@@ -109,6 +110,8 @@ class Lane:
         self.entries: deque[Entry] = deque()
         self._slice, self._task, self._before = slice, task, before
         self._has_come, self._do = has_come, do
+        readings = slice.services.outside.readings
+        self._given = readings if isinstance(readings, GivenReadings) else None
         source = task.chain.source
         behind = [one for one in task.chain.operators if one is not source]
         larger = all(isinstance(one.node.operator, RECORD_BY_RECORD) for one in behind)
@@ -123,6 +126,9 @@ class Lane:
         while self.entries and left > 0:
             with as_before(task, self.entries[0]):
                 done = self._several(left) or self._reads(left) or self._one()
+                lacked = self._given.lacked if self._given is not None else ""
+                if lacked:
+                    raise InternalError(lacked, task.work.story)
             if not done:
                 break
             left -= done
@@ -208,8 +214,8 @@ def _is_a_read(entry: Entry) -> bool:
     until when."""
     if not isinstance(entry, Did) or entry.by_itself or not entry.answers:
         return False
-    first = entry.answers[0]
-    return isinstance(first, Gave) and (len(entry.answers) == 1 or first.count == 0)
+    first, *others = entry.answers
+    return isinstance(first, Gave) and (first.count == 0 or are_all_of_a_reader(others))
 
 
 def _records_read(facts: Sequence[int]) -> Sequence[int] | None:

@@ -99,12 +99,13 @@ class RecordedSlice(Slice):
         """Opens all user functions. `before`: the answers of the world that opening the lost worker's functions got, if
         this worker takes its place."""
         opening = KeptOpening(self.services, before)
-        for task in self.tasks:
-            if before is None:
-                task.open(opening)
-            else:
-                with as_before(task, "opening its functions"):
+        with self.services.within_user_code():
+            for task in self.tasks:
+                if before is None:
                     task.open(opening)
+                else:
+                    with as_before(task, "opening its functions"):
+                        task.open(opening)
         self.history.opened = opening.to_bytes()
 
     def close(self) -> list[BaseException]:

@@ -56,7 +56,8 @@ class Again:
         self._entries = deque(history)
         self._checkpoint = checkpoint
         self._recorder = services.outside
-        self._outside = self._recorder.again = ReplayedAnswers()
+        self._outside = ReplayedAnswers()
+        self._recorder.replay(self._outside)
         self._before: set[int] = set(slice.by_vertex) if checkpoint else set()
         """Vertices whose cut for the restored checkpoint is still to come."""
         for task in slice.tasks:
@@ -98,12 +99,13 @@ class Again:
             channels, self._channels = self._channels, None
             channels.send(self.slice)
         self.lacks.clear()
-        self.moved = self._in_order() if self._lanes is None else self._lanes.go_on()
+        with self.slice.services.within_user_code():
+            self.moved = self._in_order() if self._lanes is None else self._lanes.go_on()
         over = not (self._entries if self._lanes is None else self._lanes)
         if over:
             self._facts.over()
             self._sizes.over()
-            self._recorder.again = None
+            self._recorder.go_live()
             self.slice.again = False
         return over
 
@@ -165,8 +167,10 @@ class Again:
             replay_step(task, entry.line, entry.now, entry.budget, entry.by_itself)
             if entry.been_round:
                 task.outbox.been_round()
-            if self._facts.given or self._outside.remaining:
+            if self._facts.given:
                 raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
+            if difference := self._outside.difference:
+                raise InternalError(f"Y1: {task.id}: {difference}", task.work.story)
         self.slice.route(task)
 
     def _cut(self, task: Task, entry: Cut, sizes: Sequence[int]) -> None:

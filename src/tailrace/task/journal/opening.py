@@ -10,6 +10,7 @@ import msgspec
 
 from tailrace.errors import InternalError
 from tailrace.task.channels.services import Services
+from tailrace.task.contract.readings import OPENING
 from tailrace.task.journal.recorded_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.source import SourceTask
@@ -38,25 +39,40 @@ class KeptOpening:
             services.shared.seed(services.seed_of("open", uid, operator.ctx.subtask))
         recorder.take()
         if self._before is None:
-            yield
+            with _opening(recorder):
+                yield
             answers = recorder.take()
             if answers:
                 self._answers[uid] = answers
             return
-        recorder.again = ReplayedAnswers()
-        recorder.again.give(self._before.get(uid, ()))
+        replayed = ReplayedAnswers()
+        replayed.give(self._before.get(uid, ()))
+        recorder.replay(replayed)
         try:
-            yield
+            with _opening(recorder):
+                yield
             # What an enumerator finds when it is first opened is in checkpoints, so a restored one does not look again.
-            if recorder.again.remaining and not isinstance(operator, SourceTask):
-                raise InternalError(f"Y1: {uid} asked for more when it was opened first", ())
+            if (difference := replayed.difference) and not isinstance(operator, SourceTask):
+                raise InternalError(f"Y1: {uid} asked for something else when it was opened first: {difference}", ())
         finally:
-            recorder.again = None
+            recorder.go_live()
 
     def to_bytes(self) -> bytes:
         """The answers to all operators, as bytes; empty if there were none."""
         answers = self._answers if self._before is None else self._before
         return _encoder.encode(answers) if answers else b""
+
+
+@contextmanager
+def _opening(recorder: Recorder) -> Iterator[None]:
+    """The context of user code that opens, which may read clocks by way of libraries."""
+    book = recorder.readings
+    assert book is not None
+    book.phase = OPENING
+    try:
+        yield
+    finally:
+        book.phase = ""
 
 
 _NOTHING = _encoder.encode({})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,8 @@ import msgspec
 from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.errors import InternalError, message_of
 from tailrace.task.contract.outside import Outside, T, Take, Taken
+from tailrace.task.contract.readings import READING, Book
+from tailrace.task.journal.recorded_readings import GivenReadings, LiveReadings, Readings
 
 _ENDED = -1
 _LATER = (0.0, 1.0, 60.0, 3_600.0, 1e9)
@@ -49,7 +51,7 @@ class Raised(msgspec.Struct, frozen=True, tag=True, array_like=True):
     text: str
 
 
-Answer = Gave | Told | Raised
+Answer = Gave | Told | Raised | Readings
 
 
 class Recorder(Outside):
@@ -59,16 +61,28 @@ class Recorder(Outside):
         self._answers: list[Answer] = []
         self.again: ReplayedAnswers | None = None
         """The answers of a replay, while one goes on: they are used instead of the world, and not recorded again."""
+        self._live = LiveReadings()
+        self.readings = self._live
 
     def take(self) -> list[Answer]:
         """The answers since the last call."""
         answers, self._answers = self._answers, []
-        return answers
+        return [*answers, *self._live.take()]
+
+    def replay(self, answers: ReplayedAnswers) -> None:
+        """Uses these answers from now on."""
+        self.again, self.readings = answers, answers.given
+
+    def go_live(self) -> None:
+        """Uses the world again, behind a replay."""
+        if self.again is not None:
+            self._live.go_on_from(self.again.given.last)
+        self.again, self.readings = None, self._live
 
     def request(self, call: Callable[[], T]) -> T:
         if self.again is not None:
             return self.again.request(call)
-        data = pickle.dumps(self._record_error(call), 5)
+        data = pickle.dumps(self._record_error(lambda: self.apart(call)), 5)
         self._answers.append(Told(data))
         # User code gets the answer unpickled from its bytes, as in a replay: a set has another order then, and no object
         # is shared with the world, which may change it later.
@@ -79,13 +93,14 @@ class Recorder(Outside):
         if self.again is not None:
             self.again.act(call)
             return
-        self._record_error(call)
+        self._record_error(lambda: self.apart(call))
         self._answers.append(_NOTHING)
 
     def read(self, take: Take, limit: int) -> Taken:
         if self.again is not None:
             return self.again.read(take, limit)
-        batch, lost = self._record_error(lambda: take(limit))
+        with _reading(self._live):
+            batch, lost = self._record_error(lambda: take(limit))
         self._answers.append(Gave(_ENDED if batch is None else len(batch), lost))
         return batch, lost
 
@@ -101,17 +116,24 @@ class ReplayedAnswers(Outside):
     """Answers from a log, event by event."""
 
     def __init__(self) -> None:
-        self._answers: list[Answer] = []
+        self._answers: list[Gave | Told | Raised] = []
         self._at = 0
+        self.readings = self.given = GivenReadings()
 
     def give(self, answers: Sequence[Answer]) -> None:
         """Sets the answers of the event that follows."""
-        self._answers, self._at = list(answers), 0
+        self._answers, self._at = [one for one in answers if not isinstance(one, Readings)], 0
+        self.given.give(one for one in answers if isinstance(one, Readings))
 
     @property
     def remaining(self) -> int:
         """Number of the event's answers that were not requested yet."""
-        return len(self._answers) - self._at
+        return len(self._answers) - self._at + self.given.remaining
+
+    @property
+    def difference(self) -> str:
+        """How the event that ends differs from the first time; empty where it does not."""
+        return self.given.lacked or (f"{self.remaining} answers are left" if self.remaining else "")
 
     def request(self, call: Callable[[], T]) -> T:
         answer = self._next()
@@ -129,16 +151,27 @@ class ReplayedAnswers(Outside):
             raise InternalError("K3: a source is read, and the log has another answer", ())
         if answer.count <= 0:
             return (None if answer.count == _ENDED else Rows([])), answer.lost
-        return _exactly(answer.count, take), answer.lost
+        with _reading(self.given):
+            return _exactly(answer.count, take), answer.lost
 
     def _next(self) -> Gave | Told:
-        if not self.remaining:
+        if self._at == len(self._answers):
             raise InternalError("K3: user code asks for something that it had not asked for before", ())
         answer = self._answers[self._at]
         self._at += 1
         if isinstance(answer, Raised):
             raise _error_of(answer)
         return answer
+
+
+@contextlib.contextmanager
+def _reading(book: Book) -> Iterator[None]:
+    """Context of a reader that reads, and may read clocks as well."""
+    book.phase = READING
+    try:
+        yield
+    finally:
+        book.phase = ""
 
 
 def _exactly(count: int, take: Take) -> Batch:

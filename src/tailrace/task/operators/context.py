@@ -46,8 +46,8 @@ class OperatorContext(ContextCutState):
     """Context of one operator in one subtask. The task sets it anew for each record."""
 
     __slots__ = (
-        "_epoch", "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
-        "parallelism", "processing_timers", "services", "side", "stamping", "subtask", "time_domain", "uid",
+        "_epoch", "_own_attempt", "_random", "current_key", "current_time", "event_timers", "job", "metrics", "name",
+        "no_key", "parallelism", "processing_timers", "services", "side", "stamping", "subtask", "time_domain", "uid",
     )  # fmt: skip
 
     def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
@@ -56,7 +56,7 @@ class OperatorContext(ContextCutState):
         self.uid = uid
         self.subtask = subtask
         self.parallelism = parallelism
-        self.attempt = attempt
+        self._own_attempt = attempt
         self.services = services
         self.job = services.job
         self.metrics = Metrics()
@@ -84,6 +84,11 @@ class OperatorContext(ContextCutState):
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
         self.metrics.counters, self.metrics.gauges = state["counters"], state["gauges"]  # user code may keep `metrics`
+
+    @property
+    def attempt(self) -> int:
+        readings = self.services.outside.readings
+        return self._own_attempt if readings is None else readings.attempt(self._own_attempt)
 
     @property
     def incarnation(self) -> int:

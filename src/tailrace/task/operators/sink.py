@@ -92,7 +92,8 @@ class SinkTask(OperatorTask, SinkCutState):
         data = batch.data if isinstance(batch, Columns) else batch.values
         try:
             write: Callable[[Any], Any] = self.writer.write
-            if (returned := write(data)) is not None and work_not_done(returned) is not None:
+            returned = self.ctx.services.outside.apart(write, data)
+            if returned is not None and work_not_done(returned) is not None:
                 kind = f"{type(self.writer).__name__}.write"
                 raise TypeError(
                     f"{kind} gave a {type(returned).__name__}, so nothing was written; it must not yield or wait"
@@ -148,6 +149,10 @@ class SinkTask(OperatorTask, SinkCutState):
                 )
             )
         return [prepared]
+
+    def call_user(self, function: Callable[..., Any], *args: Any, what: str) -> Any:
+        """Calls code of the sink, whose readings of clocks are not recorded: a replacement names its files anew."""
+        return super().call_user(self.ctx.services.outside.apart, function, *args, what=what)
 
     def close(self) -> None:
         self.writer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -326,7 +327,7 @@ class SourceTask(OperatorTask, SourceCutState):
         if split is None:
             return 0
         take = lambda most, later=0.0: self._take_from(split, most, now / 1_000_000 + later)  # noqa: E731 - the user's
-        batch, lost = self.call_user(lambda: self.outside.read(take, limit), what="reading a split")
+        batch, lost = super().call_user(lambda: self.outside.read(take, limit), what="reading a split")
         if lost:
             self.ctx.metrics.inc("lost_bytes", lost)
         if batch is None:
@@ -509,6 +510,11 @@ class SourceTask(OperatorTask, SourceCutState):
                 )
             )
         return data
+
+    def call_user(self, function: Callable[..., Any], *args: Any, what: str) -> Any:
+        """Calls code of the source. What it reads of clocks is no answer of the world, except while a reader reads: its
+        splits and positions are answers already."""
+        return super().call_user(self.outside.apart, function, *args, what=what)
 
     def confirm(self, checkpoint: int) -> None:
         self._cuts.complete(checkpoint)

@@ -63,8 +63,9 @@ class Slice:
 
     def open(self) -> None:
         """Opens all user functions, downstream first."""
-        for task in self.tasks:
-            task.open()
+        with self.services.within_user_code():
+            for task in self.tasks:
+                task.open()
 
     def close(self) -> list[BaseException]:
         """Closes all user functions, even if some of them raise. Returns what they raised."""
@@ -142,7 +143,10 @@ class Slice:
         return idle
 
     def _step(self, task: Task, now: int, budget: int) -> Idle | None:
-        return task.step(now, budget)
+        if self.services.shared is None:
+            return task.step(now, budget)
+        with self.services.within_user_code():
+            return task.step(now, budget)
 
     def flush(self) -> bool:
         """Sends what was gathered, when nothing else is to be done. True if anything was sent."""
