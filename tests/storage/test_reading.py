@@ -68,7 +68,7 @@ def behind(
     found: dict[tuple[str, int], list[bytes]] = {}
     anew: list[tuple[str, int]] = []
     chains: dict[str, dict[int, tuple[str, ...]]] = {}
-    for part in read_state(store, manifest, {"a": ALL, "b": ALL}, held=held, logs=False):
+    for part in read_state(store, manifest, {"a": ALL, "b": ALL}, held=held):
         if isinstance(part, AnewOf):
             assert not found, "what is forgotten comes before what is added"
             anew.append((part.uid, part.group))

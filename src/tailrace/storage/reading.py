@@ -102,16 +102,14 @@ def read_state(
     *,
     tables: Collection[str] | None = None,
     held: Mapping[str, Mapping[int, tuple[str, ...]]] | None = None,
-    logs: bool = True,
     worker: int | None = None,
 ) -> Iterator[Part]:
     """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which a restore
     applies them. Holds one range of blocks in memory at a time. With `tables`, yields no blocks of other tables and no
     records in flight: for a caller that looks at state and restores nothing. `held` names the files that the caller has
     applied already, by uid and key group. If the chain of a group goes on from these files, only the files behind them
-    are read; else `AnewOf` is yielded, and then all of the group. Without `logs`, yields no records in flight. With
-    `worker`, yields of the records that barriers have overtaken only those of that worker's own channels: on their way to
-    it, or waiting in it."""
+    are read; else `AnewOf` is yielded, and then all of the group. With `worker`, yields only records in flight in that
+    worker's own channels: on their way to it, or waiting in it."""
     had = _Had({} if held is None else held)
     indexes = own_indexes(store, manifest)
     needed: dict[str, dict[str, set[int]]] = {}
@@ -119,7 +117,7 @@ def read_state(
     first: dict[str, list[tuple[str, int]]] = {}
     """File -> key groups whose chain begins with it."""
     for file, index in list(indexes.items()):
-        for log in index.logs if tables is None and logs else ():
+        for log in index.logs if tables is None else ():
             if _is_required(log, required, worker):
                 yield from _log(store, file, index, log)
                 if log.shape:
@@ -174,7 +172,7 @@ class _Had:
 def _is_required(log: ChannelLog, required: Mapping[str, tuple[int, int]], worker: int | None) -> bool:
     """True if the records of a log are to be read."""
     channel = log.channel
-    if worker is None or not log.overtaken:
+    if worker is None:
         return channel.target in required
     return worker == (channel.source_subtask if log.kind is LogKind.SENT else channel.target_subtask)
 

@@ -222,19 +222,18 @@ class Storage:
                 return
             events: list[StatePartRead | StateRead] = [StatePartRead(action.number, part) for part in parts]
             events.append(StateRead(action.number))
-            if action.logs:
+            if not stands_by:
                 for event in events:
                     process.handle(event)
             else:  # a standby, which may have to take a slot in between
                 self._one_by_one(process, events)
 
-        if not action.logs:
+        stands_by = process.machine.attempt is None
+        if stands_by:
             self._cluster.count("a standby reads what has changed")
 
         def find() -> list[Part]:
-            return list(
-                read_state(store, manifest, action.required, held=action.held, logs=action.logs, worker=action.worker)
-            )
+            return list(read_state(store, manifest, action.required, held=action.held, worker=action.worker))
 
         self.request(process.party, "read state", find, then)
 

@@ -7,16 +7,19 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 import tailrace as tr
 from tailrace.protocol.deployment import Deploy, Leave, Peer, Welcome
 from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
-from tailrace.state.manifest import Manifest, encode_manifest
+from tailrace.state.manifest import Manifest, StateFile, decode_manifest, encode_manifest
 from tailrace.state.memory import MemoryBackend
+from tailrace.state.parts import MetaOf
 from tailrace.task.contract.actions import ReadState, ToCoordinator
 from tailrace.task.contract.events import CoordinatorSaid, StatePartRead, StateRead
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover.mirrors import FILES, REST_BYTES
 from tailrace.task.worker.machine import Worker
 
 
@@ -136,6 +139,40 @@ def test_functions_are_prepared_when_it_gets_ready_and_opened_when_it_takes_a_sl
     assert Prepared.calls == ["prepare"]
     one.says(Deploy(b"plan", [], 1, 0))
     assert Prepared.calls == ["prepare", "open"]
+
+
+def meta(uid: str, size: int) -> MetaOf:
+    return MetaOf(uid, 0, 2, False, bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "ahead"), [(2, 100, True), (FILES + 1, 100, False), (2, REST_BYTES // 2 + 1, False)]
+)
+def test_the_rest_of_a_checkpoint_is_held_if_it_is_small(files: int, size: int, ahead: bool) -> None:
+    one = Standby()
+    manifest = Manifest("job", "run", 1, 7, 0, 4, 2, [StateFile(slot, f"{slot}", 1) for slot in range(files)])
+    one.says(Hold(7, encode_manifest(manifest), [0]))
+    (read,) = one.wanted(ReadState)
+    assert len(decode_manifest(read.manifest, "it").files) == (1 if files > FILES else files)
+    parts = [meta("a", size), meta("b", size)]
+    for part in parts:
+        one.machine.handle(StatePartRead(read.number, part))
+    one.machine.handle(StateRead(read.number))
+    mirror = one.machine._standing._mirrors[0]
+    assert mirror is not None and mirror.everything_of(manifest) == (parts if ahead else None)
+    assert mirror.everything_of(msgspec.structs.replace(manifest, checkpoint=8)) is None
+    assert mirror.everything_of(msgspec.structs.replace(manifest, incarnation=2)) is None
+
+
+def test_half_of_the_rest_of_a_checkpoint_is_not_taken_for_all_of_it() -> None:
+    one = Standby()
+    manifest = Manifest("job", "run", 1, 7, 0, 4, 2, [StateFile(0, "0", 1)])
+    one.says(Hold(7, encode_manifest(manifest), [0]))
+    (read,) = one.wanted(ReadState)
+    one.machine.handle(StatePartRead(read.number, meta("a", 10)))
+    mirror = one.machine._standing._mirrors[0]
+    one.says(TakeSlot(0))
+    assert mirror is not None and mirror.everything_of(manifest) is None
 
 
 def test_functions_that_were_prepared_in_vain_are_closed(with_a_function: Standby) -> None:

@@ -185,9 +185,7 @@ class WorkerStorage:
         try:
             manifest = decode_manifest(action.manifest, "the manifest to restore")
             store = self._store(action.folder or None)
-            for part in read_state(
-                store, manifest, action.required, held=action.held, logs=action.logs, worker=action.worker
-            ):
+            for part in read_state(store, manifest, action.required, held=action.held, worker=action.worker):
                 while not ahead.acquire(timeout=0.5):
                     if self._thread.closed or self._reading != number:
                         return

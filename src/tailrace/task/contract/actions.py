@@ -61,11 +61,9 @@ class ReadState:
     required: dict[str, tuple[int, int]]
     held: dict[str, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     """Files whose content is held already, by operator and key group: they are not to be read again."""
-    logs: bool = True
-    """True if records in flight are to be read."""
     worker: int | None = None
-    """The worker to whose channels the logs of overtaken records are limited. None: all records on their way to the
-    operators are read."""
+    """The worker to whose channels records in flight are limited. None: all records on their way to the operators are
+    read."""
 
 
 @dataclass(frozen=True, slots=True)

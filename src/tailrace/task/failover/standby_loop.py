@@ -11,12 +11,12 @@ from tailrace.errors import GraphError
 from tailrace.protocol.deployment import Deploy
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
 from tailrace.state.backend import Backend
-from tailrace.state.manifest import decode_manifest, encode_manifest
+from tailrace.state.manifest import Manifest, decode_manifest, encode_manifest
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, HoldSlot, ReadState, ToCoordinator
 from tailrace.task.contract.events import StatePartRead, StateRead, StateUnreadable
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.mirrors import Mirror
+from tailrace.task.failover.mirrors import FILES, Mirror
 from tailrace.task.slice.preparation import close_unopened, prepare_functions, with_functions_of_its_own
 
 MakeBackend = Callable[[JobSpec, str, int], Backend]
@@ -48,7 +48,7 @@ class Standing:
         """The mirrors of slices, by slot; None for a slice that cannot be held."""
         self._requested: Hold | None = None
         """The request to hold the newest checkpoint, until it is held."""
-        self._reading: tuple[int, Mirror, int] | None = None
+        self._reading: tuple[int, Mirror, Manifest] | None = None
         """The current request to the storage: (its number, the mirror it is for, the checkpoint)."""
         self._taken: Mirror | None = None
         """The mirror of the slice whose slot this worker has taken."""
@@ -113,11 +113,13 @@ class Standing:
         for slot in requested.slots:
             mirror = self._mirror(slot)
             if mirror is not None and mirror.checkpoint != requested.checkpoint:
-                number = next(self._numbers)
-                self._reading = number, mirror, requested.checkpoint
-                manifest = _of_one(requested.manifest, slot)
+                number, manifest = next(self._numbers), decode_manifest(requested.manifest, "the checkpoint to hold")
+                self._reading = number, mirror, manifest
+                whole = len(manifest.files) <= FILES
+                mirror.begin(whole)
+                data = requested.manifest if whole else _of_one(manifest, slot)
                 held = {uid: dict(chains) for uid, chains in mirror.chains.items()}  # read in another thread
-                return [ReadState(number, manifest, "", mirror.groups, held, False)]
+                return [ReadState(number, data, "", mirror.groups, held, worker=slot)]
         self._requested = None
         return [ToCoordinator(StateHeld(requested.checkpoint, [one for one in requested.slots if self._mirrors[one]]))]
 
@@ -135,7 +137,7 @@ class Standing:
         """Handles an answer of the storage."""
         if self._reading is None or self._reading[0] != event.number:
             return []
-        _, mirror, checkpoint = self._reading
+        _, mirror, manifest = self._reading
         if isinstance(event, StatePartRead):
             mirror.part(event.part)
             return []
@@ -144,9 +146,10 @@ class Standing:
             event, StateUnreadable
         ):  # the file may be gone, since a newer checkpoint is complete: its `Hold` will come
             mirror.given_up()
-            self._requested = self._requested if self._requested and self._requested.checkpoint != checkpoint else None
+            newer = self._requested is not None and self._requested.checkpoint != manifest.checkpoint
+            self._requested = self._requested if newer else None
         else:
-            mirror.read(checkpoint)
+            mirror.read(manifest)
         return self._read_on()
 
     def _take(self, slot: int) -> None:
@@ -166,7 +169,7 @@ class Standing:
                 mirror.close()
 
 
-def _of_one(manifest: bytes, slot: int) -> bytes:
-    """The manifest with the files of one worker only; the state of its slice is in them."""
-    found = decode_manifest(manifest, "the checkpoint to hold")
-    return encode_manifest(msgspec.structs.replace(found, files=[file for file in found.files if file.slot == slot]))
+def _of_one(manifest: Manifest, slot: int) -> bytes:
+    """The manifest with the files of one worker only; the keyed state of its slice is in them."""
+    own = [file for file in manifest.files if file.slot == slot]
+    return encode_manifest(msgspec.structs.replace(manifest, files=own))

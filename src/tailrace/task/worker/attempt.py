@@ -30,6 +30,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, ReadState, ReplacePeer, ToCoordinator
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.recorded_slice import RecordedSlice, slice_of
 from tailrace.task.failover.takeover import Resumed, known_history, peer_replaced, sweep
 from tailrace.task.slice.turns import Turns
@@ -70,10 +71,10 @@ class Attempt:
         services: Services,
         numbers: Iterator[int],
         resume: Resume | None = None,
-        held: dict[str, dict[int, tuple[str, ...]]] | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         """`spec`: each operator has a function object to itself, which is prepared. `resume`: given if it takes the place
-        of a lost worker. `held`: the files whose state the backends hold already, by operator and key group."""
+        of a lost worker. `mirror`: the state that the worker held as a standby, whose backends the services give away."""
         if resume is not None:
             services.inputs_closed, services.in_flight = False, frozenset(resume.in_flight)
         self.slice = slice_of(spec, slot, deploy.attempt, services)
@@ -92,8 +93,8 @@ class Attempt:
         self._succeeds = None if resume is None else resume.checkpoint
         """If it takes the place of a lost worker: the newest checkpoint with output of that worker's sinks, until all of
         this output is published."""
-        self.held = held or {}
-        """The files whose state was held before the storage was requested to read any."""
+        self.mirror = mirror
+        """The state that was held before the storage was requested to read any."""
         self.resumed: Resumed | None = None
         """The replay of a lost worker's history, while it goes on."""
         self._restorer: Restorer | None = None
@@ -141,9 +142,16 @@ class Attempt:
         if deploy.own:
             self.checkpoints.note_restore(manifest.channels)
         self._channels = restorer.channels if isinstance(restorer, ReplacementRestorer) else None
-        number = next(self._numbers)
-        self.state_requested, worker = number, self._slot if as_it_was else None
-        return [ReadState(number, deploy.manifest, deploy.folder, restorer.required_groups(), self.held, worker=worker)]
+        mirror = self.mirror
+        held = mirror.everything_of(manifest) if mirror is not None and as_it_was else None
+        if held is not None:
+            for part in held:
+                restorer.part(part)
+            return self.end_restore()
+        self.state_requested = number = next(self._numbers)
+        required, chains = restorer.required_groups(), {} if mirror is None else mirror.chains
+        worker = self._slot if as_it_was else None
+        return [ReadState(number, deploy.manifest, deploy.folder, required, chains, worker)]
 
     def awaits_state(self, number: int) -> bool:
         """True if an answer with this number is for the `ReadState` request of this attempt, and the end of the answer

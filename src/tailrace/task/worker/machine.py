@@ -418,10 +418,10 @@ class Worker:
 
     def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
         spec, mirror = self._standing.deploy(message), self._standing.mirror_for(message)
-        self.spec, held = spec, None if mirror is None else mirror.chains
+        self.spec = spec
         services = self.services_of(spec, message, mirror)
         self._standing.prepare(spec, self.slot)
-        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, held)
+        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, mirror)
         return self._attempt.begin(message)
 
     def _of_a_standby(self, message: StandBy | Hold | TakeSlot) -> None:
