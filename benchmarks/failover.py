@@ -34,6 +34,9 @@ MODES = ("standby", "started", "restart")
 """A standby takes the slot; a worker is started for it; all start again."""
 MOVES = ("move", "move-all")
 """The worker is not killed, but its machine is reported to go: a standby takes the slot; all start again."""
+JOBS = ("plain", "event-time", "loop")
+"""Exchanges by key only; with timestamps, and a window beside; with a loop around the exchanges, through which each record
+goes twice."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,11 @@ class FailoverSpec:
     kills: int = 10
     parallelism: int = 2
     mode: str = "standby"
+    job: str = "plain"
 
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> FailoverSpec:
-        kinds = {"rate": float, "megabytes": int, "depth": int, "interval": float, "kills": int}
+        kinds = {"rate": float, "megabytes": int, "depth": int, "interval": float, "kills": int, "job": str}
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
     @property
@@ -129,6 +133,67 @@ class By:
         return record[0] * self.factor % self.keys
 
 
+def plain(spec: FailoverSpec, stream: tr.DataStream) -> tr.DataStream:
+    """The exchanges by key, each with state."""
+    return counted(stream.key_by(By(spec.keys)).process(Keep()), spec.depth - 1)
+
+
+def counted(stream: tr.DataStream, stages: int) -> tr.DataStream:
+    """The stream behind so many exchanges by key."""
+    for stage in range(1, stages + 1):
+        stream = stream.key_by(By(1000, 7 + 2 * stage)).process(Count())
+    return stream
+
+
+def with_event_time(spec: FailoverSpec, stream: tr.DataStream) -> tr.DataStream:
+    """The exchanges, of records with timestamps, and a count of each second for each key beside the last one."""
+    out = plain(spec, stream.assign_timestamps(due, 0.1))
+    out.key_by(By(1000)).window(tr.Tumbling(1.0)).count().sink_to(tr.sinks.Callback(nothing))
+    return out
+
+
+def due(record: tuple[int, float]) -> float:
+    return record[1]
+
+
+def nothing(record: Any) -> None:
+    """Does nothing."""
+
+
+def in_a_loop(spec: FailoverSpec, stream: tr.DataStream) -> tr.DataStream:
+    """The first exchange, and the others in a loop, half of them: each record goes through that twice."""
+    kept = stream.key_by(By(spec.keys)).process(Keep()).map(first_lap)
+    return kept.iterate(lambda laps: split(counted(laps, (spec.depth - 1) // 2))).map(without_laps)
+
+
+def split(stream: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+    """(what goes around once more, what leaves)"""
+    return stream.filter(goes_on).map(next_lap), stream.filter(leaves)
+
+
+def first_lap(record: tuple[int, float]) -> tuple[int, float, int]:
+    return (*record, 0)
+
+
+def next_lap(record: tuple[int, float, int]) -> tuple[int, float, int]:
+    return (*record[:2], record[2] + 1)
+
+
+def goes_on(record: tuple[int, float, int]) -> bool:
+    return record[2] == 0
+
+
+def leaves(record: tuple[int, float, int]) -> bool:
+    return record[2] == 1
+
+
+def without_laps(record: tuple[int, float, int]) -> tuple[int, float]:
+    return record[:2]
+
+
+BUILD = {"plain": plain, "event-time": with_event_time, "loop": in_a_loop}
+
+
 class Tell:
     """Tells the driver of one record in `SAMPLED`."""
 
@@ -186,10 +251,7 @@ def run(spec: FailoverSpec) -> list[dict[str, Any]]:
             restart=tr.FixedDelay(attempts=1_000_000, delay=0.0),
             standby=standbys[spec.mode],
         )
-        stream = env.from_source(Paced(spec)).key_by(By(spec.keys)).process(Keep())
-        for stage in range(1, spec.depth):
-            stream = stream.key_by(By(1000, 7 + 2 * stage)).process(Count())
-        stream.sink_to(tr.sinks.Callback(Tell(listener.port)))
+        BUILD[spec.job](spec, env.from_source(Paced(spec))).sink_to(tr.sinks.Callback(Tell(listener.port)))
         job = env.execute("failover")
         waits = [spec.interval * (turn + 0.5) / spec.kills for turn in range(spec.kills)]
         random.Random(spec.kills).shuffle(waits)  # the same for each mode
@@ -222,6 +284,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
     return {
         "workload": "failover",
         "mode": spec.mode,
+        "job": spec.job,
         "slot": slot.index,
         "seconds": round(late[0], 3),
         "worst_latency": round(late[1], 3),

@@ -11,6 +11,7 @@ from tailrace.coordinator.durability.incarnation import IncarnationClaims
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
+from tailrace.state.parts import ChainsOf
 from tailrace.storage.reading import _Had
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.outbox import MAX_AGE
@@ -111,6 +112,20 @@ def _half_is_all() -> Patches:
         return hopeful
 
     return [method(Mirror, "given_up", make)]
+
+
+def _held_of_any_checkpoint() -> Patches:
+    """Bug: a standby restores what it holds, whichever checkpoint that is of."""
+
+    def anything(self: Mirror, manifest: Any) -> Any:
+        return [*self._rest, *(ChainsOf(uid, chains) for uid, chains in self.chains.items())]
+
+    return [method(Mirror, "everything_of", lambda _: anything)]
+
+
+def _functions_not_prepared() -> Patches:
+    """Bug: a standby takes the functions that it was to prepare for prepared ones."""
+    return [mock.patch("tailrace.task.failover.standby_loop.prepare_functions", lambda *args, **options: None)]
 
 
 def _no_chain_compared() -> Patches:
@@ -224,6 +239,7 @@ REPLACING_BUGS = (
     Bug("spilled frames are given back for each other", "counted", _spilled_in_any_order, replacing),
     Bug("half of a reading counts as all", "counted", _half_is_all, standing_by, seed=279),
     Bug("a standby compares no chains", "counted", _no_chain_compared, standing_by),
+    Bug("a standby restores any checkpoint that it holds", "counted", _held_of_any_checkpoint, standing_by),
     Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),

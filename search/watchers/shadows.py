@@ -16,7 +16,7 @@ from typing import Any
 from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.elements.frames import ChannelId, encode_marker
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.elements.markers import Barrier, EndOfInput, Marker
+from tailrace.elements.markers import TIMES, Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.protocol.deployment import Deploy, Phase
 from tailrace.protocol.replay import Resume
@@ -29,7 +29,6 @@ from tailrace.task.channels.outbox import Outbox, OutputChannel
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.parallel_replay import meets_in_channels
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import ANY, Again
 from tailrace.task.journal.recorded_outbox import outbox_of
@@ -115,7 +114,8 @@ class Shadows(Observer):
         self.in_flight += base > 0 and bool(decode_manifest(shadow.origin[0], "manifest").in_flight)
         self.entries += len(history.entries)
         self.wrong += [
-            f"{where}: {one}" for one in itertools.islice(_differences(attempt.recorded, shadow.recorded, base), 3)
+            f"{where}: {one}"
+            for one in itertools.islice(_differences(attempt.recorded, shadow.recorded, base, again.by_task), 3)
         ]
 
     def _newest(self, incarnation: int) -> int:
@@ -125,8 +125,10 @@ class Shadows(Observer):
         places = [place for place in map(manifest_place, complete) if place is not None]
         return max((number for made, number in places if made == incarnation), default=0)
 
-    def shadow(self, process: SimulatedProcess, attempt: Attempt, base: int) -> Attempt:
-        """A fresh attempt, restored and opened."""
+    def shadow(
+        self, process: SimulatedProcess, attempt: Attempt, base: int, resume: Resume | None = None
+    ) -> Attempt:
+        """A fresh attempt, restored and opened. `resume`: what it resumes, if that is not what the worker has done."""
         worker = process.machine
         files = self._world.files
         manifest, folder = attempt.origin
@@ -138,9 +140,9 @@ class Shadows(Observer):
         services = worker.services_of(spec, deploy)
         prepare_functions(spec, process.slot, services, only_here=True)
         assert attempt.recorded is not None
-        history = attempt.recorded.history
-        in_flight, values = sorted(attempt.slice.services.in_flight), list(_values_sent(attempt.recorded))
-        resume = Resume(deploy, base, history.everything(), [], in_flight=in_flight, values=values)
+        history, values = attempt.recorded.history, list(_values_sent(attempt.recorded))
+        in_flight = sorted(attempt.slice.services.in_flight)
+        resume = resume or Resume(deploy, base, history.everything(), [], in_flight=in_flight, values=values)
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
         actions = shadow.begin(deploy)
         if manifest:
@@ -216,19 +218,19 @@ def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tup
     return kept
 
 
-def _differences(one: RecordedSlice, other: RecordedSlice, base: int) -> Iterator[str]:
+def _differences(one: RecordedSlice, other: RecordedSlice, base: int, in_any_frames: bool) -> Iterator[str]:
     for was, now in zip(one.tasks, other.tasks, strict=True):
         for difference in itertools.chain(
-            _of_channels(was, now, base, one),
+            _of_channels(was, now, base, one, in_any_frames),
             differences_of_state(was, now),
-            _of_the_rest(was, now, meets_in_channels(one.plan)),
+            differences_of_the_rest(was, now, in_any_frames),
         ):
             yield f"{was.id} {was.chain.root.node.name}: {difference}"
         if outbox_of(now).received.differ:
             yield f"{was.id}: digests of values differ on channels {sorted(outbox_of(now).received.differ)}"
 
 
-def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice) -> Iterator[str]:
+def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice, in_any_frames: bool) -> Iterator[str]:
     for ident, channel in was.outbox.channels.items():
         again = now.outbox.channels[ident]
         if channel.local:
@@ -236,7 +238,7 @@ def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice) -> Iterator
         waits = [(seq, payload) for seq, payload, _ in channel.queue]
         before = _frames(was.outbox, ident, [*kept_since(channel, base, of), *waits])
         after = _frames(was.outbox, ident, outbox_of(now).logs[ident].elements())
-        if meets_in_channels(of.plan):
+        if in_any_frames:
             yield from _in_any_frames(ident, before, channel, after, again)
             continue
         for number, (a, b) in enumerate(zip(before, after, strict=False)):
@@ -263,14 +265,15 @@ def _in_any_frames(
 
 
 def _one_by_one(frames: list[bytes], gathered: OutputChannel) -> Iterator[Any]:
-    """The records of frames and batches, each with its event time and key group, and the markers between them."""
+    """The records of frames and batches, each with its event time and key group, and the markers between them. Those of
+    event time are left out: their readers have them in their histories."""
     batches: list[Any] = []
     for data in frames:
         frame = decode_frame(data)
         batches.append(frame.batch() if frame.count else frame.marker())
     for one in [*batches, *gathered.buffer]:
         if isinstance(one, Marker):
-            yield one
+            yield from () if isinstance(one, TIMES) else (one,)
         else:
             times = [None] * len(one) if one.times is None else one.times.tolist()
             groups = [None] * len(one) if one.groups is None else one.groups.tolist()
@@ -330,7 +333,8 @@ def _in_order(timers: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return [(at, timer) for at, (timer, _) in enumerate(sorted(timers, key=lambda timer: timer[1]))]
 
 
-def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
+def differences_of_the_rest(was: Task, now: Task, in_any_frames: bool = False) -> Iterator[str]:
+    """Differences in the rest of the state of two tasks. `in_any_frames`: whether they may have other frames."""
     before, after = pickle.loads(state_of(was)), pickle.loads(state_of(now))
     for known in (before, after):
         known["states"] = {
@@ -350,7 +354,10 @@ def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[s
         "records_in",
     }
     if in_any_frames:
+        if isinstance(one, OutputChannel):  # a report that is to be sent, or was sent with another frame
+            state["idle"] = state["idle_due"] or (state["idle_sent"] and not state["awake_due"])
         unlike |= {"worked_off", "seq", "sealed", "sent", "record_bytes", "values"}
+        unlike |= {"watermark_sent", "awake_due", "idle_due", "idle_sent", "idle_waits"}
     if isinstance(one, Task) and state["said_end"]:
         unlike.add("finished")  # this depends on credit that may still be on its way
     if isinstance(one, TaskLoop):

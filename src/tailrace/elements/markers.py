@@ -60,6 +60,8 @@ class RoundEnd:
     round: int
 
 
+TIMES = (Watermark, IdleChannel)
+"""Markers that carry event time."""
 COUNTED = (Watermark, IdleChannel, Rest, RoundEnd)
 """Markers that make their receiver work: they count among the frames of a loop nest."""
 

@@ -7,25 +7,34 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from pyspark import cloudpickle
 
 import tailrace as tr
+from search.watchers.shadows import differences_of_state, differences_of_the_rest
+from tailrace.elements.batches import Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.markers import IdleChannel, Watermark
 from tailrace.graph.plan import Plan
+from tailrace.protocol.termination import StartWave
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
-from tailrace.task.failover.parallel_replay import meets_in_channels
+from tailrace.task.failover.parallel_replay import needs_no_coordinator
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
 from tailrace.task.failover.takeover import peer_replaced
 from tailrace.task.journal.digests import Digest
-from tailrace.task.journal.history import Did
+from tailrace.task.journal.history import Cut, Did, Entry, Heard
 from tailrace.task.journal.history import decode as decode_entry
-from tailrace.task.journal.recorded_gate import RecordedGate
+from tailrace.task.journal.recorded_gate import A_MARKER, RecordedGate, gate_of, is_time
 from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.sent_log import Keeping
+from tailrace.task.subtask.machine import READS
+from tailrace.task.subtask.work import Work
 
 RECORDS = 300
 NOWHERE = tr.sinks.Callback(lambda record: None)
@@ -60,6 +69,7 @@ class Workers:
     def __init__(self, made: Plan) -> None:
         self.plan = made
         self.chance = random.Random(4)
+        self.now = 0
         self.slices = [self.opened(0), self.opened(1)]
 
     def opened(self, slot: int) -> RecordedSlice:
@@ -71,15 +81,18 @@ class Workers:
 
     def run(self) -> None:
         """In steps of a few records, each at a time of its own, until all is done."""
-        now = 0
         while not all(slice.finished for slice in self.slices):
-            for slice in self.slices:
-                for task in slice.tasks:
-                    now += 1
-                    slice.step(task, now, self.chance.randint(1, 4))
-                slice.flush()
-            self.deliver(*self.slices)
-            self.deliver(*reversed(self.slices))
+            self.round()
+
+    def round(self) -> None:
+        """A step of each task."""
+        for slice in self.slices:
+            for task in slice.tasks:
+                self.now += 1
+                slice.step(task, self.now, self.chance.randint(1, 4))
+            slice.flush()
+        self.deliver(*self.slices)
+        self.deliver(*reversed(self.slices))
 
     def deliver(self, one: RecordedSlice, other: RecordedSlice) -> int:
         actions, one.actions = one.actions, []
@@ -128,9 +141,9 @@ def test_steps_that_read_one_after_the_other_are_done_as_one(monkeypatch: pytest
     taken: list[int] = []
     merge = RecordedGate.merge
 
-    def watched(gate: RecordedGate, pieces: Any) -> Any:
+    def watched(gate: RecordedGate, pieces: Any, *feedback: Any) -> Any:
         taken.append(len(pieces))
-        return merge(gate, pieces)
+        return merge(gate, pieces, *feedback)
 
     monkeypatch.setattr(RecordedGate, "merge", watched)
     other, _ = workers.done_again()
@@ -198,19 +211,253 @@ def of_values(slice: RecordedSlice, ident: ChannelId, count: int) -> int:
     return digest.value
 
 
-def test_event_time_and_loops_are_done_again_in_one_order() -> None:
-    """A watermark goes where a frame ends, and the waves of a loop count frames."""
+# Loops.
+
+
+class Endless(tr.Source):
+    """Gives numbers, and then nothing, without an end."""
+
+    bounded = False
+
+    def splits(self, parallelism: int) -> list[int]:
+        return [0]
+
+    def reader(self, split: int, position: int | None = None) -> tr.Reader:
+        return Numbers(position or 0)
+
+
+class Numbers(tr.Reader):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def read(self, limit: int, now: float) -> list[int]:
+        start, self.at = self.at, min(self.at + limit, RECORDS)
+        return list(range(start, self.at))
+
+    @property
+    def position(self) -> int:
+        return self.at
+
+    def next_at(self, now: float) -> float:
+        return now + 1e6
+
+
+def lap(record: tuple[int, int]) -> tuple[int, int]:
+    return record[0], record[1] + 1
+
+
+def looped_plan(**options: Any) -> Plan:
+    """A loop through which each record goes three times, with a count by key in it, and one behind."""
+
+    def body(laps: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+        counted = laps.key_by(lambda r: r[0] % 20).process(Laps())
+        return counted.filter(lambda r: r[1] < 2).map(lap), counted.filter(lambda r: r[1] == 2)
+
     env = tr.Environment(parallelism=2)
-    numbers = env.from_source(tr.sources.Sequence(0, 10))
-    numbers.key_by(lambda n: n).count().sink_to(NOWHERE)
-    assert meets_in_channels(env._plan(env._pending()))
+    source = tr.sources.Sequence(0, RECORDS) if "rounds" in options else Endless()
+    out = env.from_source(source, parallelism=1).map(lambda n: (n, 0)).iterate(body, parallelism=2, **options)
+    out.key_by(lambda r: r[0] % 5).reduce(max).sink_to(NOWHERE)
+    return env._plan(env._pending())
 
-    timed = tr.Environment(parallelism=2)
-    stream = timed.from_source(tr.sources.Sequence(0, 10)).assign_timestamps(lambda n: float(n))
-    stream.key_by(lambda n: n).count().sink_to(NOWHERE)
-    assert not meets_in_channels(timed._plan(timed._pending()))
 
-    looped = tr.Environment(parallelism=2)
-    begun = looped.from_source(tr.sources.Sequence(0, 10)).iterate(lambda s: (s.filter(lambda n: n < 3), s))
-    begun.sink_to(NOWHERE)
-    assert not meets_in_channels(looped._plan(looped._pending()))
+class Laps(tr.KeyedProcessFunction):
+    count = tr.ValueState(int, default=0)
+
+    def process(self, record: tuple[int, int], ctx: tr.Context) -> Iterator[Any]:
+        self.count.value += 1
+        yield record[0], record[1], self.count.value
+
+
+class Looped(Workers):
+    def run(self) -> None:
+        for _ in range(400):
+            self.round()
+
+
+def test_tasks_of_a_loop_replay_for_themselves_while_only_records_go_around() -> None:
+    workers = Looped(looped_plan())
+    workers.run()
+    lost = workers.slices[1]
+    other, again = workers.done_again()
+    assert again.by_task and frames(other) < frames(lost) / 2
+    assert sent(other) == sent(lost) and sum(map(len, sent(lost).values())) > 100
+    for one, now in zip(lost.tasks, other.tasks, strict=True):
+        assert not [*differences_of_state(one, now), *differences_of_the_rest(one, now, True)]
+
+
+def test_frames_that_have_come_count_among_those_that_a_replacement_has_sent() -> None:
+    """The workers of a loop compare the number of frames that were sent and worked off; else it would never be at rest."""
+    workers = Looped(looped_plan())
+    workers.run()
+    lost, survivor = workers.slices[1], workers.slices[0]
+    came = {
+        ident: (gate_of(task).frames_ever(ident), gate_of(task).came_since(ident, 0).count)
+        for task in survivor.tasks
+        for ident in task.gate.channels
+        if ident.source == 1
+    }
+    channels = {ident: channel for task in lost.tasks for ident, channel in task.outbox.channels.items()}
+    assert all(channels[ident].sent == count for ident, (count, _) in came.items())
+    other, _ = workers.done_again()
+    for task in other.tasks:
+        for ident, channel in task.outbox.channels.items():
+            if ident in came and came[ident][1]:
+                count, records = came[ident]
+                outbox_of(task).receiver_replaced(ident, records - 1, count)
+                assert channel.sent == count + 1, "the last record goes once more, in a frame of its own"
+
+
+def wave(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+    return [*entries, Heard(StartWave(0, 1), 1)]
+
+
+def marker(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+    read = next(entry for entry in entries if isinstance(entry, Did) and entry.line in READS)
+    return [*entries, msgspec.structs.replace(read, facts=[0, A_MARKER])]
+
+
+def waits(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+    return [*entries, Cut(0, CutRequest(1), 0, b"", 0, waves={0: 3})]
+
+
+def idle_leave(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+    next(task.loop.leave for task in slice.tasks if task.loop.leave is not None).idle = True
+    return entries
+
+
+@pytest.mark.parametrize("more", [wave, marker, waits, idle_leave])
+def test_where_more_than_records_goes_around_a_loop_steps_keep_their_order(more: Any) -> None:
+    workers = Looped(looped_plan())
+    workers.run()
+    lost = workers.slices[1]
+    entries = list(map(decode_entry, lost.history.entries))
+    assert needs_no_coordinator(lost, entries)
+    assert not needs_no_coordinator(lost, more(entries, lost))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rounds": tr.Rounds(max=3)}, {"combine": tr.Combine(key=lambda r: r[0] % 3, merge=max)}],
+    ids=["rounds", "combine"],
+)
+def test_steps_of_loops_in_rounds_or_with_merged_feedback_keep_their_order(options: dict[str, Any]) -> None:
+    made = RecordedSlice(looped_plan(**options), 0, 0, Services(random.Random), 1 << 20, Keeping(MemorySpill, 0))
+    assert not needs_no_coordinator(made, [])
+
+
+# Event time.
+
+
+class Timed(tr.KeyedProcessFunction):
+    """Sets the timers of a record, and emits what it sees, also in its timers."""
+
+    count = tr.ValueState(int, default=0)
+
+    def __init__(self, timers: Callable[[int], list[float]], sees: Callable[[int], bool]) -> None:
+        self.timers, self.sees = timers, sees
+
+    def process(self, record: Any, ctx: tr.Context) -> Iterator[Any]:
+        number = record if isinstance(record, int) else record[0]
+        self.count.value += 1
+        for time in self.timers(number):
+            ctx.set_timer(event_time=time)
+        yield number, self.count.value, ctx.watermark if self.sees(number) else None
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        self.count.value += 100
+        yield ctx.key, self.count.value, timestamp
+
+
+FUNCTIONS: dict[str, tuple[Callable[[int], list[float]], Callable[[int], bool]]] = {
+    "nothing of event time": (lambda n: [], lambda n: False),
+    "event time": (lambda n: [], lambda n: True),
+    "event time now and then": (lambda n: [], lambda n: n % 37 == 0),
+    "timers": (lambda n: [n + 3.0], lambda n: False),
+    "few timers": (lambda n: [n + 5.0] if n % 41 == 0 else [], lambda n: False),
+    "timers for the past": (lambda n: [n - 9.0] if n % 29 == 0 else [], lambda n: n % 53 == 0),
+    "timers at the end": (lambda n: [5_000.0 + n], lambda n: False),
+}
+
+
+def timed_plan(what: str, inside: bool) -> Plan:
+    """Two exchanges of records with timestamps, and a window. `inside`: timestamps are assigned anew behind the first."""
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_source(tr.sources.Sequence(0, RECORDS), parallelism=1)
+    numbers = numbers.assign_timestamps(lambda n: float(n - n % 7), 2.0)
+    seen = numbers.key_by(lambda n: n % 20).process(Timed(*FUNCTIONS[what]))
+    if inside:
+        seen = seen.assign_timestamps(lambda record: float(record[0]), 30.0)
+    again = seen.key_by(lambda record: record[0] % 5).process(Timed(*FUNCTIONS[what]))
+    again.key_by(lambda record: record[0] % 3).window(tr.Tumbling(20.0)).count().sink_to(NOWHERE)
+    again.key_by(lambda record: record[0] % 3).reduce(max).sink_to(NOWHERE)
+    return env._plan(env._pending())
+
+
+def timed_records(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
+    """The records that have gone on each channel to the other worker, with their times."""
+    found: dict[ChannelId, list[Any]] = {}
+    for task in slice.tasks:
+        for ident, log in outbox_of(task).logs.items():
+            batches = [decode(task.outbox.frame(item)).batch().to_rows() for item in log.items()]
+            times = [None if batch.times is None else batch.times.tolist() for batch in batches]
+            found[ident] = [
+                one
+                for batch, known in zip(batches, times, strict=True)
+                for one in zip(batch.values, known or [None] * len(batch), strict=True)
+            ]
+    return found
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["assigned once", "assigned anew"])
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_event_time_comes_where_it_came_though_watermarks_are_elsewhere(what: str, inside: bool) -> None:
+    workers = Workers(timed_plan(what, inside))
+    workers.run()
+    lost = workers.slices[1]
+    other, _ = workers.done_again()
+    assert timed_records(other) == timed_records(lost) and sum(map(len, timed_records(lost).values())) > 50
+    for one, again in zip(lost.tasks, other.tasks, strict=True):
+        assert not list(differences_of_state(one, again))
+        assert (one.chain.reached, one.chain.passed) == (again.chain.reached, again.chain.passed)
+        for ident, channel in one.gate.channels.items():
+            now = again.gate.channels[ident]
+            assert (channel.watermark, channel.ended) == (now.watermark, now.ended)
+
+
+def test_steps_are_done_as_one_across_watermarks_that_set_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(timed_plan("nothing of event time", False))
+    workers.run()
+    reads = [entry for entry in steps(workers.slices[1]) if not entry.by_itself]
+    marks = sum(is_time(fact) for entry in reads for fact in entry.facts[1::2])
+    calls: list[int] = []
+    take_merged = Work.take_merged
+    monkeypatch.setattr(Work, "take_merged", lambda work, *args: [calls.append(1), take_merged(work, *args)])
+    workers.done_again()
+    assert marks > 50 and len(calls) < marks / 2
+
+
+def test_a_reader_that_is_replaced_hears_of_event_time_behind_all_that_was_sent() -> None:
+    """That a channel was idle for a while it has in its history, or will never need to know."""
+    workers = Workers(timed_plan("nothing of event time", False))
+    survivor, task = workers.slices[0], workers.slices[0].by_vertex[0]
+    outbox = outbox_of(task)
+    (output,) = outbox.outputs
+    (ident,) = [ident for ident in outbox.channels if ident.target == 1]
+    survivor.actions.clear()
+    outbox.watermark(output, 7)
+    outbox.idle(output)
+    outbox.emit(output, Rows([1, 2, 3], np.array([9, 9, 9], np.int64)))
+    outbox.watermark(output, 8)
+    outbox.flush()
+    sends: dict[bool, list[Any]] = {}
+    for idle in (False, True):
+        if idle:
+            outbox.idle(output)
+        outbox.sends.clear()
+        outbox.receiver_replaced(ident)
+        outbox.announce_time(ident)
+        sends[idle] = [decode(data) for channel, _, data, _ in outbox.sends if channel == ident]
+    markers = {idle: [frame.marker() for frame in frames if not frame.count] for idle, frames in sends.items()}
+    assert markers[False] == [Watermark(7), Watermark(8), Watermark(8)]
+    assert markers[True] == [Watermark(7), Watermark(8), Watermark(8), Watermark(8), IdleChannel()]
+    assert outbox.channels[ident].idle_sent

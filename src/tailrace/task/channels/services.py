@@ -104,7 +104,7 @@ class Services:
     """Generators that are seeded before each step of a task, and clocks whose readings are recorded, if steps are repeated
     when the worker is lost; None if they are not."""
     clock_read: bool = False
-    """True if user code has read the clock in the current step."""
+    """True if user code has read the clock or event time in the current step, or a timer has fired."""
     inexact: bool = False
     """True if work that is repeated behind the newest cuts may turn out otherwise, since this was last looked at."""
     outside: Outside = field(default_factory=Outside)

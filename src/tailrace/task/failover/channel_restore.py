@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, encode_batch, readdress
-from tailrace.elements.markers import Marker
+from tailrace.elements.markers import IdleChannel, Marker
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
 from tailrace.state.parts import LogOf, ShapeOf
 from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.logs import LogFrame, restored_frame
 from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
+from tailrace.task.journal.facts import meets_in_channels
 from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.shapes import A_MARKER, in_shape
@@ -94,7 +95,10 @@ class AsItWas:
     def _elements(self, kind: LogKind, ident: ChannelId) -> list[Element]:
         log = kind, self._plan.name_of(ident), 0, 0
         pieces, shape = self._frames.get(log, []), self._shapes.get(log, [])
-        return in_shape(shape, [element_of(piece, log[1]) for piece in pieces], f"channel {log[1]}")
+        found = in_shape(shape, [element_of(piece, log[1]) for piece in pieces], f"channel {log[1]}")
+        if not meets_in_channels(self._plan):
+            return found
+        return [one for one in found if not isinstance(one, IdleChannel)]  # that is in the history of the reader
 
     def _came_back(self, age: int, turn: int, number: int, returning: Returning) -> InputChannel:
         """A channel that brings back records in flight at an earlier checkpoint, as far as they were unread."""

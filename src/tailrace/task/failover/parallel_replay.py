@@ -6,48 +6,80 @@ Consecutive steps that read channels are replayed as one: a worker with little l
 their cost does not depend on the number of records. The records of each channel are equal to the first ones and in their
 order; the frames may differ, so channels are compared by counts of records (`task.journal.digests`).
 
+Watermarks go where frames end, so they are elsewhere on the channels as well. What a task has read of event time is in its
+history, and a replay takes it from there (Y14). A watermark of which nothing has come but later event time is read together
+with the records around it: first all these records, then the watermark. It goes on later than it did, which is always safe.
+
 Steps are replayed in one order, or one by one, where a difference would show:
 
-- in a job with loops, whose waves count frames, and share queues and commands among tasks;
-- where event time is assigned, or was when the restored checkpoint was taken: a watermark goes where frames end;
+- in a job with loops that is more than passing records on (`needs_no_coordinator`): waves count what is in channels at one
+  moment of the worker, rounds and commands of the coordinator are for several tasks at once, and which feedback is merged
+  depends on when it is read;
 - with records in flight at the restored cut, for as long as they are read;
-- for an operator that may see which records it is given together;
-- for steps in which user code has requested the clock, the shared random generators, or an answer of the world.
+- for an operator that may see which records it is given together, or event time by itself;
+- for steps in which user code has requested the clock, event time, the shared random generators, or an answer of the world;
+- for steps in which a timer has fired, and where a channel is idle, or becomes so.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from tailrace.elements.batches import Batch, join
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph import operators
-from tailrace.graph.plan import Plan
+from tailrace.protocol.wire import NestCommand
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.divergence import as_before
-from tailrace.task.journal.history import Did, Entry, Flushed, Heard
+from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
+from tailrace.task.journal.merged_reads import Pieces, totals
 from tailrace.task.journal.recorded_answers import Gave
-from tailrace.task.journal.recorded_gate import A_BARRIER, gate_of
+from tailrace.task.journal.recorded_feedback import feedback_of
+from tailrace.task.journal.recorded_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, gate_of, is_time
 from tailrace.task.journal.recorded_readings import GivenReadings, are_all_of_a_reader
-from tailrace.task.subtask.machine import READS, Task
+from tailrace.task.subtask.machine import FEEDBACK_READS, READS, WITHOUT_WAVES, Task
+from tailrace.task.subtask.order import NOTHING
 
 RECORD_BY_RECORD = (
     operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess, operators.CoProcess,
-    operators.Aggregate, operators.Reduce, operators.Sink,
+    operators.Aggregate, operators.Reduce, operators.Sink, operators.Head, operators.Tail, operators.EnterLoop,
+    operators.LeaveLoop,
 )  # fmt: skip
-"""Operators whose output does not depend on how their input is divided into portions."""
+"""Operators whose output does not depend on how their input is divided into portions, nor on event time by itself."""
 PORTION = 2048
 """Records that one task replays, about, before the next task has its turn."""
 _LEAST = 16
 """Least number of records that a step counts for in a turn, if it is replayed by itself."""
 
 
-def meets_in_channels(plan: Plan) -> bool:
-    """True for a job whose tasks have nothing in common but the contents of their channels, wherever frames end there."""
-    return not plan.nests and not any(
-        isinstance(node.operator, operators.AssignTimestamps) for node in plan.graph.nodes
-    )
+def needs_no_coordinator(slice: RecordedSlice, history: Iterable[Entry]) -> bool:
+    """True for a job with loops, restored from a checkpoint, in whose history tasks have nothing in common but the records
+    in their channels and in queues of feedback. There are no markers but barriers: no event time, no waves, no ends."""
+    loops = [node.operator.loop for node in slice.plan.graph.nodes if isinstance(node.operator, operators.Head)]
+    if any(loop.rounds is not None or loop.combine_merge is not None for loop in loops):
+        return False
+    leaves = [task.loop.leave for task in slice.tasks if task.loop.leave is not None]
+    if any(leave.idle for leave in leaves) or not all(
+        time in (MIN_TIME, MAX_TIME) for task in slice.tasks for time in task.chain.arrived
+    ):
+        return False
+    return all(map(_passes_records_on, history))
+
+
+def _passes_records_on(entry: Entry) -> bool:
+    match entry:
+        case Heard():
+            return not isinstance(entry.message, NestCommand)
+        case Cut():
+            return not entry.waves
+        case Flushed():
+            return True
+    if entry.line in FEEDBACK_READS:
+        return entry.facts[0] == 0
+    return entry.line == NOTHING or (entry.line in WITHOUT_WAVES and A_MARKER not in entry.facts[1::2])
 
 
 class Lanes:
@@ -67,6 +99,7 @@ class Lanes:
     ) -> None:
         """`before`: vertices whose entries are skipped up to their next cut. `has_come`: whether the input of an entry
         has arrived. `do`: replays an entry for a task."""
+        self._slice = slice
         self._lanes = {task.vertex.id: Lane(slice, task, before, has_come, do) for task in reversed(slice.tasks)}
         for entry in history:
             if isinstance(entry, Heard):
@@ -84,6 +117,12 @@ class Lanes:
     def is_left(self, task: Task) -> bool:
         """True while a task has entries left."""
         return bool(self._lanes[task.vertex.id].entries)
+
+    def has_come_back(self, task: Task, count: int) -> bool:
+        """True if so many records are in the queue of feedback of a head, or will never be."""
+        assert task.loop.head is not None
+        tails = self._slice.tails_of(task)
+        return task.loop.head.queue.records >= count or not any(map(self.is_left, tails))
 
     @property
     def left(self) -> list[Entry]:
@@ -113,12 +152,14 @@ class Lane:
         readings = slice.services.outside.readings
         self._given = readings if isinstance(readings, GivenReadings) else None
         source = task.chain.source
-        behind = [one for one in task.chain.operators if one is not source]
-        larger = all(isinstance(one.node.operator, RECORD_BY_RECORD) for one in behind)
+        larger = all(_takes_any_portions(one.node.operator) for one in task.chain.operators if one is not source)
         self._larger = larger and source is None
         """True if several steps that read channels may be replayed as one."""
         self._source = source if larger and source is not None and source.source.form == "rows" else None
         """The source of the task, if the records of its reads may go on together."""
+        head = task.loop.head
+        self._head = None if head is None or head.loop.separate else head
+        """The head of a loop in the task, if its feedback may be read together with its input."""
 
     def turn(self) -> bool:
         """Replays about a portion. True if it has replayed anything."""
@@ -134,7 +175,6 @@ class Lane:
             left -= done
         if task.outbox.oldest is not None:
             with as_before(task, "what it sends"):
-                self._check()
                 task.flush()
         self._slice.route(task)
         return left < PORTION
@@ -145,33 +185,73 @@ class Lane:
         task = self._task
         if not self._larger or not task.work.may_take_merged or task.vertex.id in self._before:
             return 0
-        pieces, now = list[int](), 0
+        run, gate = self._run(most), gate_of(task)
+        if not run:
+            return 0
+        last, pieces = run[-1][0], [one for _, read in run for one in read.records]
+        marks = [one for _, read in run for one in read.time]
+        task.work.begin(last.now, seeded=False)
+        task.wake()
+        batches, grants = gate.merge(pieces, self._feedback(pieces)) if pieces else ([], [])
+        task.work.take_merged(batches, grants)
+        if marks or task.chain.generators:
+            gate.mark_times(marks)
+            task.work.advance_merged(last.budget)
+        return len(run) + sum(pieces[1::2])
+
+    def _run(self, most: int) -> list[tuple[Did, _Read]]:
+        """The next steps that are replayed as one, which are taken off, each with what it has read: about `most` records,
+        or up to the last watermark. What is read behind a watermark may set a timer for the time before it, which is not
+        due before the next one."""
+        entries, run, records, end = self.entries, list[tuple[Did, _Read]](), 0, 0
         here: dict[int, int] = {}
-        entries, records = self.entries, 0
         while entries and records < most:
             entry = entries[0]
-            if not isinstance(entry, Did) or entry.line not in READS or entry.by_itself or entry.answers:
+            read = self._read_by(entry)
+            if read is None or not (self._is_later_time(read.time) if read.time else self._are_here(read.records, here)):
                 break
-            read = _records_read(entry.facts)
-            if read is None or not self._are_here(read, here):
-                break
+            assert isinstance(entry, Did)
             entries.popleft()
-            pieces += read
-            records += 1 + (read[1] if len(read) == 2 else sum(read[1::2]))
-            now = entry.now
-        if records:
-            task.work.begin(now, seeded=False)
-            task.wake()
-            batches, grants = gate_of(task).merge(pieces)
-            task.work.take_merged(batches, grants)
-        return records
+            run.append((entry, read))
+            records += 1 + sum(read.records[1::2])
+            end = len(run) if read.time else end
+        for entry, _ in reversed(run[end:] if end else ()):
+            entries.appendleft(entry)
+        return run[:end] if end else run
+
+    def _read_by(self, entry: Entry) -> _Read | None:
+        """What a step has read, if it may be replayed with others; else None."""
+        if not isinstance(entry, Did) or entry.by_itself or entry.answers:
+            return None
+        if entry.line in READS:
+            return _read_by(entry.facts)
+        if self._head is None or entry.line not in FEEDBACK_READS or self._task.gate.all_idle:
+            return None
+        wave, count = entry.facts[:2]
+        return None if wave else _Read((FEEDBACK, count) if count else ())
+
+    def _feedback(self, pieces: Pieces) -> list[Batch]:
+        """The records of pieces that had come back to the head of a loop."""
+        count = totals(pieces).get(FEEDBACK, 0)
+        if not count:
+            return []
+        assert self._head is not None
+        return self._head.as_input(feedback_of(self._head).take_records(count))
+
+    def _is_later_time(self, time: Sequence[int]) -> bool:
+        """True if a marker of event time is a watermark, and no channel is idle: then it does not matter which of several
+        watermarks, or of records on other channels, is read first."""
+        return time[1] >= A_TIME and not gate_of(self._task).any_idle
 
     def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
         """True if the input of a step has arrived. `here`: for each channel number, the records that are unread behind
         the steps before."""
         for at in range(0, len(read), 2):
             number, count = read[at], read[at + 1]
-            if number not in here:
+            if number == FEEDBACK and number not in here:
+                assert self._head is not None
+                here[number] = self._head.queue.records
+            elif number not in here:
                 here[number] = gate_of(self._task).records_here(number, PORTION)
             here[number] -= count
             if here[number] < 0:
@@ -181,18 +261,22 @@ class Lane:
     def _reads(self, most: int) -> int:
         """Replays several steps of a source. Each has its own clock, by which a reader may make its records; behind the
         source the records go on together. Returns for how many records they count; 0 if the next entry is no such step."""
-        source = self._source
-        if source is None or self._task.vertex.id in self._before:
+        source, task = self._source, self._task
+        if source is None or task.vertex.id in self._before:
             return 0
         given, out, records = list[Batch](), source.out, 0
         source.out = given.append
         try:
-            while self.entries and records < most and _is_a_read(self.entries[0]):
+            while self.entries and records < most and _is_a_read(self.entries[0]) and not source.opened_splits:
                 records += self._one()
         finally:
             source.out = out
-        for batch in join(given):
+        if not task.chain.generators:
+            given = join(given)
+        for batch in given:
             out(batch)
+        if given and task.chain.generators:
+            task.work.advance_merged(1)
         return records
 
     def _one(self) -> int:
@@ -203,10 +287,13 @@ class Lane:
         self._do(self.entries.popleft(), self._task)
         return max(_LEAST, self._task.work.last_count)
 
-    def _check(self) -> None:
-        for channel in self._task.outbox.channels.values():
-            if channel.watermark_due > channel.watermark_sent or channel.idle_due or channel.awake_due:
-                raise InternalError(f"Y10: {self._task.id} has event time to tell of on channel {channel.id}", ())
+
+def _takes_any_portions(operator: operators.Operator) -> bool:
+    """True for an operator that makes the same of its records in whatever portions they come, and of watermarks wherever
+    they are between these."""
+    if isinstance(operator, operators.AssignTimestamps):
+        return operator.idle_after is None
+    return isinstance(operator, RECORD_BY_RECORD)
 
 
 def _is_a_read(entry: Entry) -> bool:
@@ -215,19 +302,28 @@ def _is_a_read(entry: Entry) -> bool:
     if not isinstance(entry, Did) or entry.by_itself or not entry.answers:
         return False
     first, *others = entry.answers
-    return isinstance(first, Gave) and (first.count == 0 or are_all_of_a_reader(others))
+    return isinstance(first, Gave) and first.count >= 0 and (first.count == 0 or are_all_of_a_reader(others))
 
 
-def _records_read(facts: Sequence[int]) -> Sequence[int] | None:
-    """The channel numbers and record counts that a step has read, by the facts of its history entry, without barriers:
-    number, count, number, count, and so on. None if it has read a marker."""
+class _Read(NamedTuple):
+    """What a step has read: records, or event time."""
+
+    records: Sequence[int]
+    """The number of a channel and a count of records, number, count, and so on."""
+    time: Sequence[int] = ()
+    """The number of a channel and the fact of a marker of event time."""
+
+
+def _read_by(facts: Sequence[int]) -> _Read | None:
+    """What a step has read, by the facts of its history entry, without barriers. None for other markers."""
     if len(facts) == 2 and facts[1] > 0:
-        return facts
+        return _Read((), facts) if is_time(facts[1]) else _Read(facts)
     read: list[int] = []
     for at in range(0, len(facts), 2):
         number, count = facts[at], facts[at + 1]
-        if count > 0:
+        if count > 0 or is_time(count):
             read += number, count
         elif count != A_BARRIER:
             return None
-    return read
+    times = [is_time(fact) for fact in read[1::2]]
+    return (_Read((), read) if len(times) == 1 else None) if any(times) else _Read(read)

@@ -17,7 +17,7 @@ from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.journal.divergence import as_before
-from tailrace.task.journal.facts import Facts
+from tailrace.task.journal.facts import Facts, meets_in_channels
 from tailrace.task.journal.history import Cut, Did, Flushed, History
 from tailrace.task.journal.opening import KeptOpening
 from tailrace.task.journal.recorded_answers import Recorder
@@ -70,9 +70,10 @@ class RecordedSlice(Slice):
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
         self.recorder = services.outside = Recorder()
         on_inexact = services.note_inexact
+        times = meets_in_channels(plan)
         services.ends = Ends(
-            partial(RecordedGate, facts=self.facts),
-            partial(RecordedOutbox, sizes=self.sizes, keeping=keeping, compared=self.compared),
+            partial(RecordedGate, facts=self.facts, times_in_facts=times),
+            partial(RecordedOutbox, sizes=self.sizes, keeping=keeping, compared=self.compared, times_in_facts=times),
             partial(RecordedFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact),
             partial(RecordedInFlight, on_inexact=on_inexact),
         )

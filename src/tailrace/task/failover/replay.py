@@ -13,22 +13,22 @@ from collections.abc import Container, Iterable, Sequence
 from typing import assert_never
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.failover.channel_restore import AsItWas
-from tailrace.task.failover.parallel_replay import Lanes, meets_in_channels
+from tailrace.task.failover.parallel_replay import Lanes, needs_no_coordinator
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.steps import replay_cut, replay_step
 from tailrace.task.journal.divergence import as_before, differs
+from tailrace.task.journal.facts import meets_in_channels
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
 from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.task_state import put_back
-from tailrace.task.subtask.machine import READS, Task
+from tailrace.task.subtask.machine import FEEDBACK_READS, READS, Task
 
 PORTION = 256
 """Entries of the history that are replayed at a time, in a replay in one order."""
@@ -82,7 +82,7 @@ class Again:
         self._lanes: Lanes | None = None
         """The parts of the history by task, if each task can replay its own; else None, and the entries are replayed in
         one order."""
-        if meets_in_channels(slice.plan) and not _has_event_time(slice.tasks):
+        if meets_in_channels(slice.plan) or needs_no_coordinator(slice, self._entries):
             self._lanes = Lanes(slice, self._entries, self._before, self._has_come, self._do)
             self._entries.clear()
         self.moved = False
@@ -92,6 +92,11 @@ class Again:
     def left(self) -> Sequence[Entry]:
         """Entries that are still to be replayed."""
         return self._entries if self._lanes is None else self._lanes.left
+
+    @property
+    def by_task(self) -> bool:
+        """True if each task replays for itself, and frames may end elsewhere."""
+        return self._lanes is not None
 
     def go_on(self) -> bool:
         """Replays a portion of what can be replayed with the records that have arrived. True when all is done."""
@@ -120,9 +125,13 @@ class Again:
     def _has_come(self, entry: Entry) -> bool:
         """True when the records that a step has read have arrived. Raises `UserCodeError` if they never will, because a
         task of this slice was to make them."""
-        if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
+        if not isinstance(entry, Did) or entry.vertex in self._before:
             return True
         task = self.slice.by_vertex[entry.vertex]
+        if entry.line in FEEDBACK_READS:
+            return self._lanes is None or self._lanes.has_come_back(task, entry.facts[1])
+        if entry.line not in READS:
+            return True
         lacking = gate_of(task).lacking(entry.facts)
         if lacking is None:
             return True
@@ -211,11 +220,6 @@ class Again:
 
     def _running_tasks(self) -> list[Task]:
         return [task for task in self.slice.tasks if task.vertex.id not in self._before]
-
-
-def _has_event_time(tasks: Iterable[Task]) -> bool:
-    """True if event time has come to any of the tasks and has not ended: the checkpoint is of a program that assigned it."""
-    return any(MIN_TIME < time < LAST_TIME for task in tasks for time in task.chain.arrived)
 
 
 def _without_a_hold(request: CutRequest) -> CutRequest:

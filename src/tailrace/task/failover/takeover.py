@@ -74,19 +74,21 @@ def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
     if lost.slice not in slice.beside:  # else its history is passed on until the coordinator has all of it
         slice.place({lost.slice: ""})
     slice.hearsay.forget(lost.slice)
-    came: list[Came] = [
-        (*ident, (digest := gate_of(task).came_since(ident, lost.checkpoint)).count, digest.value)
-        for task in slice.tasks
-        for ident in task.gate.channels
-        if ident.source == lost.slice and ident.source != slice.slot
-    ]
+    came, frames = list[Came](), list[int]()
+    for gate in map(gate_of, slice.tasks):
+        for ident in gate.channels:
+            if ident.source == lost.slice and ident.source != slice.slot:
+                digest = gate.came_since(ident, lost.checkpoint)
+                came.append((*ident, digest.count, digest.value))
+                frames.append(gate.frames_ever(ident))
     values = [
         (*ident, *known)
         for task in slice.tasks
         for ident, known in gate_of(task).values.items()
         if ident.source == lost.slice
     ]
-    return KnownHistory(lost.slice, slice.copies.setdefault(lost.slice, Copy()).report(), came, lost.turn, values)
+    known = slice.copies.setdefault(lost.slice, Copy()).report()
+    return KnownHistory(lost.slice, known, came, lost.turn, values, frames)
 
 
 def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
@@ -104,6 +106,8 @@ def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
         for ident, channel in task.outbox.channels.items():
             if ident.target == slot and not channel.local:
                 outbox_of(task).receiver_replaced(ident)
+                if not task.said_end:
+                    outbox_of(task).announce_time(ident)
         task.wake()
         slice.route(task)
     return [_to_peer(slice, slot, gained) for gained in first]
@@ -172,13 +176,16 @@ class Resumed:
         account_for_local(slice)
         came = {ChannelId(*channel): (count, digest) for *channel, count, digest in resume.came}
         self._compare(came)
+        frames = dict(zip(came, resume.frames, strict=True))
         actions: list[Action] = []
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 if ident.target in slice.together:
                     outbox_of(task).without_barriers(ident)
                 elif not channel.local:
-                    outbox_of(task).receiver_replaced(ident, came.get(ident, (0, 0))[0])
+                    outbox_of(task).receiver_replaced(ident, came.get(ident, (0, 0))[0], frames.get(ident))
+                if not task.said_end:
+                    outbox_of(task).announce_time(ident)
             task.cuts.declined.clear()
             task.finished = task.finished and not task.outbox.blocked
             task.wake()

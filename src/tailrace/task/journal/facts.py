@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from tailrace.graph.plan import Plan
+
+
+def meets_in_channels(plan: Plan) -> bool:
+    """True for a job whose tasks have nothing in common but the records in their channels, wherever frames end there. It
+    has no loops, whose waves count frames. The event time that a task reads is in its facts."""
+    return not plan.nests
+
 
 class Facts:
     """Recorder of facts, on which a step depends besides what came before it: which channel is read and how far, and

@@ -37,8 +37,8 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     been_round: bool = False
     """True if the step ended a round of the task's inputs, behind which gathered records were sent."""
     by_itself: bool = False
-    """True if user code has requested the clock, or random numbers that are seeded for each step. Such a step cannot be
-    replayed as a part of a larger one."""
+    """True if user code has requested the clock, event time, or random numbers that are seeded for each step, or a timer
+    has fired. Such a step cannot be replayed as a part of a larger one."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):

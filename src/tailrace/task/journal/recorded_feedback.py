@@ -12,6 +12,7 @@ from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.spilling import FrameSpill
 from tailrace.task.journal.facts import Facts
+from tailrace.task.operators.loops import HeadTask
 
 
 class RecordedFeedback(FeedbackQueue):
@@ -54,6 +55,12 @@ class RecordedFeedback(FeedbackQueue):
             if found is not None:
                 self._ready.remove(found)
             return WaveMark(wave)
+        parts = self.take_records(count)
+        return None if not parts else parts[0] if len(parts) == 1 else concat(parts)
+
+    def take_records(self, count: int) -> list[Batch]:
+        """The next `count` records, which were taken when this was done first. Raises `InternalError` if they are not
+        there."""
         parts = list[Batch]()
         while count:
             part = super().take(count)
@@ -63,7 +70,7 @@ class RecordedFeedback(FeedbackQueue):
                 )
             parts.append(part)
             count -= len(part)
-        return None if not parts else parts[0] if len(parts) == 1 else concat(parts)
+        return parts
 
     def barrier(self, checkpoint: int) -> None:
         if not self.ended:
@@ -73,3 +80,9 @@ class RecordedFeedback(FeedbackQueue):
     def cut(self, checkpoint: int) -> None:
         self.seal()  # a task that goes on from this cut finds what waits as it was, and merges no more with it
         super().cut(checkpoint)
+
+
+def feedback_of(head: HeadTask) -> RecordedFeedback:
+    """Queue of a head of a recorded slice."""
+    assert isinstance(head.queue, RecordedFeedback)
+    return head.queue

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat
 from tailrace.elements.frames import ChannelId, Element, Frame
-from tailrace.elements.markers import COUNTED, Barrier, Marker
+from tailrace.elements.markers import COUNTED, TIMES, Barrier, IdleChannel, Marker, Watermark
+from tailrace.elements.timestamps import MIN_TIME
 from tailrace.task.channels.gate import Gate, decode, in_memory
 from tailrace.task.channels.inputs import InputChannel, Taken, count_of
 from tailrace.task.channels.lazy_records import Parked
@@ -17,16 +18,27 @@ from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.merged_reads import Pieces, in_order, totals
 from tailrace.task.subtask.machine import Task
 
-A_MARKER, A_BARRIER = -1, -2
-"""Values in place of a number of records that were read: a marker was read, or a barrier."""
+A_MARKER, A_BARRIER, AN_IDLE_MARKER = -1, -2, -3
+"""Values in place of a number of records that were read: a marker was read, a barrier, or that the channel is idle."""
+FEEDBACK = -1
+"""Number, in the place of a channel's, of what comes back to the head of a loop."""
+A_TIME = 1 << 32
+"""Value in place of a number of records for the least watermark. That of a later one is larger, by the microseconds that
+it is later."""
 
 
 class RecordedGate(Gate):
-    """A gate whose reads are facts: the number of a channel, and how many records of it (or `A_MARKER`, `A_BARRIER`)."""
+    """A gate whose reads are facts: the number of a channel, and how many records of it; or what was read in place of
+    records.
 
-    def __init__(self, channels: list[InputChannel], facts: Facts) -> None:
+    Invariant Y14: with `times_in_facts` a replay takes event time from facts, never from a channel. So it does not matter
+    where the markers of event time are on the channel now.
+    """
+
+    def __init__(self, channels: list[InputChannel], facts: Facts, times_in_facts: bool) -> None:
+        """`times_in_facts`: whether the markers of event time that are read are facts, with their times."""
         super().__init__(channels)
-        self.facts = facts
+        self.facts, self.times_in_facts = facts, times_in_facts
         self._numbered = dict(enumerate(channels))
         """Channels by number, with the channels that bring back records that were in flight."""
         for number, channel in self._numbered.items():
@@ -50,8 +62,22 @@ class RecordedGate(Gate):
             return self._take_again(facts.of(0), facts.of(0))
         taken = super().take(limit)
         facts.of(taken.channel.number)
-        facts.of(_fact_of(taken))
+        facts.of(self._fact_of(taken))
         return taken
+
+    def _fact_of(self, taken: Taken) -> int:
+        """Fact for what was read."""
+        marker = taken.marker
+        if taken.batch is not None:
+            return len(taken.batch)
+        if isinstance(marker, TIMES) and self._in_facts(taken.channel):
+            return AN_IDLE_MARKER if isinstance(marker, IdleChannel) else A_TIME + marker.time - MIN_TIME
+        return A_BARRIER if isinstance(marker, Barrier) else A_MARKER
+
+    def _in_facts(self, channel: InputChannel) -> bool:
+        """True if the event time of a channel is in facts. That of records that were in flight at the restored cut stays
+        on their channels: it is where it was."""
+        return self.times_in_facts and channel.returning is None
 
     def take_barrier(self) -> Taken:
         facts = self.facts
@@ -66,6 +92,8 @@ class RecordedGate(Gate):
         super().arrive(ident, seq, element, charge)
         if isinstance(element, Barrier):
             self._digests[ident][element.checkpoint] = Digest()
+            return
+        if self.times_in_facts and isinstance(element, TIMES):
             return
         if isinstance(element, Frame) and (values := element.digest) is not None:
             self.values[ident] = seq + element.count, values
@@ -86,6 +114,12 @@ class RecordedGate(Gate):
     def came_since(self, ident: ChannelId, checkpoint: int) -> Digest:
         """Digest of what has come on a channel since the barrier of a checkpoint (0: ever), barriers aside."""
         return self._digests[ident].get(checkpoint) or Digest()
+
+    def frames_ever(self, ident: ChannelId) -> int:
+        """Number of frames that have ever come on a channel, with the markers that count among them."""
+        channel = self.channels[ident]
+        counted = [one for one, _ in channel.queue if not isinstance(one, Marker) or isinstance(one, COUNTED)]
+        return channel.worked_off + len(counted) + (channel.reading is not None)
 
     def complete(self, checkpoint: int) -> None:
         """Forgets what only older checkpoints than this one need: no worker restores them any more."""
@@ -120,9 +154,9 @@ class RecordedGate(Gate):
         `facts`: those of the step's reads."""
         channels, begun = self._numbered, dict[int, Iterator[int]]()
         for number, count in zip(facts[::2], facts[1::2], strict=True):
-            if count == A_BARRIER:
+            if count == A_BARRIER or is_time(count):
                 continue
-            unread = begun.setdefault(number, _unread(channels[number]))
+            unread = begun.setdefault(number, self._unread(channels[number]))
             here = 0
             while here < max(count, 1):
                 found = next(unread, None)
@@ -138,7 +172,7 @@ class RecordedGate(Gate):
         if channel.reading is not None:
             here = len(channel.reading) - channel.taken
         for element, _ in channel.queue:
-            if here >= most or (isinstance(element, Marker) and not isinstance(element, Barrier)):
+            if here >= most or (isinstance(element, Marker) and not isinstance(element, self._passed_over(channel))):
                 break
             if isinstance(element, Parked) and element.element is None:
                 break
@@ -152,8 +186,10 @@ class RecordedGate(Gate):
         if channel in self._turn:
             self._turn.remove(channel)
         taken = Taken(channel)
-        _skip_barriers(channel)
-        if count == A_MARKER:
+        self._skip_markers(channel)
+        if is_time(count):
+            taken.marker = time_marker(count)
+        elif count == A_MARKER:
             element, channel.charge = channel.queue.popleft()
             assert isinstance(element, Marker)
             channel.worked_off += isinstance(element, COUNTED)
@@ -164,11 +200,17 @@ class RecordedGate(Gate):
             self._turn.append(channel)
         return taken
 
-    def merge(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
+    def merge(
+        self, pieces: Pieces, feedback: list[Batch] | None = None
+    ) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
         """Input of several steps that read records only: their batches, each with the port that it came to, and the
-        credit that is granted for them."""
+        credit that is granted for them. `feedback`: the records of the pieces with the number `FEEDBACK`."""
         read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
         for number, count in totals(pieces).items():
+            if number == FEEDBACK:
+                assert feedback is not None
+                ports[number], read[number] = 0, feedback
+                continue
             taken = Taken(self._numbered[number])
             ports[number] = taken.channel.port
             read[number] = self._exactly(taken, count)
@@ -186,7 +228,7 @@ class RecordedGate(Gate):
         channel, parts = taken.channel, list[Batch]()
         while count:
             if channel.reading is None:
-                _skip_barriers(channel)
+                self._skip_markers(channel)
                 element, channel.charge = in_memory(channel.queue.popleft())
                 assert not isinstance(element, Marker)
                 channel.reading, channel.taken = decode(channel.id, element), 0
@@ -205,6 +247,39 @@ class RecordedGate(Gate):
                     taken.grant = taken.grant if grant is None else grant
         return parts
 
+    @property
+    def any_idle(self) -> bool:
+        """True if any channel is idle."""
+        return any(channel.idle for channel in self.channels.values())
+
+    def mark_times(self, marks: Sequence[int]) -> None:
+        """Takes into account the watermarks that several steps have read of channels none of which is idle. `marks`: for
+        each the number of the channel and the fact, as in `Pieces`."""
+        for number, fact in dict(zip(marks[::2], marks[1::2], strict=True)).items():
+            marker = time_marker(fact)
+            assert isinstance(marker, Watermark)
+            self.mark(self._numbered[number], marker)
+
+    def _passed_over(self, channel: InputChannel) -> tuple[type, ...]:
+        """Markers that a replay does not read from a channel."""
+        return (Barrier, *TIMES) if self._in_facts(channel) else (Barrier,)
+
+    def _skip_markers(self, channel: InputChannel) -> None:
+        passed_over = self._passed_over(channel)
+        while channel.queue and isinstance(channel.queue[0][0], passed_over):
+            channel.queue.popleft()
+
+    def _unread(self, channel: InputChannel) -> Iterator[int]:
+        """Numbers of records of the elements that are unread on a channel and are here, one by one."""
+        passed_over = self._passed_over(channel)
+        if channel.reading is not None:
+            yield len(channel.reading) - channel.taken
+        for element, _ in channel.queue:
+            if isinstance(element, Parked) and element.element is None:
+                return
+            if not isinstance(element, passed_over):
+                yield count_of(element)
+
 
 def gate_of(task: Task) -> RecordedGate:
     """Gate of a task of a recorded slice."""
@@ -212,24 +287,11 @@ def gate_of(task: Task) -> RecordedGate:
     return task.gate
 
 
-def _fact_of(taken: Taken) -> int:
-    """Fact for what was read: a number of records, `A_MARKER` or `A_BARRIER`."""
-    if taken.batch is not None:
-        return len(taken.batch)
-    return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER
+def is_time(fact: int) -> bool:
+    """True if the fact of a read is event time: a watermark, or that the channel is idle."""
+    return fact >= A_TIME or fact == AN_IDLE_MARKER
 
 
-def _skip_barriers(channel: InputChannel) -> None:
-    while channel.queue and isinstance(channel.queue[0][0], Barrier):
-        channel.queue.popleft()
-
-
-def _unread(channel: InputChannel) -> Iterator[int]:
-    """Numbers of records of the elements that are unread on a channel and are here, one by one."""
-    if channel.reading is not None:
-        yield len(channel.reading) - channel.taken
-    for element, _ in channel.queue:
-        if isinstance(element, Parked) and element.element is None:
-            return
-        if not isinstance(element, Barrier):
-            yield count_of(element)
+def time_marker(fact: int) -> Watermark | IdleChannel:
+    """The marker of event time of which this is the fact."""
+    return IdleChannel() if fact == AN_IDLE_MARKER else Watermark(fact - A_TIME + MIN_TIME)

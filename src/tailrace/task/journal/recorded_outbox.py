@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
-from tailrace.elements.markers import Barrier
+from tailrace.elements.markers import COUNTED, Barrier, IdleChannel, Marker
+from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.flow import Producer
 from tailrace.task.channels.outbox import Outbox, OutboxCutState, OutputChannel, OutputEdge, Payload, Queued
 from tailrace.task.channels.spilling import Item
@@ -42,15 +43,18 @@ class RecordedOutbox(Outbox, RecordedOutboxCutState):
         sizes: Facts,
         keeping: Keeping,
         compared: ComparedValues | None = None,
+        times_in_facts: bool = False,
     ) -> None:
         """`sizes`: facts that hold how many bytes records are. Equal records may have different sizes, since what several
         of them share is pickled once; and where frames end depends on sizes. `compared`: None where no values are
-        compared."""
+        compared. `times_in_facts`: whether readers have event time in their histories."""
         super().__init__(outputs, incarnation, attempt, subtask, copy)
         self.sizes, self.keeping, self.compared = sizes, keeping, compared
+        self._times_in_facts = times_in_facts
         self.received = ReceivedValues()
         """The values that other workers have from the lost worker whose place this one takes."""
-        self.logs = {ident: SentLog(keeping) for ident, channel in self.channels.items() if not channel.local}
+        others = [ident for ident, channel in self.channels.items() if not channel.local]
+        self.logs = {ident: SentLog(keeping, times_in_facts) for ident in others}
         self.kept_since = 0
         """Newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
 
@@ -87,12 +91,16 @@ class RecordedOutbox(Outbox, RecordedOutboxCutState):
             for log in self.logs.values():
                 log.complete(checkpoint)
 
-    def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
+    def receiver_replaced(self, ident: ChannelId, came: int = 0, frames: int | None = None) -> None:
         """Sends what is kept of a channel once more, to a new receiver that has only the first `came` records and markers
-        of it. Checkpoints that are under way were given up: their barriers do not go once more."""
+        of it. Checkpoints that are under way were given up: their barriers do not go once more. `frames`: the number of
+        frames that have ever come there, if frames may end elsewhere now; they count among those that were sent."""
         channel = self.channels[ident]
         again = self.logs[ident].go_again(came)
-        channel.sent -= sum(charge > 0 for _, _, charge in again)
+        if frames is None:
+            channel.sent -= sum(charge > 0 for _, _, charge in again)
+        else:
+            channel.sent = frames + sum(isinstance(one, COUNTED) for _, one, _ in (*again, *channel.queue))
         channel.flow = Producer(channel.flow.window)
         self._requeue(channel, [*again, *_without_barriers(channel)])
 
@@ -102,7 +110,23 @@ class RecordedOutbox(Outbox, RecordedOutboxCutState):
         channel = self.channels[ident]
         self._requeue(channel, _without_barriers(channel))
 
+    def _mark(self, channel: OutputChannel, marker: Marker) -> None:
+        # A replay has read already that its channels are idle, or not: `announce_time` reports it at the end.
+        if not (self._times_in_facts and self.sizes.again and isinstance(marker, IdleChannel)):
+            super()._mark(channel, marker)
+
+    def announce_time(self, ident: ChannelId) -> None:
+        """Sends the event time of a channel and whether it is idle, behind all that was emitted: its reader has come so far
+        by its history, and does not know which of the markers of event time on the channel it has read."""
+        channel = self.channels[ident]
+        if self._times_in_facts and (channel.watermark_due > MIN_TIME or channel.idle_sent or channel.idle_due):
+            channel.idle_due = channel.idle_due or (channel.idle_sent and not channel.awake_due)
+            channel.awake_due = True
+            self._seal(next(output for output in self.outputs if channel in output.channels), channel)
+
     def _requeue(self, channel: OutputChannel, waits: list[Queued]) -> None:
+        if self._times_in_facts:
+            waits = [one for one in waits if not isinstance(one[1], IdleChannel)]
         self.blocked += bool(waits) - bool(channel.queue)
         channel.queue = deque(waits)
         self._drain(channel)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tailrace.elements.frames import decode, encode_batch, encode_marker
-from tailrace.elements.markers import Barrier, EndOfInput, Marker
+from tailrace.elements.markers import TIMES, Barrier, EndOfInput, IdleChannel, Marker
 from tailrace.errors import InternalError
 from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
 from tailrace.task.journal.digests import Digest
@@ -91,8 +91,10 @@ class Keeping:
 class SentLog:
     """Log of one channel: what went there, in order, barriers too."""
 
-    def __init__(self, keeping: Keeping) -> None:
-        self.keeping = keeping
+    def __init__(self, keeping: Keeping, times_in_facts: bool = False) -> None:
+        """`times_in_facts`: whether readers have the event time of the channel in their histories. Then its markers count
+        neither for the place on the channel nor for its digest."""
+        self.keeping, self._times_in_facts = keeping, times_in_facts
         keeping.channels.append(self)
         self._went: deque[tuple[int, Marker | Item]] = deque()
         self._first = self._unwanted = 0
@@ -137,14 +139,16 @@ class SentLog:
         """Elements that a new reader of the channel lacks, each with its charge: it has only the first `came` records and
         markers. They are kept when they go. What was made again may lie in other frames than what went (see
         `task.failover.parallel_replay`): a frame of which a part has come is parted. Checkpoints under way were given up:
-        their barriers do not go once more."""
+        their barriers do not go once more. Nor does what a reader with event time in its history has read: that the channel
+        was idle for a while."""
         self.let_go()
-        elements = deque(one for one in self._went if not isinstance(one[1], Barrier))
+        ends = (Barrier, IdleChannel) if self._times_in_facts else Barrier
+        elements = deque(one for one in self._went if not isinstance(one[1], ends))
         self._went = deque()
         self._barriers.clear()
         while elements and came:
             seq, one = elements.popleft()
-            count = one.count if isinstance(one, Item) else 1
+            count = one.count if isinstance(one, Item) else self._counts(one)
             if count > came:
                 assert isinstance(one, Item)
                 one, rest = self._split(one, came)
@@ -166,10 +170,14 @@ class SentLog:
         for _, one in self.elements():
             if digest.count >= count:
                 break
-            if not isinstance(one, Barrier):
+            if not isinstance(one, Marker) or self._counts(one):
                 frame = decode(encode_marker(NOWHERE, 0, 0, 0, one) if isinstance(one, Marker) else one)
                 digest.add(frame if frame.count else frame.marker(), count - digest.count)
         return digest
+
+    def _counts(self, marker: Marker) -> bool:
+        """True if a marker counts for the place on the channel."""
+        return not isinstance(marker, (Barrier, *TIMES) if self._times_in_facts else Barrier)
 
     def elements(self) -> Iterator[tuple[int, bytes | Marker]]:
         """All elements that went and may be needed, each with the number of its first record, or of the next one for a

@@ -112,6 +112,7 @@ class OperatorContext(ContextCutState):
 
     @property
     def watermark(self) -> float:
+        self.services.clock_read = True
         time = self.watermark_time
         if time == MIN_TIME:
             return -inf

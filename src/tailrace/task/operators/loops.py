@@ -120,6 +120,12 @@ class HeadTask(OperatorTask, HeadCutState):
                 return
         self.out(batch)
 
+    def as_input(self, batches: list[Batch]) -> list[Batch]:
+        """Feedback, which is read now, in the form in which the body takes its input."""
+        assert self._today is not None and not self.loop.separate
+        self.fed = True
+        return [self._today.bring(self, batch) for batch in batches]
+
     def takes_feedback(self, input_waits: bool, cut_waits: bool) -> bool:
         """True if the next step reads feedback, and not the regular input. While a cut waits behind the regular input,
         the input gets every second step, so that no checkpoint starves."""

@@ -307,6 +307,7 @@ class TimedTask(FunctionTask):
             while fired < limit and (due := timers.pop_due(until)) is not None:
                 key, time = due
                 fired += 1
+                ctx.services.clock_read = True
                 ctx.current_key = key
                 ctx.current_time = NO_TIME
                 if domain == "event":

@@ -78,6 +78,10 @@ class Slice:
                 return False
         return True
 
+    def tails_of(self, head: Task) -> list[Task]:
+        """The tails that feed the task of a head."""
+        return [self.by_vertex[vertex] for vertex, fed in self._fed.items() if fed is head]
+
     def peers(self) -> set[int]:
         """The slots of the workers with which this one has channels."""
         return self.plan.peers(self.slot)

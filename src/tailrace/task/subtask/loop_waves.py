@@ -116,9 +116,14 @@ class LoopWaves(WavesCutState):
         passed on."""
         return self.passing.marker(channel, wave) and self.pass_event_time()
 
+    @property
+    def counts(self) -> bool:
+        """True while the current wave counts the records that are read."""
+        return self.wave.current > 0 and not self.wave.complete
+
     def read(self, channel: Inner, batch: Batch) -> None:
         """Notes that the task reads records from a channel of the nest."""
-        if not self.wave.complete and self.wave.current:
+        if self.counts:
             self.wave.read(channel, len(batch), earliest(batch))
 
     def time_read(self, channel: ChannelId) -> None:

@@ -382,3 +382,9 @@ CUTS = frozenset(number for number, turn in enumerate(ORDER) if turn.act is Task
 """The lines of the order in which a task does nothing but cut."""
 READS = frozenset(number for number, turn in enumerate(ORDER) if turn.reads)
 """The lines of the order in which a task reads from its channels."""
+FEEDBACK_READS = frozenset(number for number, turn in enumerate(ORDER) if turn.act is Work.take_feedback)
+"""The lines of the order in which the head of a loop reads what has come back to it."""
+WITHOUT_WAVES = frozenset(
+    number for number, turn in enumerate(ORDER) if turn.act in (Work.take, Work.read, Work.take_feedback, Work.fire)
+)
+"""The lines of the order that a task of a loop follows for as long as the loop needs no coordinator."""

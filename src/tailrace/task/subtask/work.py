@@ -242,8 +242,12 @@ class Work(WorkCutState):
 
     @property
     def may_take_merged(self) -> bool:
-        """True if the input of several steps may be read as one: nothing moves event time on, or waits for it."""
-        return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
+        """True if the input of several steps may be read as one: event time is not on its way, at its end, or reported as
+        idle, no wave counts records, and nothing is left of what was in flight at the restored cut."""
+        loop, chain = self.loop, self.chain
+        in_the_loop = loop.waves.counts or (loop.leave is not None and loop.leave.idle)
+        at_the_end = chain.overdue or chain.arrived[0] >= LAST_TIME
+        return not (self.gate.front or self.advancing or self.outbox.idle_waits or at_the_end or in_the_loop)
 
     def take_merged(self, batches: list[tuple[int, Batch]], grants: list[tuple[ChannelId, int]]) -> None:
         """Works on the input of several steps: few batches, each with its port, and the grants for them."""
@@ -252,6 +256,16 @@ class Work(WorkCutState):
             self._process(batch, port, self.chain.root)
         if self.gate.woken:
             self._woken_by_input()
+
+    def advance_merged(self, budget: int) -> None:
+        """Moves event time on after the input of several steps, in none of which anything has seen it move. Raises
+        `InternalError` if a timer is due."""
+        if self.gate.watermark != MAX_TIME:
+            self.chain.watermark(self.gate.watermark)
+        self.services.clock_read = False
+        self.advance(budget)
+        if self.advancing or self.services.clock_read:
+            raise InternalError(f"Y10: {self.id}: a timer is due that was not", self.story)
 
     def _past_barriers(self, budget: int) -> Taken | None:
         """Reads barriers, up to the first element that is no barrier, and returns that. None if a cut is due before, or
