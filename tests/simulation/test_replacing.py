@@ -69,6 +69,22 @@ def test_workers_whose_machines_are_about_to_go_are_replaced_one_after_the_other
     assert covered[REPLACED] > 10 and covered["moved a worker"] < covered["moved a worker alone"]
 
 
+@pytest.mark.parametrize("spares", [0, 1, 2])
+@pytest.mark.parametrize("program", ["counted", "visited", "joined", "in_processing_time"])
+def test_a_worker_may_move_at_any_moment_and_nothing_restarts(program: str, spares: int) -> None:
+    """With standbys and without, alone and with all workers of its executor, though Spark has no mercy in the end."""
+    settings = CheckpointSettings(interval=4 * MS, tolerated_failures=1_000)
+    moved: Counter[str] = Counter()
+    for turn in range(20, 620, 100):
+        fault = Fault(turn, "move", which=turn // 100, duration=turn % 3 * 200 * MS)
+        n, slots = PROGRAMS[program].n, turn % 2 + 1
+        made = Scenario(turn, program, n, 2, 16, "in small steps", n / 0.03, settings, faults=(fault,), replaces=True)
+        verdict = run_scenario(replace(made, spares=spares, executor_slots=slots))
+        assert verdict.wrong == [] and verdict.covered["restarted"] == 0, (turn, verdict.wrong)
+        moved.update(verdict.covered)
+    assert moved["moved a worker alone"] > 2 and moved[REPLACED] >= moved["moved a worker alone"], moved
+
+
 def test_several_workers_are_lost_at_once_and_replaced_together() -> None:
     covered = searched(range(201, 212), several_at_once)
     assert covered["several take places together"] > 20 and covered[REPLACED] > 20

@@ -196,6 +196,53 @@ def test_a_driver_may_be_killed_in_every_state_of_a_stop(book: Book, program: st
     assert sealed == sorted(sealed) and sealed[-1] and not sealed[0], "once the manifest is there, it is"
 
 
+def answers_of(world: Simulation, aim: Aim, kill_in: int) -> list[StopEnded]:
+    """The answers to a stop of a job that has a checkpoint, and loses a worker in the stop's state of this number. Empty
+    where it has fewer states."""
+    received: list[StopEnded] = []
+    assert world.run_until("commit 1 done")
+    ask(world, aim, received)
+    seen = [state_of(world)]
+    while not world.coordinator.status.final:
+        if kill_in == len(seen) - 1:
+            world.strike(Fault(0, "kill", 1))
+            kill_in = -1
+        world.turn()
+        if state_of(world) not in seen:
+            seen.append(state_of(world))
+    world.drain()
+    return received if kill_in == -1 else []
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("program", ["toggled", "visited"])
+@pytest.mark.parametrize("aim", [Aim(), Aim(drain=True), Aim(savepoint="memory:backup")], ids=str)
+def test_a_stop_goes_on_whatever_its_state_is_when_a_worker_is_lost(
+    book: Book, program: str, aim: Aim, replaces: bool
+) -> None:
+    """The caller gets one answer, at the end of the attempt that is not disturbed: the job has stopped. What is visible then
+    and what a start from there adds are each result once."""
+    what = replace(what_for(program, 9, interval=4_000), replaces=replaces, spares=int(replaces))
+    for number in range(40):
+        mine = BOOKS["stopped"] = Book()
+        files = WatchedFiles([mine])
+        world = world_of(what, files)
+        received = answers_of(world, aim, number)
+        if not received:
+            break
+        [ended] = received
+        assert ended.reason == "" and ended.stats is not None, (number, ended.reason)
+        assert files.newest is not None and files.newest[1].stopped and files.newest[1].checkpoint == ended.stats.id
+        if aim.savepoint is not None:
+            assert ended.savepoint is not None and "savepoint.manifest" in world.storage.savepoints["memory:backup"].contents
+        if not aim.drain:
+            again = world_of(what, files, origin="latest", run_id="again")
+            assert again.run() is JobStatus.FINISHED
+            assert Counter(mine.records()) == PROGRAMS[program].expected(what.n), number
+        assert mine.wrong == [] and files.wrong == [], number
+    assert number > 4
+
+
 @pytest.mark.parametrize("program", ["toggled", *LOOPS])
 @pytest.mark.parametrize("drain", [False, True])
 @pytest.mark.parametrize("kind", ["kill", "storage", "crash-driver", "lose-coordinator", "freeze-driver", "cut-link"])
