@@ -17,6 +17,7 @@ from search.programs.loops import LoopOptions, loops_with
 from search.starts import SINK, TURNS, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from search.watchers.clock_watch import ClockWatch, without_jumps
+from search.watchers.failures import FailureWatch
 from search.watchers.knowledge import Knowledge
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
@@ -25,7 +26,7 @@ from tailrace.api.identity import dataflow_of
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.job.restarts import Exponential, Fixed, Strategy
+from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import WavePace
 from tailrace.errors import TailraceError
@@ -37,6 +38,7 @@ from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
 from tailrace.testing.simulator import Simulation, SimulationStalled
+from tailrace.testing.strikes import RAISED
 from tailrace.testing.world import Conditions
 
 MS = 1_000
@@ -225,8 +227,9 @@ def drawn_settings(rng: random.Random, interval: int, network: str) -> Checkpoin
 
 
 def is_expected(cause: Cause) -> bool:
-    """True where faults have caused the restart of a job."""
-    return cause.kind in EXPECTED_CAUSES and not any(text in cause.message for text in UNEXPECTED)
+    """True where faults have caused the restart of a job, or the replacement of a worker that had failed."""
+    expected = cause.kind in EXPECTED_CAUSES or RAISED in cause.message
+    return expected and not any(text in cause.message for text in UNEXPECTED)
 
 
 @dataclass
@@ -254,6 +257,7 @@ class Verdict:
 LIMITS = Limits(
     slots=60_000_000,
     lease=80 * MS,
+    severed=200 * MS,
     leave=20 * MS,
     finish=20 * MS,
     move=10 * MS,
@@ -283,15 +287,16 @@ def run_scenario(
         world = build(what, program, Ledger(name), files, keep_trace, **options)
         if shadows is not None:
             shadows.over(world)
-        watch, clocks, knowledge = LoopWatch(world, files), ClockWatch(), Knowledge()
+        watch, clocks, failures, knowledge = LoopWatch(world, files), ClockWatch(), FailureWatch(), Knowledge()
         world.watch(clocks)
+        world.watch(failures)
         if what.replaces and what.executor_slots:
             knowledge.over(world)
         restorable = Restorable(files, book)
         moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
         with restorable.watching(), moments.watching():
             _run(world, verdict)
-        verdict.wrong += watch.wrong + clocks.wrong + knowledge.wrong + restorable.errors()
+        verdict.wrong += watch.wrong + clocks.wrong + failures.wrong + knowledge.wrong + restorable.errors()
         verdict.wrong += [] if shadows is None else shadows.wrong
         verdict.covered["frames that depend on histories"] += knowledge.checked
         _judge(world, program, book, files, verdict)
@@ -347,8 +352,10 @@ def build(
 
 
 def strategy(restarts: tuple[str, int]) -> Strategy:
-    """A restart strategy that permits any number of attempts."""
+    """A restart strategy that permits any number of attempts, or none ("never")."""
     kind, pause = restarts
+    if kind == "never":
+        return Never()
     return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
 
 
@@ -386,9 +393,12 @@ def _run(world: Simulation, verdict: Verdict) -> None:
 
 def _left_to_chance(world: Simulation) -> bool:
     """True for a job without checkpoints that was lost while it published: it reports that it cannot know what is
-    visible."""
+    visible. True for a job, too, whose user code raises again and again, and that may not start again."""
     cause = world.coordinator.cause
-    return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
+    if cause is None:
+        return False
+    never = isinstance(world.coordinator.restarts, Never) and RAISED in cause.message
+    return never or (world.settings is None and HALF_PUBLISHED in cause.message)
 
 
 def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, verdict: Verdict) -> None:

@@ -12,7 +12,7 @@ from search.drawn_faults import jumps
 from search.random_flows.drawing import Run
 from search.random_flows.remembering import drawing, reading, remembering
 from search.scenarios import MS, Scenario
-from tailrace.testing.faults import Fault
+from tailrace.testing.faults import Fault, Kind
 
 MOVE_ANCHORS = ("commit 1", "commit 2 done", "StateHeld", "replaced a worker", "moved a worker alone", "Restored")
 """Moments of a move, or of a replacement, at which another machine is about to go."""
@@ -172,6 +172,25 @@ def all_together(made: Scenario) -> Scenario:
     )
 
 
+def failing(made: Scenario) -> Scenario:
+    """The scenario of `replacing` whose workers live and fail: user code raises, once or again and again, links break, and
+    workers freeze for longer than their lease and thaw. Others are killed beside."""
+    rng = random.Random(f"tailrace failing {made.seed}")
+    made = replacing(made)
+    if made.checkpoints is None:
+        return made
+    turns, found = 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 2, 3, 4])):
+        turns += rng.randint(0, 60) if rng.random() < 0.3 else rng.randint(10, rng.choice([100, 500, 1_500]))
+        kind: Kind = rng.choice(["raise", "raise", "raise", "cut-link", "cut-link", "freeze", "freeze", "kill"])
+        after = f"commit {rng.randint(1, 6)} done" if rng.random() < 0.3 else ""
+        at, lasts = rng.randint(0, 60) if after else turns, rng.choice([90, 90, 250, 4_500]) * MS
+        which, other, times = rng.randint(0, 5), rng.randint(0, 8), rng.choice([1, 1, 1, 2, 2, 3, 5])
+        found.append(Fault(at, kind, which, other, lasts, after, times=times))
+    depth, spares = rng.choice([1, 1, 1, 2]), rng.choice([0, 1, 1, 2])
+    return replace(made, depth=depth, spares=spares, faults=(*found, *jumps(made.faults)))
+
+
 def replacing_run(run: Run) -> Run:
     """A random dataflow, changed as by `replacing`, at the parallelism that it was drawn with."""
     return _as_drawn(run, replacing(run.world))
@@ -226,5 +245,6 @@ TUNES = {
     "coordinators-lost": coordinators_lost,
     "past-what-waits": past_what_waits,
     "all-together": all_together,
+    "failing": failing,
 }
 """Functions that change a scenario, by the name under which a search takes them."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import coordinators_lost, moving, past_what_waits, replacing, standing_by
+from search.campaigns.replacements import coordinators_lost, failing, moving, past_what_waits, replacing, standing_by
 from search.planted.patches import Bug, Patches, method
+from search.scenarios import MS, Scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.durability.incarnation import IncarnationClaims
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.workers.first_failures import FirstFailures
+from tailrace.coordinator.workers.replacements import Replacements
+from tailrace.coordinator.workers.roster import Roster
 from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.parts import ChainsOf
@@ -27,6 +33,7 @@ from tailrace.task.journal.sent_log import SentLog
 from tailrace.task.journal.shapes import in_shape
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt
+from tailrace.testing.faults import Fault
 
 
 def _steps_forgotten() -> Patches:
@@ -227,6 +234,47 @@ def _goes_on_unclaimed() -> Patches:
     return [method(Coordinator, "take_over", make)]
 
 
+def _replaced_for_ever() -> Patches:
+    """Bug: a worker is replaced for each failure, though that comes again and again."""
+
+    def make(refusal: Any) -> Any:
+        def forgetful(self: Replacements, cause: Any, status: Any) -> Any:
+            with mock.patch.object(FirstFailures, "first", lambda self, cause: None):
+                return refusal(self, cause, status)
+
+        return forgetful
+
+    return [method(Replacements, "refusal", make)]
+
+
+def _first_cause_forgotten() -> Patches:
+    """Bug: a restart has the failure as its cause that came last."""
+    return [method(Replacements, "first_cause", lambda first: lambda self, cause: cause)]
+
+
+def _forgotten_with_any_checkpoint() -> Patches:
+    """Bug: a failure is forgotten when a checkpoint is complete that was triggered before it."""
+
+    def make(complete: Any) -> Any:
+        return lambda self, checkpoint: complete(self, 1 << 60)
+
+    return [method(FirstFailures, "complete", make)]
+
+
+def _failing_at_commits(made: Scenario) -> Scenario:
+    """A scenario in which user code raises while a manifest is on its way, and raises again in the replacement."""
+    last = (f"worker {made.seed % 2} => coordinator Ack {number}" for number in (1, 2, 4))
+    faults = tuple(Fault(made.seed % 5, "raise", made.seed, 1, after=ack, times=2) for ack in last)
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
+    made = replace(replacing(made), network="slow", rate=40_000, n=600, checkpoints=settings, parallelism=2)
+    return replace(made, spares=1, faults=faults)
+
+
+def _thawed_one_is_heard() -> Patches:
+    """Bug: the coordinator takes messages of a worker that was frozen, and that another one has replaced."""
+    return [method(Roster, "holds", lambda _: lambda self, index, epoch: self.at(index).connected)]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -246,4 +294,10 @@ REPLACING_BUGS = (
     Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
     Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),
     Bug("the successor of a coordinator claims nothing", "counted", _goes_on_unclaimed, coordinators_lost),
+    Bug("a worker is replaced for each failure", "counted", _replaced_for_ever, failing),
+    Bug("the first failure of its way is not the cause", "counted", _first_cause_forgotten, failing),
+    Bug(
+        "an older checkpoint makes a failure forgotten", "counted", _forgotten_with_any_checkpoint, _failing_at_commits
+    ),
+    Bug("a worker that was frozen and replaced is heard", "counted", _thawed_one_is_heard, failing),
 )

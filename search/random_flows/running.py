@@ -30,6 +30,7 @@ from search.scenarios import (
 from search.starts import SINK, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger
 from search.watchers.clock_watch import ClockWatch, without_jumps
+from search.watchers.failures import FailureWatch
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
 from search.watchers.shadows import Shadows
@@ -177,8 +178,9 @@ class _Phases:
             world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
             if self.shadows is not None:
                 self.shadows.over(world)
-            watch, clocks = LoopWatch(world, self.files), ClockWatch()
+            watch, clocks, failures = LoopWatch(world, self.files), ClockWatch(), FailureWatch()
             world.watch(clocks)
+            world.watch(failures)
             if self.now is not None:
                 world.now = self.now
             try:
@@ -194,6 +196,7 @@ class _Phases:
             wrong += (
                 watch.wrong
                 + clocks.wrong
+                + failures.wrong
                 + self.restorable.errors()
                 + ([] if self.shadows is None else self.shadows.wrong)
             )

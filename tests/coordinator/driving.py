@@ -7,13 +7,14 @@ from typing import Any
 
 from tailrace.coordinator.actions import Commit, Delete, Send
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed, Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import NestSpec
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.origin import StartFrom
-from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Published
+from tailrace.protocol.deployment import Deployed, FailureKind, Hello, Published
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.snapshot import Ack, Transaction, Trigger
 from tailrace.state.manifest import Manifest, decode_manifest
@@ -165,6 +166,13 @@ class Job:
         assert first == second
         return int(first.checkpoint)
 
+    def trigger_of_all(self) -> int:
+        """As `trigger`, with any number of workers."""
+        self.machine.checkpoint("somebody", self.now)
+        numbers = {message.checkpoint for message in self.said(Trigger)}
+        assert len(numbers) == 1
+        return int(numbers.pop())
+
     def trigger_later(self) -> int:
         """The same, where that is some time later: the storage is out of reach."""
         self.machine.checkpoint("somebody", self.now)
@@ -206,9 +214,17 @@ class Job:
         path = "" if newest is None else self.path
         self.machine.claim_done(incarnation, newest, path, self.now)
 
+    def fails(self) -> None:
+        """The job fails, for a reason that is not one worker's."""
+        self.machine.course.fail(self.now, Cause("it broke", FailureKind.USER))
+
     def restart(self) -> Job:
-        """A worker's function fails, and all that is needed for the next deployment comes."""
-        self.says(0, Failed(FailureKind.USER, "it broke"))
+        """The job fails, and all comes that is needed for the next deployment."""
+        self.fails()
+        return self.restart_goes_on()
+
+    def restart_goes_on(self) -> Job:
+        """All comes that is needed for the next deployment."""
         self.claimed(self.machine.incarnation + 1)
         self.all_say(WasReset(self.machine.attempts.restarts))
         self.wait(PAUSE)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import tailrace as tr
@@ -104,6 +105,45 @@ def test_the_loss_of_two_workers_is_covered_with_a_depth_of_two(
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert paced.wrong(tmp_path, records) == "", story(job)
+
+
+class RaisesOnce:
+    """Raises at one number, when it comes for the first time in any worker."""
+
+    def __init__(self, number: int, mark: Path) -> None:
+        self.number, self.mark = number, mark
+
+    def __call__(self, number: int) -> tuple[int, int]:
+        if number == self.number and not self.mark.exists():
+            self.mark.touch()
+            raise TimeoutError("the service did not answer")
+        return number % 7, number
+
+
+def test_a_worker_whose_function_raises_and_one_that_freezes_are_replaced_while_the_others_go_on(
+    jobs: Any, tmp_path: Path
+) -> None:
+    records = 12_000
+    settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
+    env = jobs.env(parallelism=2, checkpoint=settings, restart=tr.NoRestart(), standby=tr.StandbyConfig(replicas=0))
+    numbers = env.from_source(tr.sources.Sequence(0, records, rate=2_000))
+    pairs = numbers.map(RaisesOnce(2_001, tmp_path / "raised"), name="asks").key_by(lambda pair: pair[0])
+    out = pairs.map(lambda pair: pair[1]).sink_to(tr.sinks.Collect())
+    job = jobs.start(env, "fails")
+    machine = job._runner.machine
+    assert waited(lambda: machine.takeovers.count == 1, 30), story(job)
+    assert "TimeoutError: the service did not answer" in story(job) and running(job)
+    complete, before = len(job.checkpoints), jobs.workers(job)
+    assert waited(lambda: len(job.checkpoints) > complete), story(job)
+    machine.limits = replace(machine.limits, lease=2_000_000)
+    os.kill(before[1], signal.SIGSTOP)
+    assert waited(lambda: machine.takeovers.count == 2, 30), story(job)
+    if psutil.pid_exists(before[1]):  # Spark may have ended it
+        os.kill(before[1], signal.SIGCONT)
+    assert jobs.workers(job)[0] == before[0] and jobs.workers(job)[1] != before[1]
+    assert job.await_termination(150)
+    assert job.restarts == 0, story(job)
+    assert sorted(out.result()) == list(range(records))
 
 
 def test_texts_hash_in_one_way_in_all_workers(jobs: Any) -> None:

@@ -207,11 +207,12 @@ class Course:
     # Failures and restarts.
 
     def fail(self, now: int, cause: Cause) -> None:
-        """Goes on after a failure. A worker that was lost is replaced, where the other workers can go on. Else the job
-        starts again where its strategy allows it, or ends."""
+        """Goes on after a failure. A worker that was lost, or that alone has failed, is replaced, where the other workers
+        can go on. Else the job starts again where its strategy allows it, or ends."""
         if self.ending or self._replaces(cause, now):
             return
-        what, cause = reaction(cause, self._durability.takes_checkpoints, self.status is JobStatus.FINISHING)
+        first = self._replacements.first_cause(cause)
+        what, cause = reaction(first, self._durability.takes_checkpoints, self.status is JobStatus.FINISHING)
         delay = 0 if what is Reaction.MOVE else None
         if what is Reaction.RESTART:
             delay = self._restarts.delay(now)
@@ -230,15 +231,15 @@ class Course:
     # Workers that are replaced.
 
     def _replaces(self, cause: Cause, now: int, there: bool = False) -> bool:
-        """Begins a replacement, if the failure is only the loss of a worker, and the loss is covered. Returns False if
+        """Begins a replacement, if the failure is that of one worker only, and its loss is covered. Returns False if
         not."""
         refused = self._replacements.refusal(cause, self.status)
         if refused is not None:
             if refused:
-                self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
+                self.story.append(f"{now} worker {cause.worker} is not replaced: {refused}")
                 self.do(self._replacements.not_replaced(cause, refused), now)
             return False
-        self.story.append(f"{now} worker {cause.slot} is being replaced: {cause.message}")
+        self.story.append(f"{now} worker {cause.worker} is being replaced: {cause.message}")
         self.do(self._replacements.begin(cause, now, there), now)
         if self._stopping.stage is Stage.SUSPENDING:
             self.move(JobStatus.RUNNING)

@@ -202,7 +202,7 @@ class Coordinator:
                 self.course.do(decided, now)
             case Failed() if message.kind.of_worker:
                 where = (message.operator, message.subtask, message.record, message.peer)
-                self.course.fail(now, Cause(message.message, message.kind, *where))
+                self.course.fail(now, Cause(message.message, message.kind, *where, message.error, alone=index))
             case Deployed():
                 slot.deployed = True
                 if self.course.filling and self.roster.deployed:
@@ -308,7 +308,7 @@ class Coordinator:
         decided, last = self.durability.commit_done(checkpoint, path, url, now, self.course.flowing)
         self.takeovers.complete(checkpoint)
         self.course.do(decided, now)
-        self.course.do(self.replacements.commit_done(), now)
+        self.course.do(self.replacements.commit_done(checkpoint), now)
         self.course.maybe_resume(now)
         self.course.hold(now)
         if last is not None and self.course.flowing:

@@ -192,6 +192,8 @@ class Failed(Message, frozen=True):
     record: str | None = None
     peer: int | None = None
     """The slot of the peer that was lost, where that was the cause."""
+    error: str = ""
+    """The class of the exception that user code raised, where that was the cause."""
 
 
 # From the coordinator.

@@ -85,7 +85,7 @@ class Drivers:
         self._workers = workers
         self._job = job
         self.causes: list[Any] = []
-        """Causes of the restarts of the job, in order."""
+        """Causes of the restarts of the job, and failures for which a worker was replaced, in order."""
         cluster.coordinate = self.coordinate
 
     def begin(self, start: From | None) -> Driver:
@@ -254,6 +254,10 @@ class Drivers:
             case Replacing():
                 moved = action.cause.kind is FailureKind.MOVED
                 self._cluster.count("moved a worker alone" if moved else "lost a worker that is replaced")
+                if action.cause.alone is not None:
+                    self.causes.append(action.cause)
+                    self._cluster.count("replaced a worker that had failed")
+                    self._cluster.note(f"worker {action.slot} has failed and is replaced: {action.cause.message}")
                 newest = driver.coordinator.durability.newest
                 if newest is not None and newest[1].in_flight:
                     self._cluster.count("lost a worker that had records in flight at the newest checkpoint")

@@ -12,6 +12,7 @@ Kind = Literal[
     "move",
     "freeze",
     "cut-link",
+    "raise",
     "delay",
     "checkpoint",
     "crash-driver",
@@ -35,6 +36,9 @@ class Fault:
       after `duration` microseconds, where that is not 0;
     - `freeze`: a worker's process does nothing for `duration` microseconds;
     - `cut-link`: the connection of a worker to another one (`other`) breaks;
+    - `raise`: user code of a worker raises an error, in a chain of operators that `other` chooses: behind the work of the
+      chain's next step, of which nothing has gone out. With `times` above 1 the worker that goes on in its place, or after
+      the restart, raises it as well: while it replays, or behind that;
     - `delay`: one link is slower by `duration` microseconds;
     - `checkpoint`: the user requests a checkpoint;
     - `crash-driver`: the driver dies, and another one goes on from the newest checkpoint;
@@ -64,3 +68,5 @@ class Fault:
     only: str = ""
     """With `storage`: only operations with this text in their name or in the names of their files go wrong."""
     slow: int = 0
+    times: int = 1
+    """With `raise`: the number of times that the error is raised."""

@@ -170,7 +170,7 @@ class Simulation:
 
     @property
     def causes(self) -> list[Any]:
-        """Causes of the restarts of the job, in order."""
+        """Causes of the restarts of the job, and failures for which a worker was replaced, in order."""
         return self._drivers.causes
 
     @property

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.task.contract.events import CoordinatorLost
+from tailrace.task.contract.events import Event as WorkerEvent
+from tailrace.task.contract.usercode import user_error
+from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.subtask.machine import Task
 from tailrace.testing.clocks import DRIVER
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.drivers import Drivers
@@ -16,8 +21,26 @@ from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.workers import Workers
 from tailrace.testing.world import Event, Observer, SimulatedProcess
 
+RAISED = "a fault has raised this"
+"""Text of the errors that faults raise in user code."""
 OF_DRIVERS = frozenset({"checkpoint", "move", "crash-driver", "freeze-driver", "lose-coordinator"})
 """Faults that happen to the newest driver, or that it receives as a request."""
+
+
+class Struck(Exception):
+    """The error that a fault raises in user code."""
+
+
+@dataclass
+class _Raising:
+    """A place in which user code raises an error."""
+
+    slot: int
+    vertex: int
+    left: int
+    """Number of times that it is still to raise it."""
+    armed: Task | None = None
+    """The task that is to raise it next."""
 
 
 class Strikes(Observer):
@@ -29,6 +52,8 @@ class Strikes(Observer):
         self._cluster, self._storage, self._workers, self._drivers = cluster, storage, workers, drivers
         self._due = deque(sorted((f for f in faults if not f.after), key=lambda fault: fault.turn))
         self._anchored = [fault for fault in faults if fault.after]
+        self._raising: list[_Raising] = []
+        self._raised = 0
         cluster.observers.append(self)
 
     @property
@@ -40,6 +65,7 @@ class Strikes(Observer):
         """Drops all faults that are still to come."""
         self._due.clear()
         self._anchored.clear()
+        self._raising.clear()
 
     def on_line(self, line: str) -> None:
         due = [fault for fault in self._anchored if fault.after in line]
@@ -47,6 +73,11 @@ class Strikes(Observer):
             self._anchored = [fault for fault in self._anchored if fault not in due]
             placed = [replace(fault, turn=self._cluster.turns + fault.turn, after="") for fault in due]
             self._due = deque(sorted([*self._due, *placed], key=lambda fault: fault.turn))
+
+    def on_event(self, process: SimulatedProcess, event: WorkerEvent) -> None:
+        for one in self._raising:
+            if one.slot == process.slot:
+                self._arm(process, one)
 
     def strike_those_due(self) -> None:
         """Lets the faults happen whose turn has come."""
@@ -92,6 +123,12 @@ class Strikes(Observer):
             cluster.count("froze a worker")
         elif fault.kind == "cut-link":
             self._cut_link(process, fault.other)
+        elif fault.kind == "raise":
+            tasks = process.machine.tasks()
+            if tasks:
+                vertex = tasks[fault.other % len(tasks)].vertex.id
+                self._raising.append(_Raising(process.slot, vertex, fault.times))
+                self._arm(process, self._raising[-1])
         elif fault.kind == "move":
             self._leave(process, fault.duration)
         elif fault.kind == "lose-executor":
@@ -125,6 +162,36 @@ class Strikes(Observer):
 
         if after:
             cluster.later(cluster.now + after, "a machine goes", act)
+
+    def _arm(self, process: SimulatedProcess, raising: _Raising) -> None:
+        """Lets the next step of a task that does something raise an error. Of a task that replays it is by chance a step
+        that is replayed, or the first one behind."""
+        slice = process.machine.slice
+        task = None if slice is None else slice.by_vertex.get(raising.vertex)
+        if task is None or task is raising.armed or not raising.left:
+            return
+        raising.armed, armed = task, task
+
+        def strike(act: Callable[..., Any], replayed: bool) -> Callable[..., Any]:
+            def raises(*args: Any, **options: Any) -> Any:
+                idle = act(*args, **options)
+                here = replayed == (isinstance(slice, RecordedSlice) and slice.again)
+                if idle is None and here and raising.armed is armed and raising.left and self._raising:
+                    raising.left -= 1
+                    self._raise(armed)
+                return idle
+
+            return raises
+
+        if isinstance(slice, RecordedSlice) and self._cluster.chance.random() < 0.5:
+            task.work.begin = strike(task.work.begin, replayed=True)  # type: ignore[method-assign]
+        task.step = strike(task.step, replayed=False)  # type: ignore[method-assign]
+
+    def _raise(self, task: Task) -> None:
+        self._raised += 1
+        self._cluster.count("raised an error in user code")
+        error = Struck(f"{RAISED} ({self._raised})")
+        raise user_error(error, task.vertex.name, task.id.subtask) from error
 
     def _jump_clock(self, fault: Fault) -> None:
         """Sets the wall clock of a machine. The trace has no line for it: nothing else is to change."""

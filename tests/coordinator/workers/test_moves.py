@@ -181,7 +181,7 @@ def test_a_move_waits_for_another_replacement_and_begins_behind_it() -> None:
 def test_behind_a_restart_the_wait_begins_anew() -> None:
     job = standing()
     reported(job, (1, 1))
-    job.says(0, Failed(FailureKind.USER, "it broke"))
+    job.fails()
     job.claimed(2)
     for message in (WasReset(1), Deployed()):
         for slot in (0, 1):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tailrace.coordinator.actions import (
     CheckpointEnded,
     CloseLink,
@@ -355,22 +357,6 @@ def test_one_that_cannot_reach_another_worker_is_replaced_like_that_one() -> Non
     assert job.status is S.RUNNING and sorted(job.machine.takeovers.active) == [1, 2]
 
 
-def test_an_error_of_user_code_is_a_restart_as_ever() -> None:
-    job = running()
-    job.says(1, Failed(FailureKind.USER, "it is wrong"))
-    assert job.status is S.RESTARTING
-
-
-def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_while() -> None:
-    job = running()
-    job.says(0, Severed(2, "reset", job.epochs[2]))
-    job.machine.tick(job.now)
-    assert job.status is S.RUNNING, "one of them is lost, most likely, and that is about to be heard"
-    job.wait(3)
-    job.machine.tick(job.now)
-    assert job.status is S.RESTARTING
-
-
 def test_one_that_does_again_and_loses_a_link_is_replaced_once_more() -> None:
     job = running()
     resumed(job, 1)
@@ -404,16 +390,20 @@ def test_links_that_close_again_and_again_to_one_that_does_again_are_a_restart()
     assert found.reason == "3 workers were lost that were to replace worker 1" and job.status is S.RESTARTING
 
 
-def test_a_link_between_others_that_closes_meanwhile_is_a_restart() -> None:
-    """What went over it is lost, whoever is replaced."""
-    job = running(depth=2)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_link_between_others_that_closes_meanwhile_is_one_more_loss(depth: int) -> None:
+    """What went over it is lost, whoever takes the place of the first one."""
+    job = running(depth=depth)
     resumed(job, 1)
     job.says(1, Severed(2, "reset", job.epochs[2]))
     job.says(0, Severed(2, "reset", job.epochs[2]))
     job.wait(2)
     job.machine.tick(job.now)
-    (found,) = job.actions(Restarting)
-    assert found.cause.message == "worker 0 has lost the connection to worker 2, which lives"
+    actions, what = job.actions(), "worker 0 has lost the connection to worker 2, which lives"
+    found = [one for one in actions if isinstance(one, Restarting | Replacing)]
+    assert [(type(one), one.cause.message) for one in found] == [(Restarting if depth == 1 else Replacing, what)]
+    if depth == 2:
+        assert sorted(job.machine.takeovers.active) == [1, 2] and job.status is S.RUNNING
 
 
 def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:

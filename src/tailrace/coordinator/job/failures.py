@@ -20,6 +20,23 @@ class Cause:
     record: str | None = None
     slot: int | None = None
     """The slot whose worker was lost, where that was the cause."""
+    error: str = ""
+    """The class of the exception that user code raised, where that was the cause."""
+    alone: int | None = None
+    """The slot of a worker that lives, where the failure is its own: the other workers can go on without it."""
+
+    @property
+    def worker(self) -> int | None:
+        """The slot of the worker to be replaced, where the others can go on: it was lost, has to move, or has failed. None
+        where no replacement of one worker helps."""
+        if self.kind in (FailureKind.WORKER, FailureKind.MOVED):
+            return self.slot
+        return self.alone if self.kind in REPLACED_FIRST else None
+
+    @property
+    def way(self) -> tuple[FailureKind, str | None, str]:
+        """The way in which something has failed: two failures of one way most likely have one reason."""
+        return self.kind, self.operator, self.error
 
     def with_text(self, more: str) -> Cause:
         """A copy of the cause with a longer text."""
@@ -68,6 +85,10 @@ REACTIONS: dict[FailureKind, Reaction] = {
     FailureKind.INTERNAL: Reaction.FAIL,
 }
 """The reaction to a failure of each kind. The table in `docs/protocols/recovery.md` is tested against this one."""
+
+REPLACED_FIRST = frozenset({FailureKind.USER, FailureKind.SINK, FailureKind.PEER})
+"""The kinds of failures of a worker that lives for which another worker takes its place first, in jobs with standbys: its
+machine may be the reason, or something that has passed."""
 
 HALF_PUBLISHED = "all, some or none of the job's output may be visible"
 

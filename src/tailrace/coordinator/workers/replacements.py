@@ -1,9 +1,11 @@
-"""The replacement of lost workers while the other workers go on: the requests, messages and starts for it, and the cases in
-which it is not done. `takeovers` has what is known of these workers."""
+"""The replacement of workers that are lost, or have failed, while the other workers go on: the requests, messages and starts
+for it, and the cases in which it is not done. `takeovers` has what is known of these workers, `first_failures` the failures
+before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import msgspec
 
@@ -15,6 +17,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.output.output import PUBLISHER
+from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.protocol.deployment import FailureKind
@@ -33,6 +36,7 @@ class Replacements:
         self._durability = durability
         self._nests = nests
         self._takeovers = takeovers
+        self._failures = FirstFailures()
         self._not_compared: set[str] = set()
         """Operators whose values are not all compared. Each is reported to the watchers once."""
 
@@ -58,13 +62,31 @@ class Replacements:
     # A worker is lost.
 
     def refusal(self, cause: Cause, status: JobStatus) -> str | None:
-        """The reason why the other workers cannot go on after this failure. Empty where no worker was lost or has to move,
-        or the job replaces none; None where they can go on."""
-        of_one = cause.kind in (FailureKind.WORKER, FailureKind.MOVED) and cause.slot is not None
-        if not of_one or not self._takeovers.enabled:
+        """The reason why the other workers cannot go on after this failure. Empty where it is not that of one worker, or
+        the job replaces none; None where they can go on."""
+        slot = cause.worker
+        if slot is None or not self._takeovers.enabled:
             return ""
-        assert cause.slot is not None
-        return self._takeovers.refusal(cause.slot) or self._out_of_place(cause.slot, status)
+        if cause.alone is not None:
+            if self._does_again(slot):
+                return "it has failed before it had done all that the worker before it did"
+            if self._failures.first(cause) is not None:
+                return "a worker has failed in the same way since the newest checkpoint, and was replaced for that"
+        return self._takeovers.refusal(slot) or self._out_of_place(slot, status)
+
+    def first_cause(self, cause: Cause) -> Cause:
+        """The cause to be reported of a failure that no replacement covers: the first failure of its way, or that for which
+        the worker was being replaced."""
+        first = self._failures.first(cause)
+        if first is not None:
+            self._failures.repeat(cause, self._durability.checkpoints.next_id - 1)
+            return first
+        slot = cause.slot if cause.alone is None else cause.alone
+        for one in self._takeovers.active.values():
+            if one.failure is not None and (slot == one.slot or (slot is None and cause.kind is FailureKind.WORKER)):
+                what = f"{one.failure.message}\nThe worker that was to take its place: {cause.message}"
+                return replace(one.failure, kind=cause.kind, slot=cause.slot, message=what)
+        return cause
 
     def _out_of_place(self, slot: int, status: JobStatus) -> str | None:
         if status not in (JobStatus.RUNNING, JobStatus.STOPPING):
@@ -78,48 +100,65 @@ class Replacements:
 
     def not_replaced(self, cause: Cause, why: str) -> Decisions:
         """Notes that the loss of a worker is not covered."""
-        assert cause.slot is not None
-        self._takeovers.failovers.refuse(cause.slot, why)
-        return [NotReplaced(cause.slot, why)]
+        slot = cause.worker
+        assert slot is not None
+        self._takeovers.failovers.refuse(slot, why)
+        return [NotReplaced(slot, why)]
 
     def begin(self, cause: Cause, now: int, there: bool) -> Decisions:
-        """Begins the replacement of a lost worker. Checkpoints under way are given up, another process is started where
-        none is `there`, and the survivors are asked for what they know."""
-        assert cause.slot is not None
-        given_up = self._durability.suspend(f"worker {cause.slot} is being replaced", now)
+        """Begins the replacement of a worker that is lost, or has failed. Checkpoints under way are given up, another
+        process is started where none is `there`, and the survivors are asked for what they know."""
+        lost = cause.worker
+        assert lost is not None
+        given_up = self._durability.suspend(f"worker {lost} is being replaced", now)
         decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
-        if cause.slot not in self._takeovers.active:
-            decided.append(Replacing(cause.slot, cause))
-        for useless in self._takeovers.begin(cause.slot, now):
-            slot = self._roster.slots[useless]
-            decided.append(CloseLink(slot.index, slot.epoch))
-            self._roster.lose(slot.index)
-            decided += self._roster.replace(slot.index)
-        return [*decided, *self._roster.replace(cause.slot, there), *self.query()]
+        if cause.alone is not None:
+            self._failures.add(cause, self._durability.checkpoints.next_id - 1)
+            decided += self._end(lost)
+        if lost not in self._takeovers.active:
+            decided.append(Replacing(lost, cause))
+        for useless in self._takeovers.begin(lost, now):
+            decided += [*self._end(useless), *self._roster.replace(useless)]
+        if cause.alone is not None:
+            self._takeovers.active[lost].failure = cause
+        return [*decided, *self._roster.replace(lost, there), *self.query()]
+
+    def _end(self, index: int) -> Decisions:
+        """Ends a worker that lives: nothing that it sends from now on counts."""
+        slot = self._roster.slots[index]
+        self._roster.lose(index)
+        return [CloseLink(index, slot.epoch)]
 
     def cannot_reach(self, index: int, what: str) -> Decisions | None:
         """Decides what follows when a replacement that still replays cannot reach another worker: the replacement is lost.
         Most likely the other worker is lost as well. None where the worker is no such replacement."""
         if not self._does_again(index):
             return None
-        slot = self._roster.slots[index]
-        closed = CloseLink(index, slot.epoch)
-        self._roster.lose(index)
-        return [closed, Cause(what, FailureKind.WORKER, slot=index)]
+        return [*self._end(index), Cause(what, FailureKind.WORKER, slot=index)]
 
     def cut_off(self, links: Iterable[tuple[int, int]]) -> Decisions:
         """Decides what follows from links that have been closed for a while between workers that live: (the worker that
         reported it, the peer). What went over such a link is lost. A replacement that still replays is replaced once more:
-        no worker has received anything from it. Where neither end is one, all workers start again."""
-        found: list[tuple[int, str]] = []
-        for slot, peer in links:
-            what = f"worker {slot} has lost the connection to worker {peer}, which lives"
-            again = [one for one in (slot, peer) if self._does_again(one)]
-            if not again:
-                return [Cause(what, FailureKind.PEER, slot=None)]
-            found.append((again[0], what))
+        no worker has received anything from it. Where neither end is one, the worker at one end of all these links is
+        replaced; where there is none, all workers start again."""
+        links = list(links)
+        again = [(slot, peer) for slot, peer in links if self._does_again(slot) or self._does_again(peer)]
+        others = [link for link in links if link not in again]
+        if others:
+            common = set.intersection(*map(set, others))
+            alone = min(common, key=lambda end: self._cost(end, links), default=None)
+            return [Cause(_link_text(*others[0]), FailureKind.PEER, alone=alone)]
+        if not again:
+            return []
         # Other replacements that still replay are ended with the first one: their links need nothing more.
-        return self.cannot_reach(*found[0]) or [] if found else []
+        slot, peer = again[0]
+        return self.cannot_reach(slot if self._does_again(slot) else peer, _link_text(slot, peer)) or []
+
+    def _cost(self, index: int, broken: list[tuple[int, int]]) -> tuple[bool, int, tuple[int, int, int], int]:
+        """The cost of replacing a worker, to be compared with that of the other end of a broken link: whether that is
+        possible at all, how many of these links the other one would leave, and how much there is to be done again."""
+        refused = self._takeovers.refusal(index) is not None
+        return refused, -sum(index in link for link in broken), self._roster.slots[index].log, index
 
     def _does_again(self, index: int) -> bool:
         active = self._takeovers.active.get(index)
@@ -136,8 +175,9 @@ class Replacements:
         takeovers.checkpoint = 0 if newest is None else newest[0]
         return [Tell(lost, slot) for lost in takeovers.query() for slot in takeovers.survivors]
 
-    def commit_done(self) -> Decisions:
-        """Goes on after the commit of a manifest that was on its way when a worker was lost."""
+    def commit_done(self, checkpoint: int) -> Decisions:
+        """Goes on after the commit of a manifest, which may have been on its way when a worker was lost."""
+        self._failures.complete(checkpoint)
         return self.query() if self.active else []
 
     def resume(self, plan: bytes) -> Decisions:
@@ -186,3 +226,7 @@ class Replacements:
             self._roster.standbys.fill_at_last(now + self._limits.calm)
             self._durability.resume()
         return decided
+
+
+def _link_text(slot: int, peer: int) -> str:
+    return f"worker {slot} has lost the connection to worker {peer}, which lives"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.workers.failovers import Failovers
 from tailrace.protocol.deployment import Deploy, Leave, Peer, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
@@ -47,6 +48,8 @@ class Takeover:
     """Messages held back until the replacement goes on, except those that its history numbers."""
     known: dict[int, KnownHistory] = field(default_factory=dict)
     """The survivors' answers to the newest question about the lost worker, by slot."""
+    failure: Cause | None = None
+    """The failure for which the worker is replaced, where it lived."""
 
 
 @dataclass

@@ -34,7 +34,8 @@ def fault_of(
         kind = FailureKind.PROGRAM if error.permanent else FailureKind.USER
         if isinstance(error, OutOfReachError):
             kind = FailureKind.SINK
-        return Failed(kind, sendable(str(error)), error.operator, error.subtask, error.record)
+        name = "" if error.__cause__ is None else type(error.__cause__).__name__
+        return Failed(kind, sendable(str(error)), error.operator, error.subtask, error.record, error=name)
     if isinstance(error, CheckpointError):
         return failure(FailureKind.STATE, str(error))
     if isinstance(error, InternalError | ProtocolViolation):
