@@ -1,5 +1,5 @@
-"""A dataflow that cannot run as written is refused when it is written: one sentence, which names the operator and says
-what to do."""
+"""A dataflow that cannot run as written is refused when it is written: one sentence, which names the operator and what
+to do."""
 
 import datetime as dt
 import pathlib

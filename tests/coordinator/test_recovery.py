@@ -277,9 +277,9 @@ def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing
 
 
 def test_the_last_checkpoint_waits_for_the_mark_of_the_one_that_the_job_started_from() -> None:
-    """A job whose input had ended was killed when all that it had left was to publish. Where it goes on, all subtasks end at
-    once, and the last checkpoint may be there before the mark. Behind it comes no other one: sinks would never hear that
-    nobody asks again for what was published, and the traces of that would stay among the output."""
+    """A job whose input had ended was killed when all that it had left was to publish. Where it goes on, all subtasks
+    end at once, and the last checkpoint may be there before the mark. Behind it comes no other one: sinks would never
+    be notified that no job requests again what was published, and the traces of that would stay among the output."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
     for marked in (True, False):
         job = Job(start_from=origin, folder="here", path="7/4.manifest")
@@ -323,7 +323,8 @@ def test_a_storage_that_does_not_answer_for_a_mark_at_the_end_is_noticed() -> No
 
 def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_output() -> None:
     """The dataflow has no sink that could publish it, and the user allows that. It stays under cover, and a later start
-    from the same checkpoint, with the sink, publishes it: nothing says that this was done, and nothing is forgotten."""
+    from the same checkpoint, with the sink, publishes it: no mark claims that this was done, and nothing is
+    forgotten."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a"), Prepared("gone", b"b")])
     job = Job(start_from=origin, path="7/2.manifest", before=["7/1.manifest"])
     job.machine.start(job.now)
@@ -341,9 +342,9 @@ def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_out
 
 
 def test_a_restart_does_not_ask_again_for_what_another_start_has_published() -> None:
-    """Two jobs were started from one checkpoint that was not marked. The other one has marked it, completed checkpoints and
-    forgotten what it had published, and a reader has taken the files. This one fails before its first checkpoint: to ask
-    again would find them lost. Where checkpoints before it are not marked, the traces that they need stay."""
+    """Two jobs were started from one checkpoint that was not marked. The other one has marked it, completed checkpoints
+    and forgotten what it had published, and a reader has taken the files. This one fails before its first checkpoint: a
+    second request would find them lost. Where checkpoints before it are not marked, the traces that they need stay."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
     for before in ((), ("7/1.manifest",)):
         job = Job(start_from=origin, folder="here", path="7/2.manifest", before=before)
@@ -380,8 +381,9 @@ def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() 
 
 
 def test_a_restart_leaves_traces_that_another_kept_checkpoint_needs() -> None:
-    """The first checkpoint's output is visible, and its mark could not be made. The job is restarted from the second one,
-    which has other output. To remove what the run has left would remove the trace of what the first one asks for."""
+    """The first checkpoint's output is visible, and its mark could not be made. The job is restarted from the second
+    one, which has other output. To remove what the run has left would remove the trace of what the first one
+    requests."""
     for failed in (True, False):
         job = Job(keep=3).run()
         job.complete(b"a")

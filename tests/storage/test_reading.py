@@ -317,7 +317,7 @@ def test_files_of_the_versions_before_are_read(maker: Any, version: int) -> None
 
 
 def test_feedback_in_the_entry_of_its_operator_is_refused() -> None:
-    """Nothing says so in the version of the file; without a word the records would be lost."""
+    """The version of the file does not show it; without an error the records would be lost."""
     part = OperatorPart("loop", "loop", 1, 2, feedback=[BlockRef(0, 4, 8, 3, 77, 2)])
     data = msgspec.msgpack.encode(Index("job", 1, 1, 1, 8, operators=[part]))
     with pytest.raises(

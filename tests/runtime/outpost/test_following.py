@@ -354,7 +354,8 @@ class Watch(logging.Handler):
 def test_the_program_sees_the_replacement_of_a_worker(
     flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the log, and in all that the job shows when a line of the log says so: as with a coordinator in the program."""
+    """In the log, and in all that the job shows when a line of the log shows it: as with a coordinator in the
+    program."""
     monkeypatch.setattr(os, "kill", lambda *args: None)  # a worker that has lost its coordinator ends its process
     workers: dict[int, WorkerProcess] = {}
     run = WorkerProcess.run

@@ -1,5 +1,5 @@
-"""A digest of values tells two executions of a channel apart by their values and by nothing else: not by where frames end,
-which objects are shared, the order of a set, or what lies behind the nulls of a column."""
+"""A digest of values distinguishes two executions of a channel by their values and by nothing else: not by where frames
+end, which objects are shared, the order of a set, or what lies behind the nulls of a column."""
 
 from __future__ import annotations
 
