@@ -4,12 +4,18 @@ nothing had happened."""
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
+import uuid
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from time import time as seconds
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -144,6 +150,36 @@ def test_a_worker_whose_function_raises_and_one_that_freezes_are_replaced_while_
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert sorted(out.result()) == list(range(records))
+
+
+def marked(number: int) -> tuple[int, Any]:
+    """A number with what a function may read of clocks and random bytes."""
+    fresh = random.Random().random(), float(np.random.default_rng().random())
+    return number, (uuid.uuid4().hex, seconds(), time.monotonic_ns(), datetime.now(), os.urandom(8), *fresh)
+
+
+class Keeps(tr.KeyedProcessFunction):
+    newest = tr.ValueState(object)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        self.newest.value = record
+        yield record
+
+
+def test_two_readers_of_clocks_and_random_bytes_agree(jobs: Any, tmp_path: Path) -> None:
+    settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
+    standby = tr.StandbyConfig(replicas=0)
+    env = jobs.env(parallelism=3, checkpoint=settings, restart=AT_ONCE, standby=standby)
+    both = env.from_source(tr.sources.Sequence(0, 6_000, rate=1_500)).map(marked, name="marked")
+    one = both.key_by(lambda r: r[0] % 11).process(Keeps(), uid="one").sink_to(tr.sinks.Collect())
+    other = both.key_by(lambda r: r[0] % 13).process(Keeps(), uid="other").sink_to(tr.sinks.Collect())
+    job = jobs.start(env, "marked")
+    assert waited(lambda: len(job.checkpoints) > 1 and running(job))
+    os.kill(jobs.workers(job)[1], signal.SIGKILL)
+    assert job.await_termination(100)
+    assert job._runner.machine.takeovers.count == 1 and job.restarts == 0, story(job)
+    found = dict(one.result())
+    assert found == dict(other.result()) and len(found) == 6_000
 
 
 def test_texts_hash_in_one_way_in_all_workers(jobs: Any) -> None:

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ def counted(
     return env
 
 
-def test_random_numbers_are_the_same_where_workers_are_replaced() -> None:
-    fn = lambda word: (word, random.random(), float(np.random.random()))  # noqa: E731
+def test_random_numbers_and_clocks_are_the_same_where_workers_are_replaced() -> None:
+    fn = lambda word: (word, random.random(), float(np.random.random()), uuid.uuid4().hex, time.time())  # noqa: E731
     standby = tr.StandbyConfig(replicas=0)
     env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("checkpoints"), standby=standby)
     assert tr.testing.audit(counted(fn, env)).same

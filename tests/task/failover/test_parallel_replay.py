@@ -4,7 +4,10 @@ one after the other as one, where nobody can tell: the records of each channel a
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Iterator
+from time import monotonic
+from time import time as seconds
 from typing import Any
 
 import msgspec
@@ -20,6 +23,7 @@ from tailrace.elements.frames import ChannelId, decode
 from tailrace.elements.markers import IdleChannel, Watermark
 from tailrace.graph.plan import Plan
 from tailrace.protocol.termination import StartWave
+from tailrace.runtime.worker.interception import with_stand_ins
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
@@ -170,6 +174,28 @@ def test_what_a_step_has_of_its_own_is_what_it_was(of: Callable[[int, tr.Context
     assert sent(other) == sent(workers.slices[1]), (
         "the same numbers, though many steps are done as one where they have none"
     )
+
+
+def test_steps_that_read_clocks_and_random_bytes_are_done_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one operator reads them, it reads them in one order."""
+    of = lambda record, ctx: (seconds(), uuid.uuid4().hex, uuid.uuid1().hex, monotonic()) * (record % 3)  # noqa: E731
+    with with_stand_ins():
+        workers = Workers(plan(of))
+        workers.run()
+        taken: list[int] = []
+        merge = RecordedGate.merge
+
+        def watched(gate: RecordedGate, pieces: Any, *feedback: Any) -> Any:
+            taken.append(len(pieces))
+            return merge(gate, pieces, *feedback)
+
+        monkeypatch.setattr(RecordedGate, "merge", watched)
+        other, _ = workers.done_again()
+    lost = workers.slices[1]
+    assert sum(map(len, sent(lost).values())) > 50
+    assert sent(other) == sent(lost)
+    assert len(taken) < len(steps(lost)) / 4
+    assert sum(bool(entry.answers) for entry in steps(lost)) > 50
 
 
 def test_a_step_that_asks_for_the_clock_is_reported_from_others() -> None:

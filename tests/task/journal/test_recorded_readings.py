@@ -35,7 +35,7 @@ def again(live: LiveReadings) -> GivenReadings:
     return given
 
 
-def drawn_acts(fresh: random.Random) -> list[Callable[[Any], Any]]:
+def drawn_acts(fresh: random.Random, attempt: bool = True) -> list[Callable[[Any], Any]]:
     """Some readings, one after the other."""
     wall = lambda: fresh.randint(-(1 << 60), 1 << 60)  # noqa: E731 - a clock that is set all the time
     acts: list[Callable[[Any], Any]] = [
@@ -47,7 +47,7 @@ def drawn_acts(fresh: random.Random) -> list[Callable[[Any], Any]]:
         lambda book: book.value(lambda: fresh.randbytes(16)),
         lambda book: book.attempt(3),
     ]
-    return fresh.choices(acts, k=fresh.randint(0, 30))
+    return fresh.choices(acts if attempt else acts[:-1], k=fresh.randint(0, 30))
 
 
 def test_whatever_is_read_is_given_again() -> None:
@@ -57,6 +57,20 @@ def test_whatever_is_read_is_given_again() -> None:
         given = again(live)
         assert [act(given) for act in chosen] == first
         assert given.remaining == 0 and not given.lacked and live.take() == []
+
+
+def test_readings_of_several_steps_are_given_one_after_the_other() -> None:
+    for seed in range(100):
+        live, fresh, answers = LiveReadings(), random.Random(seed), list[Readings]()
+        chosen, first = list[Callable[[Any], Any]](), list[Any]()
+        for _ in range(4):
+            step = drawn_acts(fresh, attempt=False)
+            first += [act(live) for act in step]
+            chosen += step
+            answers += travelled(live)
+        given = GivenReadings()
+        given.give(answers)
+        assert [act(given) for act in chosen] == first and given.remaining == 0
 
 
 def test_what_is_left_is_counted_and_what_was_not_read_is_refused() -> None:

@@ -17,7 +17,8 @@ Steps are replayed in one order, or one by one, where a difference would show:
   depends on when it is read;
 - with records in flight at the restored cut, for as long as they are read;
 - for an operator that may see which records it is given together, or event time by itself;
-- for steps in which user code has requested the clock, event time, the shared random generators, or an answer of the world;
+- for steps in which user code has requested the clock, event time, the shared random generators, or an answer of the world.
+  Readings of the clocks and random bytes of its process are such an answer only where several operators may read them;
 - for steps in which a timer has fired, and where a channel is idle, or becomes so.
 """
 
@@ -39,7 +40,7 @@ from tailrace.task.journal.merged_reads import Pieces, totals
 from tailrace.task.journal.recorded_answers import Gave
 from tailrace.task.journal.recorded_feedback import feedback_of
 from tailrace.task.journal.recorded_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, gate_of, is_time
-from tailrace.task.journal.recorded_readings import GivenReadings, are_all_of_a_reader
+from tailrace.task.journal.recorded_readings import are_all_of_a_reader, may_be_merged
 from tailrace.task.subtask.machine import FEEDBACK_READS, READS, WITHOUT_WAVES, Task
 from tailrace.task.subtask.order import NOTHING
 
@@ -49,6 +50,8 @@ RECORD_BY_RECORD = (
     operators.LeaveLoop,
 )  # fmt: skip
 """Operators whose output does not depend on how their input is divided into portions, nor on event time by itself."""
+IN_ORDER = operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess
+"""Operators that call user code for one record after the other."""
 PORTION = 2048
 """Records that one task replays, about, before the next task has its turn."""
 _LEAST = 16
@@ -149,12 +152,18 @@ class Lane:
         self.entries: deque[Entry] = deque()
         self._slice, self._task, self._before = slice, task, before
         self._has_come, self._do = has_come, do
-        readings = slice.services.outside.readings
-        self._given = readings if isinstance(readings, GivenReadings) else None
+        replayed = slice.recorder.again
+        assert replayed is not None
+        self._answers = replayed
         source = task.chain.source
         larger = all(_takes_any_portions(one.node.operator) for one in task.chain.operators if one is not source)
         self._larger = larger and source is None
         """True if several steps that read channels may be replayed as one."""
+        here = [one.node.operator for one in task.chain.operators]
+        readers = [one for one in here if not isinstance(one, operators.Sink)]
+        self._alone = len(readers) == 1 and isinstance(readers[0], IN_ORDER)
+        """True if so may steps in which user code reads clocks: one operator takes record by record, so it reads them in
+        one order."""
         self._source = source if larger and source is not None and source.source.form == "rows" else None
         """The source of the task, if the records of its reads may go on together."""
         head = task.loop.head
@@ -167,9 +176,6 @@ class Lane:
         while self.entries and left > 0:
             with as_before(task, self.entries[0]):
                 done = self._several(left) or self._reads(left) or self._one()
-                lacked = self._given.lacked if self._given is not None else ""
-                if lacked:
-                    raise InternalError(lacked, task.work.story)
             if not done:
                 break
             left -= done
@@ -188,6 +194,7 @@ class Lane:
         run, gate = self._run(most), gate_of(task)
         if not run:
             return 0
+        self._answers.give([answer for entry, _ in run for answer in entry.answers])
         last, pieces = run[-1][0], [one for _, read in run for one in read.records]
         marks = [one for _, read in run for one in read.time]
         task.work.begin(last.now, seeded=False)
@@ -197,6 +204,7 @@ class Lane:
         if marks or task.chain.generators:
             gate.mark_times(marks)
             task.work.advance_merged(last.budget)
+        self._check_answers()
         return len(run) + sum(pieces[1::2])
 
     def _run(self, most: int) -> list[tuple[Did, _Read]]:
@@ -221,7 +229,9 @@ class Lane:
 
     def _read_by(self, entry: Entry) -> _Read | None:
         """What a step has read, if it may be replayed with others; else None."""
-        if not isinstance(entry, Did) or entry.by_itself or entry.answers:
+        if not isinstance(entry, Did) or entry.by_itself:
+            return None
+        if entry.answers and not (self._alone and may_be_merged(entry.answers)):
             return None
         if entry.line in READS:
             return _read_by(entry.facts)
@@ -242,6 +252,11 @@ class Lane:
         """True if a marker of event time is a watermark, and no channel is idle: then it does not matter which of several
         watermarks, or of records on other channels, is read first."""
         return time[1] >= A_TIME and not gate_of(self._task).any_idle
+
+    def _check_answers(self) -> None:
+        """Raises `InternalError` if user code has read more or less than the first time."""
+        if difference := self._answers.difference:
+            raise InternalError(f"Y1: {self._task.id}: {difference}", self._task.work.story)
 
     def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
         """True if the input of a step has arrived. `here`: for each channel number, the records that are unread behind
@@ -277,6 +292,7 @@ class Lane:
             out(batch)
         if given and task.chain.generators:
             task.work.advance_merged(1)
+        self._check_answers()
         return records
 
     def _one(self) -> int:

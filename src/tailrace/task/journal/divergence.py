@@ -12,9 +12,10 @@ from tailrace.task.subtask.machine import Task
 def differs(task: Task, what: str) -> UserCodeError:
     """The error of a replayed task that has done something else than the lost worker's task did."""
     return UserCodeError(
-        f"worker {task.id.subtask} was replaced, and what it did is not done the same again: {what}. Time, randomness and "
-        f"answers of other systems have to come from ctx.now(), ctx.random and ctx.call(f, ...), and what a function "
-        f"remembers belongs into state; or leave `standby` out. All workers start again from the newest checkpoint",
+        f"worker {task.id.subtask} was replaced, and what it did is not done the same again: {what}. Answers of "
+        f"other systems have to come from ctx.call(f, ...), clocks and random numbers from ctx or Python's own modules, and "
+        f"what a function remembers belongs into state: no field of it may decide what it reads; or leave `standby` out. "
+        f"All workers start again from the newest checkpoint",
         operator=task.vertex.name,
         subtask=task.id.subtask,
     )

@@ -148,17 +148,42 @@ class LiveReadings:
 class _GivenPage:
     """The readings of one place, while they are given again."""
 
-    __slots__ = ("clocks", "draws", "lead", "left", "read_attempt", "seed", "strict", "values")
+    __slots__ = ("clocks", "draws", "lead", "left", "read_attempt", "seed", "seeds", "strict", "values")
 
-    def __init__(self, answer: Readings) -> None:
-        self.clocks = [deque(accumulate(steps)) for steps in answer.clocks or ([], [], [])]
-        self.seed, self.draws, self.left = answer.seed, 0, answer.draws
-        self.values, self.read_attempt, self.lead = deque(answer.values), answer.attempt, answer.lead
-        self.strict = not answer.place
+    def __init__(self, place: str) -> None:
+        self.strict = not place
+        self.clocks: tuple[deque[int], deque[int], deque[int]] = (deque(), deque(), deque())
+        self.seeds = deque[tuple[bytes, int]]()
+        """Seeds of the events that are still to come, each with the number of its draws."""
+        self.seed, self.draws, self.left, self.lead = b"", 0, 0, 0
+        self.values = deque[bytes]()
+        self.read_attempt: int | None = None
+
+    def add(self, answer: Readings) -> None:
+        """Adds the readings of an event, behind those that are there."""
+        for clock, steps in zip(self.clocks, answer.clocks, strict=False):
+            clock.extend(accumulate(steps))
+        if answer.draws:
+            self.seeds.append((answer.seed, answer.draws))
+        self.values.extend(answer.values)
+        self.read_attempt, self.lead = answer.attempt, answer.lead or self.lead
 
     @property
     def remaining(self) -> int:
-        return sum(map(len, self.clocks)) + max(0, self.left) + len(self.values)
+        drawn = self.left + sum(draws for _, draws in self.seeds)
+        return sum(map(len, self.clocks)) + drawn + len(self.values)
+
+    def draw(self, count: int, fresh: Fresh) -> bytes | None:
+        """Random bytes; None if there were none."""
+        if not self.left and self.seeds:
+            (self.seed, self.left), self.draws = self.seeds.popleft(), 0
+        if not self.left:
+            if self.strict:
+                return None
+            self.seed = self.seed or fresh(_SEED)
+        self.left = max(0, self.left - 1)
+        self.draws += 1
+        return _stream(self.seed, self.draws, count)
 
 
 class GivenReadings:
@@ -177,9 +202,11 @@ class GivenReadings:
         self._pages: dict[str, _GivenPage] = {}
 
     def give(self, answers: Iterable[Readings]) -> None:
-        """Sets the readings of the event that follows."""
+        """Sets the readings of the event that follows, or of several that are done as one."""
         self.lacked = ""
-        self._pages = {answer.place: _GivenPage(answer) for answer in answers}
+        self._pages = {}
+        for answer in answers:
+            self._page_of(answer.place).add(answer)
 
     @property
     def remaining(self) -> int:
@@ -188,10 +215,12 @@ class GivenReadings:
         return 0 if own is None else own.remaining
 
     def _page(self) -> _GivenPage:
-        place = _place(self)
+        return self._page_of(_place(self))
+
+    def _page_of(self, place: str) -> _GivenPage:
         page = self._pages.get(place)
         if page is None:
-            page = self._pages[place] = _GivenPage(Readings(place=place))
+            page = self._pages[place] = _GivenPage(place)
         return page
 
     def _lacks(self, what: str) -> InternalError:
@@ -215,14 +244,10 @@ class GivenReadings:
         return value
 
     def draw(self, count: int, fresh: Fresh) -> bytes:
-        page = self._page()
-        page.left -= 1
-        if page.left < 0 and page.strict:
+        drawn = self._page().draw(count, fresh)
+        if drawn is None:
             raise self._lacks("takes random bytes")
-        if not page.seed:
-            page.seed = fresh(_SEED)
-        page.draws += 1
-        return _stream(page.seed, page.draws, count)
+        return drawn
 
     def value(self, make: Callable[[], bytes]) -> bytes:
         page = self._page()
@@ -237,6 +262,12 @@ class GivenReadings:
         if page.read_attempt is None and page.strict:
             raise self._lacks("reads ctx.attempt")
         return own if page.read_attempt is None else page.read_attempt
+
+
+def may_be_merged(answers: Sequence[object]) -> bool:
+    """True if all these answers are readings that user code may get one after the other, whatever event it reads them
+    in."""
+    return all(isinstance(one, Readings) and not one.place and one.attempt is None for one in answers)
 
 
 def are_all_of_a_reader(answers: Sequence[object]) -> bool:
