@@ -151,6 +151,15 @@ def test_a_wait_that_is_over_moves_the_worker_whatever_standbys_hold() -> None:
     assert [one.slot for one in job.said(TakeSlot)] == [1]
 
 
+def test_a_slice_that_no_standby_can_hold_is_not_waited_for() -> None:
+    """A function of it cannot be copied: whichever process takes the slot reads all of its state."""
+    job = standing()
+    reported(job, (1, 1))
+    completed(job)
+    job.says(2, StateHeld(2, [0]))
+    assert [one.slot for one in messages(ticked(job), TakeSlot)] == [1]
+
+
 def test_with_no_standbys_spark_starts_the_replacement_behind_the_checkpoint() -> None:
     job = Job(standbys=0).run()
     assert not [one for one in reported(job, (1, 1)) if isinstance(one, Launch)]

@@ -101,8 +101,10 @@ class Standbys:
         place.held, place.holding = report.checkpoint, [slot for slot in report.slots if slot in place.slots]
 
     def has_state(self, slot: int, checkpoint: int) -> bool:
-        """True if a standby that is ready holds the state of this slice as of this checkpoint, or of a newer one."""
-        return any(one.connected and one.ready and slot in one.holding and one.held >= checkpoint for one in self.all)
+        """True if a standby that is ready holds the state of this slice as of this checkpoint, or of a newer one; or has
+        reported without it, since a function of the slice cannot be copied: there is nothing to wait for."""
+        here = [one for one in self.all if one.connected and one.ready and one.held >= checkpoint]
+        return any(slot in one.holding or (slot in one.slots and one.held == one.sent) for one in here)
 
     def behind(self, place: Standby) -> tuple[int, int]:
         """The checkpoints, and the microseconds, by which its state is older than the newest complete checkpoint."""
