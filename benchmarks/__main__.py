@@ -137,11 +137,12 @@ def run_checkpoint(args: argparse.Namespace, options: dict[str, str]) -> None:
 
 def run_standby(args: argparse.Namespace, options: dict[str, str]) -> None:
     """The keyed workload with a checkpoint each second and with standbys, against the same without standbys. With
-    `replicas=0` nobody stands by, and what workers do is kept all the same."""
+    `replicas=0` nobody stands by, and what workers do is kept all the same; with `compare=shape` values are not compared."""
     records = args.records or measure.default_records("keyed", "tailrace", args.form, args.function) // 2
     spec = Spec("keyed", "tailrace", args.form, args.function, args.parallelism, records)
     every = {"checkpoint": options.get("interval", "1.0")}
-    compare(args, spec, {"alone": every, "standbys": {**every, "standby": options.get("replicas", "1")}}, "standby")
+    standbys = {"standby": options.get("replicas", "1"), "compare": options.get("compare", "values")}
+    compare(args, spec, {"alone": every, "standbys": {**every, **standbys}}, "standby")
 
 
 def compare(args: argparse.Namespace, spec: Spec, kinds: dict[str, dict[str, str]], workload: str) -> None:

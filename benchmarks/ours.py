@@ -276,7 +276,8 @@ def run(spec: Spec) -> Tally:
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
         every = spec.options.get("checkpoint")
         checkpoint = tr.CheckpointConfig(f"{folder}/checkpoints", interval=float(every)) if every else None
-        standby = tr.StandbyConfig(int(spec.options["standby"])) if "standby" in spec.options else None
+        compare = spec.options.get("compare", "values")
+        standby = tr.StandbyConfig(int(spec.options["standby"]), compare=compare) if "standby" in spec.options else None
         env = tr.Environment(parallelism=spec.parallelism, progress=False, checkpoint=checkpoint, standby=standby)
         dataflow(env, spec, folder)
         job = env.execute("bench")

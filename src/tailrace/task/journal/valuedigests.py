@@ -42,7 +42,9 @@ _PROTOCOL = 3
 """Protocol of pickle without frames. Lists of up to `_AT_ONCE` items are written in one piece."""
 _HEAD_OF_ONE, _HEAD, _TAIL = 3, 4, 2
 """Number of bytes before the first item of a list with one item, or with more items, and behind its last item."""
-_SETS = b"cbuiltins\nset\n", b"cbuiltins\nfrozenset\n"
+_BUILTIN = b"cbuiltins\n"
+"""The bytes by which the name of a built-in type begins, which few values need."""
+_SETS = _BUILTIN + b"set\n", _BUILTIN + b"frozenset\n"
 """The bytes by which pickle begins a set, whose items it writes in no certain order."""
 
 Parts = Callable[[Any], Any]
@@ -185,7 +187,7 @@ _SORTABLE = frozenset((int, str, bytes))
 
 
 def _has_sets(data: bytes) -> bool:
-    return any(map(data.__contains__, _SETS))
+    return _BUILTIN in data and any(map(data.__contains__, _SETS))
 
 
 def _in_parts(values: list[Any]) -> list[Any]:
