@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import replacing_run
+from search.campaigns.replacements import replacing_run, standing_by
 from search.planted.patches import FOLLOWED, RANDOM, Bug, Patches, method
 from search.random_flows.description import Do, Events, Kind
 from search.random_flows.drawing import Phase, Run
@@ -153,7 +153,13 @@ def _values_behind_keys_ignored() -> Patches:
     return [method(ComparedValues, "covers", lambda _: lambda self, batch: batch.groups is None)]
 
 
+def _functions_not_prepared() -> Patches:
+    """Bug: a standby takes the functions that it was to prepare for prepared ones."""
+    return [mock.patch("tailrace.task.failover.standby_loop.prepare_functions", lambda *args, **options: None)]
+
+
 SETS: Kind = "sets"
+MAP: Kind = "map"
 DRAWN: Kind = "drawn"
 
 AS_IT_WAS_BUGS = (
@@ -184,6 +190,7 @@ AS_IT_WAS_BUGS = (
         seed=107,
     ),
     Bug("values behind a key differ and nobody notices", RANDOM, _values_behind_keys_ignored, shape=_alone(DRAWN, DRAWN)),
+    Bug("functions are not prepared in a standby", RANDOM, _functions_not_prepared, standing_by, shape=_alone(MAP)),
     Bug("a followed file is found by its name", FOLLOWED, _files_by_name, seed=2),
     Bug("a file that was cut is forgotten", FOLLOWED, _generations_forgotten, seed=3),
     Bug("a reader may not have nothing for long", RANDOM, _impatient, shape=with_replacements, suits=_pauses, seed=7),

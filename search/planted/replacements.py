@@ -67,7 +67,7 @@ def _truncated_early() -> Patches:
 
 def _sent_twice() -> Patches:
     """Bug: a replacement sends what its receivers already have."""
-    return [method(RecordedOutbox, "receiver_replaced", lambda again: lambda self, ident, came=0: again(self, ident))]
+    return [method(RecordedOutbox, "receiver_replaced", lambda again: lambda self, ident, *came: again(self, ident))]
 
 
 def _clock_read_live() -> Patches:
@@ -128,11 +128,6 @@ def _held_of_any_checkpoint() -> Patches:
         return [*self._rest, *(ChainsOf(uid, chains) for uid, chains in self.chains.items())]
 
     return [method(Mirror, "everything_of", lambda _: anything)]
-
-
-def _functions_not_prepared() -> Patches:
-    """Bug: a standby takes the functions that it was to prepare for prepared ones."""
-    return [mock.patch("tailrace.task.failover.standby_loop.prepare_functions", lambda *args, **options: None)]
 
 
 def _no_chain_compared() -> Patches:
@@ -275,6 +270,15 @@ def _thawed_one_is_heard() -> Patches:
     return [method(Roster, "holds", lambda _: lambda self, index, epoch: self.at(index).connected)]
 
 
+def _frames_not_counted() -> Patches:
+    """Bug: a replacement counts the frames that it has made, though others have received other ones."""
+
+    def make(again: Any) -> Any:
+        return lambda self, ident, came=0, frames=None: again(self, ident, came)
+
+    return [method(RecordedOutbox, "receiver_replaced", make)]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -292,6 +296,7 @@ REPLACING_BUGS = (
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
     Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
+    Bug("frames that others have are not counted", "amplified", _frames_not_counted, replacing, seed=24),
     Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),
     Bug("the successor of a coordinator claims nothing", "counted", _goes_on_unclaimed, coordinators_lost),
     Bug("a worker is replaced for each failure", "counted", _replaced_for_ever, failing),
