@@ -27,7 +27,7 @@ LIMITS = Limits(
 PAUSE = 5
 """Seconds before a restart, by default."""
 _POINTER = "1/0.manifest"
-"""In front of the first manifest of the incarnation. That it goes is told in test_checkpoints."""
+"""In front of the first manifest of the incarnation. That it goes is tested in test_checkpoints."""
 
 
 class Job:

@@ -191,8 +191,8 @@ def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flig
 
 
 def test_a_head_whose_loop_has_ended_may_cut_behind_its_tail() -> None:
-    """It was said to be a bug, and the job failed: tasks behind the head that had not ended yet brought the barrier to the
-    tail, before the head had got to its cut."""
+    """That counted as a bug, and the job failed: tasks behind the head that had not ended yet brought the barrier to
+    the tail, before the head had got to its cut."""
     for seed in (30042, 30215):
         outcome = carry_out(past_what_waits_run(draw(seed)))
         assert outcome.wrong == [], outcome.text

@@ -251,8 +251,8 @@ def test_a_replacement_that_is_lost_while_it_does_again_what_was_done_is_replace
 
 
 def test_a_process_that_spark_has_started_again_by_itself_takes_the_place() -> None:
-    """It says hello before anybody has heard that the one before is gone; and so does the next one, while it does again what
-    was done."""
+    """A process sends its hello before the coordinator knows that the one before is gone; and so does the next one,
+    while the first replays."""
     job = running()
     for turn in (1, 2):
         job.hello(1)

@@ -1,5 +1,6 @@
-"""A worker that does again what another one did lets each task go through its own part of that, and takes steps that read
-one after the other as one, where nobody can tell: the records of each channel are the same, whatever frames they lie in."""
+"""A worker that replays what another one did lets each task go through its own part of that, and takes steps that read
+one after the other as one, where no difference shows: the records of each channel are the same, whatever frames they
+lie in."""
 
 from __future__ import annotations
 
