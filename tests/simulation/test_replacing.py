@@ -130,7 +130,7 @@ def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None
         verdict = run_scenario(standing_by(scenario(seed)), shadows=looked)
         assert verdict.wrong == [], verdict.command
     assert looked.compared > 15
-    assert looked.ahead > 5, "they had read all of the newest checkpoint"
+    assert looked.ahead > 3, "they had read all of the newest checkpoint"
 
 
 def test_random_dataflows_are_right_though_workers_are_lost_again_and_again() -> None:
