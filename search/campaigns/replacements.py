@@ -174,7 +174,7 @@ def all_together(made: Scenario) -> Scenario:
 
 def failing(made: Scenario) -> Scenario:
     """The scenario of `replacing` whose workers live and fail: user code raises, once or again and again, links break, and
-    workers freeze for longer than their lease and thaw. Others are killed beside."""
+    workers freeze for longer than their lease and thaw. Others are killed or move beside, in executors of several slots."""
     rng = random.Random(f"tailrace failing {made.seed}")
     made = replacing(made)
     if made.checkpoints is None:
@@ -188,7 +188,15 @@ def failing(made: Scenario) -> Scenario:
         which, other, times = rng.randint(0, 5), rng.randint(0, 8), rng.choice([1, 1, 1, 2, 2, 3, 5])
         found.append(Fault(at, kind, which, other, lasts, after, times=times))
     depth, spares = rng.choice([1, 1, 1, 2]), rng.choice([0, 1, 1, 2])
-    return replace(made, depth=depth, spares=spares, faults=(*found, *jumps(made.faults)))
+    slots = rng.choice([0, 0, 2, 3])
+    if slots:
+        found = [replace(fault, kind="lose-executor") if fault.kind == "kill" else fault for fault in found]
+    if rng.random() < 0.3:
+        found.append(
+            Fault(rng.randint(10, turns + 100), "move", rng.randint(0, 5), duration=rng.choice([0, 0, 4]) * MS)
+        )
+    faults = (*found, *jumps(made.faults))
+    return replace(made, depth=depth, spares=spares, executor_slots=slots, faults=faults)
 
 
 def replacing_run(run: Run) -> Run:

@@ -50,8 +50,8 @@ class Knowledge(Observer):
 
     def on_event(self, process: SimulatedProcess, event: Event) -> None:
         held = _slice(process)
-        if not isinstance(event, FrameArrived) or held is None or self.wrong:
-            return
+        if not isinstance(event, FrameArrived) or held is None or self.wrong or process.machine.failed:
+            return  # a worker that has failed takes nothing more
         _, vector = self._sent.pop(id(event.data), (b"", {}))
         frame = decode_frame(event.data)
         if frame.kind == HISTORY or frame.incarnation != held.incarnation or event.peer in held.gone:

@@ -169,6 +169,8 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
         machine = process.machine
         if machine.incarnation != incarnation or not machine.stepping:
             continue
+        if not process.driver.coordinator.roster.holds(process.slot, process.epoch):
+            continue  # another worker has replaced it, and it has not noticed: it is frozen
         for task in machine.tasks():
             reached[task.vertex.id, task.id.subtask] = task.chain.arrived[0]
             if task.vertex.id in nest.vertices and not task.finished:
