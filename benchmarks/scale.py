@@ -29,6 +29,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Deployed, Hello, Progress, Publish, Published, SubtaskReport
 from tailrace.protocol.recovery import WasReset
+from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Resume
 from tailrace.protocol.snapshot import Ack, Declined, OperatorAck, SubtaskAck, Transaction
 from tailrace.protocol.termination import Quiet, RoundReport, WaveFacts, WaveReport
 from tailrace.runtime.driver.settings import nests_of
@@ -42,7 +43,12 @@ from tailrace.task.slice.machine import Slice
 from .loops import circle
 
 WORKERS = (2, 16, 64, 256, 1000)
-JOBS = ("keyed", "nest", "rounds")
+JOBS = ("keyed", "nest", "rounds", "standby")
+BESIDE = 4
+"""Workers in each executor of the job with standbys."""
+STEPS = 200
+"""Entries of each worker's history between two checkpoints of the job with standbys, of `ENTRY` bytes each."""
+ENTRY = 24
 MEMORY = 1 << 30
 """Of a worker, for its channels: what an environment has where it says nothing."""
 GROUPS = 4096
@@ -54,7 +60,7 @@ TAKEN = 3
 
 @dataclass(frozen=True)
 class ScaleSpec:
-    job: str = "keyed"  # keyed | nest | rounds
+    job: str = "keyed"  # keyed | nest | rounds | standby
     workers: int = 2
 
 
@@ -65,7 +71,7 @@ def dataflow(job: str, workers: int) -> Plan:
     """Two exchanges by key and one in turn, or a loop with an exchange into it and one within, alone or in rounds."""
     env = tr.Environment(parallelism=workers, max_parallelism=GROUPS, memory=MEMORY, progress=False)
     records = env.from_collection([(key, 1, 0) for key in range(100)])
-    if job == "keyed":
+    if job in ("keyed", "standby"):
         counted = records.key_by(itemgetter(0)).count().key_by(itemgetter(1)).count()
         counted.rebalance().map(str).sink_to(tr.sinks.Print())
     else:
@@ -81,8 +87,8 @@ class Played:
     """A coordinator whose workers, storage and clock are played. It does as its driver does: messages come and go as bytes,
     and behind each one, as if it had come alone, it looks at the clock."""
 
-    def __init__(self, plan: Plan, workers: int) -> None:
-        self.plan, self.workers = plan, workers
+    def __init__(self, plan: Plan, workers: int, standby: bool = False) -> None:
+        self.plan, self.workers, self.standby = plan, workers, standby
         self.job = dump_job(JobSpec("scale", 1, plan, MEMORY, checkpointing=True))
         self.machine = Coordinator(
             "scale",
@@ -94,7 +100,11 @@ class Played:
             checkpoints=CheckpointSettings(origin="here"),
             restarts=Fixed(1000, 0),
             nests=nests_of(plan),
+            standbys=0 if standby else None,
         )
+        self.steps = 0
+        """Entries of each worker's history."""
+        self.history_bytes = self.resume_bytes = 0
         self.maker = ProgressMaker("id", "run", "scale", plan, 0)
         self.now = 100 * SECOND
         self.epochs = [0] * workers
@@ -178,10 +188,17 @@ class Played:
         """Workers that were started send `Hello`."""
         launches = {wish.slot: wish.launch for wish in self.requested(Launch)}
         hellos = [
-            Hello(slot, f"10.0.{slot >> 8}.{slot & 255}", 40_000 + slot, slot, "scale", 1, launches[slot])
+            Hello(slot, *self._address(slot), slot, "scale", 1, launches[slot], executor=self._executor(slot))
             for slot in slots
         ]
         self.hear([(hello.slot, wire.encode(hello)) for hello in hellos])
+
+    def _address(self, slot: int) -> tuple[str, int]:
+        machine = self._beside(slot)[0] if self.standby else slot
+        return f"10.0.{machine >> 8}.{machine & 255}", 40_000 + slot
+
+    def _executor(self, slot: int) -> str:
+        return str(slot // BESIDE) if self.standby else ""
 
     def start(self) -> None:
         """All have deployed."""
@@ -227,6 +244,51 @@ class Played:
         self.manifest, self.manifest_bytes = decode_manifest(commit.data, "it"), len(commit.data)
         self.do(self.machine.commit_done, number, self._path(self.manifest), "url")
         self.publish()
+
+    def histories(self) -> None:
+        """All report what they have done since the last time, and what they know of the workers beside them."""
+        checkpoints = self.machine.checkpoints
+        assert checkpoints is not None
+        gained = Gained(self.steps, [bytes(ENTRY)] * STEPS, [(checkpoints.next_id, self.steps)])
+        self.steps += STEPS
+        reports = [
+            (slot, wire.encode(gained if origin == slot else msgspec.structs.replace(gained, origin=origin)))
+            for slot in range(self.workers)
+            for origin in [*(one for one in self._beside(slot) if one != slot), slot]
+        ]
+        self.history_bytes = sum(len(data) for _, data in reports)
+        self.begin("histories")
+        self.hear(reports)
+
+    def _beside(self, slot: int) -> range:
+        first = slot // BESIDE * BESIDE
+        return range(first, min(first + BESIDE, self.workers))
+
+    def failover(self) -> None:
+        """An executor is lost, and its workers are replaced while all others go on."""
+        lost, takeovers = self._beside(self.workers // 2), self.machine.takeovers
+        survivors = [slot for slot in range(self.workers) if slot not in lost]
+        self.begin("failover")
+        for slot in lost:
+            self.do(self.machine.link_lost, slot, self.epochs[slot], "reset")
+        history = Gained(self.steps - STEPS, [bytes(ENTRY)] * STEPS)
+        answers = [
+            (slot, wire.encode(KnownHistory(one, history, [(0, one, slot, 10, 7)], takeovers.turn)))
+            for slot in survivors
+            for one in lost
+        ]
+        self.hear(answers)
+        for kill in self.requested(Kill):
+            self.ended(kill.slot, kill.launch)
+        self.join(lost)
+        resumes = self.messages(Resume)
+        assert len(resumes) == len(lost), self.machine.status
+        self.resume_bytes = sum(len(wire.encode(resume)) for resume in resumes)
+        for slot in lost:
+            reported = takeovers._histories[slot]
+            done = ReplayDone(reported.first + len(reported.messages) - 1)
+            self.hear([(slot, wire.encode(done))])
+        assert self.machine.attempts.restarts == 0 and takeovers.count == len(lost)
 
     def abort(self) -> None:
         """One that a worker declines when half of the others have acked; the other half receive the abort too late."""
@@ -309,6 +371,8 @@ def of_coordinator(played: Played, job: str) -> dict[str, Any]:
     sent, made = played.deploy_bytes, played.deploys_made
     played.second()
     for number in range(TAKEN):
+        if job == "standby":
+            played.histories()
         if job != "rounds":
             played.checkpoint()
         if job == "nest":
@@ -318,7 +382,10 @@ def of_coordinator(played: Played, job: str) -> dict[str, Any]:
     if job == "rounds":
         played.checkpoint()
     played.abort()
-    played.restart()
+    if job != "standby":
+        played.restart()
+    elif played.workers > BESIDE:
+        played.failover()
     played.end()
     cpu = {f"{what}_ms": round(sorted(times)[len(times) // 2], 2) for what, times in played.cpu.items()}
     return {
@@ -330,6 +397,7 @@ def of_coordinator(played: Played, job: str) -> dict[str, Any]:
         "peers_bytes": played.peers_bytes,
         "manifest_bytes": played.manifest_bytes,
         "files": len(played.manifest.files) if played.manifest is not None else 0,
+        **({"history_bytes": played.history_bytes, "resume_bytes": played.resume_bytes} if played.standby else {}),
     }
 
 
@@ -405,6 +473,6 @@ def run(spec: ScaleSpec) -> dict[str, Any]:
     plan_ms = (time.process_time() - begun) * 1000
     return {
         "plan_ms": round(plan_ms, 2),
-        **of_coordinator(Played(plan, spec.workers), spec.job),
+        **of_coordinator(Played(plan, spec.workers, standby=spec.job == "standby"), spec.job),
         **of_worker(plan, spec.workers),
     }

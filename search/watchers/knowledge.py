@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,6 +26,8 @@ class Knowledge(Observer):
         self.wrong: list[str] = []
         self.checked = 0
         self._depends: WeakKeyDictionary[RecordedSlice, Vector] = WeakKeyDictionary()
+        self._arrived: WeakKeyDictionary[RecordedSlice, dict[int, deque[Vector]]] = WeakKeyDictionary()
+        """That on which the frames depend that have arrived, by peer, in their order: a slice may hold frames."""
         self._dead: list[SimulatedProcess] = []
         """Processes that have died. They are among those that may be lost until they are replaced."""
         self._sent: dict[int, tuple[bytes, Vector]] = {}
@@ -50,16 +53,37 @@ class Knowledge(Observer):
 
     def on_event(self, process: SimulatedProcess, event: Event) -> None:
         held = _slice(process)
-        if not isinstance(event, FrameArrived) or held is None or self.wrong or process.machine.failed:
+        if held is None or self.wrong or process.machine.failed:
             return  # a worker that has failed takes nothing more
-        _, vector = self._sent.pop(id(event.data), (b"", {}))
-        frame = decode_frame(event.data)
-        if frame.kind == HISTORY or frame.incarnation != held.incarnation or event.peer in held.gone:
-            return
+        arrived = self._arrived.setdefault(held, {})
+        for gone in held.gone:
+            arrived.pop(gone, None)
+        if isinstance(event, FrameArrived):
+            _, vector = self._sent.pop(id(event.data), (b"", {}))
+            frame = decode_frame(event.data)
+            if frame.incarnation == held.incarnation and event.peer not in held.gone:
+                arrived.setdefault(event.peer, deque()).append({} if frame.kind == HISTORY else vector)
+            self.wrong += self._gaps(held) if frame.kind == HISTORY else []
+        for peer, vectors in arrived.items():
+            while len(vectors) > len(held.held.get(peer, ())):
+                self._use(process, held, vectors.popleft())
+
+    def _gaps(self, held: RecordedSlice) -> Iterator[str]:
+        """Copies that do not reach back to the newest complete checkpoint, though their owners' histories do, and whose
+        beginnings the coordinator does not have either."""
+        copies = self._world.coordinator.takeovers._copies
+        for slot, copy in held.copies.items():
+            cut, other = copy.cuts.get(copy._complete), copies.get(slot)
+            if cut is None or cut >= copy.first or copy._gone:
+                continue
+            if other is None or not other.first <= copy.first <= other.end:
+                yield f"turn {self._world.turns}: worker {held.slot} lacks what worker {slot} did from {cut} to {copy.first}"
+
+    def _use(self, process: SimulatedProcess, held: RecordedSlice, vector: Vector) -> None:
         depends = self._depends.setdefault(held, {})
         news = {slot: end for slot, end in vector.items() if end > depends.get(slot, 0) and slot != held.slot}
         depends.update(news)
-        self.checked += 1
+        self.checked += bool(vector)
         self.wrong += [found for slot, end in news.items() for found in self._lost(process, slot, end)]
 
     def _lost(self, process: SimulatedProcess, slot: int, end: int) -> Iterator[str]:

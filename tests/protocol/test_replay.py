@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import InternalError
-from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained, encode_gained, longest
+from tailrace.protocol.replay import Copy, Gained, Hearsay, bits_of, decode_gained, encode_gained, longest, slots_of
 
 
 def told(*gained: Gained) -> Copy:
@@ -55,7 +55,29 @@ def test_that_it_was_cut_short_is_reported_on_once_to_each() -> None:
 
 def test_the_longest_copy_has_what_all_have() -> None:
     copies = [Gained(0, [b"a", b"b"]), Gained(1, [b"b", b"c", b"d"]), Gained(0, [])]
-    assert longest(copies) == copies[1]
+    assert longest(copies) == Gained(0, [b"a", b"b", b"c", b"d"])
+
+
+def test_copies_that_follow_each_other_are_one_history() -> None:
+    early, middle, late = Gained(0, [b"a", b"b"], [(1, 1)]), Gained(2, [b"c"]), Gained(3, [b"d"], [(2, 3)])
+    assert longest([late, early, middle]) == Gained(0, [b"a", b"b", b"c", b"d"], [(1, 1), (2, 3)])
+    assert longest([early, late]) == late, "nobody has what is between: it is older than a checkpoint"
+    assert longest([early, Gained(2, [b"c"], cut_short=True)]).first == 2, "what is gone is not there again"
+
+
+def test_a_party_waits_for_what_the_owner_has_sent_it_and_gets_the_rest() -> None:
+    copy = told(Gained(0, [b"a", b"b"], also=bits_of([3])), Gained(2, [b"c"], also=bits_of([4])))
+    assert (copy.needed_by(3), copy.reported_to(0, 3, 2)) == (2, Gained(2, [b"c"], [], 0))
+    assert (copy.needed_by(3), copy.reported_to(0, 3, 2)) == (None, None)
+    assert (copy.needed_by(4), copy.reported_to(0, 4, 2)) == (3, None)
+    assert (copy.needed_by(5), copy.reported_to(0, 5, 2)) == (None, Gained(0, [b"a", b"b", b"c"], [], 0))
+    copy.forget(3)
+    assert (copy.needed_by(3), copy.reported_to(0, 3, 2)) == (None, Gained(0, [b"a", b"b", b"c"], [], 0))
+
+
+@pytest.mark.parametrize("slots", [[], [0], [3, 9, 17], [*range(64)]])
+def test_slots_are_bits(slots: list[int]) -> None:
+    assert [*slots_of(bits_of(slots))] == slots and len(bits_of(slots)) == (max(slots, default=-1) + 8) // 8
 
 
 def test_copies_that_differ_are_an_error() -> None:

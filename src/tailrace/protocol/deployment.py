@@ -143,6 +143,8 @@ class Progress(Message, frozen=True):
     those workers."""
     phases: dict[int, str] = {}
     """The phase (`PHASES`) of each checkpoint that the worker was requested to take and has not made durable."""
+    log_left: int | None = None
+    """Bytes of memory that are left for its history; None where there is no limit, or no history."""
 
 
 class SubtasksFinished(Message, frozen=True):

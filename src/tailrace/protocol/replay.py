@@ -98,12 +98,15 @@ worker's executor, or can report the event to the replacement; or another party 
 executor may be lost before the places of the first one's workers are taken (`depth`). A survivor may then depend, through
 the second one, on what the first one's workers did, and may not know it. With a depth of 2 or more workers therefore also
 send each other what they know of the histories of workers of other executors, before anything that follows from it. With a
-depth of 2 they send what has left the executor of a history's owner only once; with more, all that they know. Then workers
-of up to `depth` executors may be lost at once. All are replaced together, and feed each other as they do again what the lost
-workers did. A loss beyond the depth is a restart of all from the newest checkpoint, as without replacements.
+depth of 2 they send what has left the executor of a history's owner only once; with more, all that they know. What the owner
+sends to a worker itself, no other one passes on to it: that worker waits for it (`Gained.also`, `Gained.needs`). Then
+workers of up to `depth` executors may be lost at once. All are replaced together, and feed each other as they do again what
+the lost workers did. A loss beyond the depth is a restart of all from the newest checkpoint, as without replacements.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -136,6 +139,12 @@ class Gained(Message, frozen=True):
     opened: bytes = b""
     """Facts of the world that the worker found when it opened its functions (`task.journal.opening`). The first report to
     each party has them."""
+    also: bytes = b""
+    """The set of workers to which the owner sends its history up to the same entry at the same time: a bit for each slot
+    (`bits_of`). The receiver need not pass these entries on to them."""
+    needs: list[tuple[int, int]] = []
+    """The entries that the sender has not passed on, since their owner has sent them: (slot of the owner, number behind the
+    last entry). What comes behind the report must not be used before they are there."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:
         """True if it has all entries behind the cuts of a complete checkpoint."""
@@ -208,6 +217,9 @@ class Replaced(Message, frozen=True):
 
     peer: Peer
     checkpoint: int
+    known: int = 0
+    """The number behind the last entry of the lost worker's history. The coordinator has all of it, so no worker need wait
+    for any of it."""
 
 
 class Restored(Message, frozen=True):
@@ -238,6 +250,10 @@ class Copy:
         """The number behind the last entry that has left the owner's executor only once, if at all."""
         self._sent: dict[int, int] = {}
         """The number behind the last entry that was sent on, by party."""
+        self._promised: dict[int, int] = {}
+        """The number behind the last entry that the owner has sent itself, by party."""
+        self._needed: dict[int, int] = {}
+        """The number behind the last entry for which a party has to wait, by party, as far as it knows."""
         self._complete = 0
         """The newest checkpoint that is complete."""
 
@@ -253,6 +269,8 @@ class Copy:
         self.opened = gained.opened or self.opened
         if near or gained.origin == -1:
             self.near = max(self.near, first + len(entries))
+        for party in slots_of(gained.also):
+            self._promised[party] = first + len(entries)
         if gained.origin != -1 and first + len(entries) <= self.end:
             return  # these entries have come by another way
         if gained.cut_short and first > self.first:
@@ -263,7 +281,7 @@ class Copy:
             first, entries = self.first, entries[self.first - first :]
         self.cuts.update((number, at) for number, at in gained.cuts if at >= first)
         if first > self.end or not self.entries:
-            # The entries between are older than a complete checkpoint: no replay will ever need them.
+            # The entries between are older than a complete checkpoint, or the coordinator has them.
             self.first, self.entries = first, list(entries)
         else:
             self.entries += entries[self.end - first :]
@@ -289,8 +307,9 @@ class Copy:
         """The part of this history to send to a party now; None if there is none. It counts as sent. `origin` is the slice
         whose history it is, `depth` the number of executors whose loss at once is covered."""
         end = self.near if depth == 2 else self.end
-        opened = b"" if party in self._sent else self.opened
-        sent = self._sent.get(party, 0)
+        promised = self._promised.get(party, 0)
+        opened = b"" if party in self._sent or promised else self.opened
+        sent = max(self._sent.get(party, 0), promised)
         known = max(sent, self.first)
         if known >= end and not opened:
             return None
@@ -299,9 +318,20 @@ class Copy:
         entries = self.entries[known - self.first : end - self.first]
         return Gained(known, entries, cuts, origin, sent < self._gone, opened)
 
+    def needed_by(self, party: int) -> int | None:
+        """The number behind the last entry that the owner has sent to a party itself, and for which the party has to wait
+        before it uses what comes next; None where it need not, or waits already. It counts as reported. What `reported_to`
+        then gives begins behind that entry."""
+        promised = self._promised.get(party, 0)
+        if promised <= max(self._needed.get(party, 0), self._sent.get(party, 0)):
+            return None
+        self._needed[party] = promised
+        return promised
+
     def forget(self, party: int) -> None:
         """Forgets what was sent to a party: a new process stands for it, and has received nothing."""
-        self._sent.pop(party, None)
+        for known in (self._sent, self._promised, self._needed):
+            known.pop(party, None)
 
 
 class Hearsay:
@@ -323,16 +353,45 @@ class Hearsay:
         self._waits.pop(party, None)
 
 
+def bits_of(slots: Iterable[int]) -> bytes:
+    """Some slots as bytes, a bit for each slot."""
+    bits = 0
+    for slot in slots:
+        bits |= 1 << slot
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def slots_of(bits: bytes) -> Iterator[int]:
+    """The slots in the bytes that `bits_of` made."""
+    left = int.from_bytes(bits, "little")
+    while left:
+        yield (left & -left).bit_length() - 1
+        left &= left - 1
+
+
 def longest(copies: list[Gained]) -> Gained:
-    """The longest of some copies, which has everything that any of them has. Raises `InternalError` where they are not
-    beginnings of one history."""
+    """The history that some copies have together: the one that ends last, with what others have in front of it. Raises
+    `InternalError` where they are not parts of one history."""
     found = max(copies, key=lambda copy: (copy.first + len(copy.entries), len(copy.opened)))
     for copy in copies:
         start = max(copy.first, found.first)
         theirs = copy.entries[start - copy.first :]
         if theirs != found.entries[start - found.first :][: len(theirs)]:
             raise InternalError(f"Y3: two copies of one history differ behind entry {start}", ())
+    while not found.cut_short:
+        before = [copy for copy in copies if copy.first < found.first <= copy.first + len(copy.entries)]
+        if not before:
+            break
+        found = _join(min(before, key=lambda copy: copy.first), found)
     return found
+
+
+def _join(before: Gained, behind: Gained) -> Gained:
+    """A copy, behind another one that ends in it or just before it."""
+    front = before.entries[: behind.first - before.first]
+    cuts = [*((number, at) for number, at in before.cuts if at < behind.first), *behind.cuts]
+    opened = behind.opened or before.opened
+    return Gained(before.first, [*front, *behind.entries], cuts, cut_short=before.cut_short, opened=opened)
 
 
 _encoder = msgspec.msgpack.Encoder()

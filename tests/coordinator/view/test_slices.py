@@ -75,8 +75,11 @@ def test_how_much_would_have_to_be_done_again_is_what_the_worker_has_reported() 
     job = standing()
     job.says(1, Progress([], 1, {}, 40, 400, 9_000))
     assert [(one.log_entries, one.log_bytes, one.kept_bytes) for one in shown(job).all] == [(0, 0, 0), (40, 400, 9_000)]
+    job.says(1, Progress([], 1, {}, 40, 400, 9_000, log_left=77))
+    assert [one.log_left_bytes for one in shown(job).all] == [None, 77]
     job.lose(1)
     assert shown(job).all[1].log_bytes == 0, "nobody knows how much the next one has"
+    assert shown(job).all[1].log_left_bytes is None
 
 
 def test_a_replacement_is_shown_with_its_phases_and_the_others_are_still_in_their_attempt() -> None:

@@ -10,7 +10,7 @@ from tailrace.protocol.deployment import Progress
 from tailrace.protocol.replay import Gained
 from tailrace.task.contract.events import ReportDue
 from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.journal.history import Flushed, History
+from tailrace.task.journal.history import EACH, Flushed, History
 from tailrace.task.journal.recorded_outbox import outbox_of
 from tests.task.worker.test_restore import Crew, counted
 
@@ -51,6 +51,13 @@ def test_a_worker_reports_what_it_has_kept_since_the_newest_complete_checkpoint(
     after = reported(made)
     assert after == there(made)
     assert all(kept == 0 and size < more for (_, size, kept), (_, more, _) in zip(after, before, strict=True))
+
+
+def test_what_is_left_for_a_history_is_what_it_does_not_take_of_its_share() -> None:
+    history = History(1_000)
+    history.add(Flushed())
+    assert history.left == 1_000 - EACH - len(history.entries[0])
+    assert History().left is None
 
 
 def test_one_whose_loss_is_a_restart_keeps_nothing() -> None:

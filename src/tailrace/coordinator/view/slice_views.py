@@ -63,6 +63,7 @@ def _slice(slot: Slot, standbys: Standbys, takeovers: Takeovers, offset: int) ->
         index in failovers.under_way,
         None if last is None else _failover(last, offset),
         failovers.refused.get(index, ""),
+        slot.log_left,
     )
 
 

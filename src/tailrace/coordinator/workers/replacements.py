@@ -195,7 +195,8 @@ class Replacements:
         decided: Decisions = []
         for slot in slots:
             peer = next(one for one in peers if one.slot == slot.index)
-            decided += [Tell(Replaced(peer, takeovers.checkpoint), one) for one in takeovers.survivors]
+            replaced = Replaced(peer, takeovers.checkpoint, takeovers.known_of(slot.index))
+            decided += [Tell(replaced, one) for one in takeovers.survivors]
         for slot in slots:
             slot.deployed = True
             takeovers.resumes += 1

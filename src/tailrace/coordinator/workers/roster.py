@@ -51,6 +51,8 @@ class Slot(WorkerPlace):
     elapsed: int = 0
     log: tuple[int, int, int] = (0, 0, 0)
     """Entries and bytes of the worker's history, and bytes that it keeps of what has gone to other workers."""
+    log_left: int | None = None
+    """The bytes that are left for the worker's history."""
     phases: dict[int, str] = field(default_factory=dict)
     """The worker's phase of each checkpoint, by its last report."""
     refused: dict[str, int] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Slot(WorkerPlace):
                 for one in self.reports
             ]
         self.log = progress.log_entries, progress.log_bytes, progress.kept_bytes
+        self.log_left = progress.log_left
         self.phases = progress.phases
 
     def phase_of(self, checkpoint: int) -> str:
@@ -114,7 +117,7 @@ class Slot(WorkerPlace):
         """Notes that the worker is lost, and that another one goes on in its place."""
         self.deployed = self.finished = False
         self.worked |= {one.vertex: one.busy_micros for one in self.reports}
-        self.reports, self.log = [], (0, 0, 0)
+        self.reports, self.log, self.log_left = [], (0, 0, 0), None
 
     def reset_late_at(self, limit: int) -> int:
         """The time at which the worker has taken too long to drop what it runs."""
@@ -124,7 +127,8 @@ class Slot(WorkerPlace):
         """Starts the slice anew: what was known of the attempt before does not count."""
         self.attempt += 1
         self.deployed = self.finished = False
-        self.prepared, self.reports, self.worked, self.log = [], [], {}, (0, 0, 0)
+        self.prepared, self.reports, self.worked = [], [], {}
+        self.log, self.log_left = (0, 0, 0), None
 
 
 class Roster:

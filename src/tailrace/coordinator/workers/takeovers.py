@@ -243,6 +243,11 @@ class Takeovers:
         mine = self._copies.setdefault(one.slot, Copy())
         return longest([mine.report(), *(known.history for known in one.known.values())])
 
+    def known_of(self, slot: int) -> int:
+        """The number behind the last entry that any survivor knows of a lost worker's history."""
+        history = self._history(self.active[slot])
+        return history.first + len(history.entries)
+
     def resume(self, slot: int, deploy: Deploy, in_flight: list[str]) -> Resume:
         """The `Resume` message for the replacement of a slot. `deploy` has the rest of its part; `in_flight`: see
         `Resume`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Set
 from functools import partial
 from typing import NamedTuple
@@ -91,6 +92,19 @@ class RecordedSlice(Slice):
         """The copies of other workers' histories, by their slots."""
         self.hearsay = Hearsay()
         """Histories of third workers that peers have sent."""
+        self.held: dict[int, deque[Frame]] = {}
+        """The frames of peers that need histories which have not come, each with all that came behind it.
+
+        Invariant Y16: no frame is used before the histories are there that it follows from, and that its sender has not
+        passed on, since their owners have sent them.
+        """
+        self.pause = max(4, len(self.peers()) // 4)
+        """The number of entries after which the history goes to all peers, whether anything else does or not: so other
+        workers seldom pass it on. It takes about four messages for each entry."""
+        self.pushed = 0
+        """The number behind the last entry that has gone to all peers."""
+        self._settled: dict[int, int] = {}
+        """The number of entries of the histories of lost workers that the coordinator has."""
         self._homes: dict[int, str] = {}
         """The executor of each worker; empty for a worker that is being replaced."""
         self.beside: list[int] = []
@@ -135,10 +149,44 @@ class RecordedSlice(Slice):
     def receive(self, frame: Frame, peer: int) -> None:
         if frame.incarnation == self.incarnation and peer in self.gone:
             self.stale_frames += 1
-        elif frame.incarnation == self.incarnation and frame.kind == HISTORY:
-            self._learn(peer, decode_gained(frame.history()))
-        else:
+        elif peer in self.held:
+            self.held[peer].append(frame)
+        elif not self._use(frame, peer):
+            self.held[peer] = deque([frame])
+        elif self.held and frame.kind == HISTORY:
+            self.release()
+
+    def _use(self, frame: Frame, peer: int) -> bool:
+        """Takes a frame. False if it needs histories that have not come (Y16): it is to be held, with all behind it."""
+        if frame.incarnation != self.incarnation or frame.kind != HISTORY:
             super().receive(frame, peer)
+            return True
+        gained = decode_gained(frame.history())
+        if not all(self._knows(slot, end) for slot, end in gained.needs):
+            return False
+        self._learn(peer, gained)
+        return True
+
+    def _knows(self, slot: int, end: int) -> bool:
+        copy = self.copies.get(slot)
+        return (copy is not None and copy.end >= end) or self._settled.get(slot, 0) >= end
+
+    def release(self) -> None:
+        """Takes the frames whose histories have come."""
+        released = True
+        while released:
+            released = False
+            for peer, frames in list(self.held.items()):
+                while frames and self._use(frames[0], peer):
+                    frames.popleft()
+                    released = True
+                if not frames:
+                    del self.held[peer]
+
+    def settle(self, slot: int, known: int) -> None:
+        """Notes that the coordinator has the history of a lost worker up to entry `known`: none of it can be lost."""
+        self._settled[slot] = max(known, self._settled.get(slot, 0))
+        self.release()
 
     def _learn(self, peer: int, gained: Gained) -> None:
         """Takes a history from another worker: its own, or its copy of a third one's."""
@@ -209,7 +257,7 @@ class RecordedSlice(Slice):
     def progress(self, busy: dict[int, int], elapsed: int, refused: dict[str, int], phases: dict[int, str]) -> Progress:
         keeps = self.keeps
         kept = keeps.memory + keeps.spilled
-        return Progress(self.reports(busy), elapsed, refused, keeps.entries, keeps.history, kept, phases)
+        return Progress(self.reports(busy), elapsed, refused, keeps.entries, keeps.history, kept, phases, self.history.left)
 
     @property
     def keeps(self) -> Keeps:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import (
@@ -16,6 +18,7 @@ from tailrace.protocol.replay import (
     ReplayDone,
     Resume,
     WorkerLost,
+    bits_of,
     encode_gained,
 )
 from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
@@ -42,26 +45,42 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
     found: list[Action] = []
     while slice.compared.reasons:
         found.append(ToCoordinator(NotCompared(*slice.compared.reasons.popitem())))
+    also, rest = b"", frozenset[int]()
+    if slice.beside or slice.services.depth > 1:  # others pass this worker's history on, where it does not send it itself
+        actions = list(actions)
+        to = {action.slot for action in actions if isinstance(action, ToPeer)} - slice.gone
+        if to and slice.history.end >= slice.pushed + slice.pause and not slice.again:
+            slice.pushed, rest = slice.history.end, frozenset(slice.peers() - slice.gone - to)
+        also = bits_of(to | rest)
     for action in actions:
         if isinstance(action, ToPeer):
-            found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot)]
+            found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot, also)]
         elif isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
             found += [ToCoordinator(gained) for gained in _news(slice, slice.history, COORDINATOR)]
         found.append(action)
+    for slot in sorted(rest):
+        found += [_to_peer(slice, slot, gained) for gained in _news(slice, slice.history, slot, also)]
     return found
 
 
-def _news(slice: RecordedSlice, history: History, party: int) -> list[Gained]:
+def _news(slice: RecordedSlice, history: History, party: int, also: bytes = b"") -> list[Gained]:
     """The histories that a party must receive now: those of other workers on which this one may depend, and which may be
     lost together with this worker (Y11); then this worker's own. Histories of other workers come with an own entry even if
-    the own history has gained nothing, since they count only with it (`Hearsay`)."""
+    the own history has gained nothing, since they count only with it (`Hearsay`). Where their owners have sent them to the
+    party, it waits for these (Y16). `also`: the workers to which the own history goes now."""
     own, depth = history.new_entries(party), slice.services.depth
+    if own is not None and also and (depth > 1 or party in slice.beside):
+        own = msgspec.structs.replace(own, also=also)
     origins = slice.beside if depth < 2 else sorted(slice.copies)
     if not origins:
         return [] if own is None else [own]
     copies = [(origin, slice.copies[origin]) for origin in origins if origin != party and origin in slice.copies]
+    needs = [(origin, end) for origin, copy in copies if (end := copy.needed_by(party)) is not None]
     found = [gained for origin, copy in copies if (gained := copy.reported_to(origin, party, depth)) is not None]
-    return [*found, own or Gained(history.end, [])] if found or own else []
+    if not found and not needs:
+        return [] if own is None else [own]
+    own = own or Gained(history.end, [])
+    return [*found, msgspec.structs.replace(own, needs=needs) if needs else own]
 
 
 def _to_peer(slice: RecordedSlice, slot: int, gained: Gained) -> ToPeer:
@@ -71,6 +90,7 @@ def _to_peer(slice: RecordedSlice, slot: int, gained: Gained) -> ToPeer:
 def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
     """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
     slice.gone.add(lost.slice)
+    slice.held.pop(lost.slice, None)
     if lost.slice not in slice.beside:  # else its history is passed on until the coordinator has all of it
         slice.place({lost.slice: ""})
     slice.hearsay.forget(lost.slice)

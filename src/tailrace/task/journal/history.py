@@ -130,6 +130,11 @@ class History:
         """The number of the next entry."""
         return self.first + len(self.entries)
 
+    @property
+    def left(self) -> int | None:
+        """The bytes of memory that are left until the history is cleared; None where it has no limit."""
+        return self._most - self.size - EACH * len(self.entries) if self._most else None
+
     def add(self, entry: Entry) -> None:
         """Adds an entry."""
         if isinstance(entry, Cut) and entry.request.number > self._cut_off:

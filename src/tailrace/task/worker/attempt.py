@@ -201,9 +201,11 @@ class Attempt:
             case Replaced():  # the replacement will call
                 peer = message.peer
                 self._peers[peer.slot] = peer
-                if self.recorded is not None:
-                    self.recorded.place({peer.slot: peer.home})
-                return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
+                assert self.recorded is not None
+                self.recorded.place({peer.slot: peer.home})
+                self.recorded.settle(peer.slot, message.known)
+                replaces = [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
+                return [*replaces, *(self.required_actions() if self.resumed is None else [])]
             case Publish():
                 return self._publish(self._publisher.publish(message))
             case Settled():
