@@ -226,6 +226,47 @@ def test_however_it_is_bound(when: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert ended.stdout == "as before\n", ended.stderr
 
 
+BETWEEN = """
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from time import monotonic, time
+
+now, today = datetime.now, date.today
+
+@dataclass
+class Stamped:
+    at: datetime = field(default_factory=datetime.now)
+
+WAYS = [lambda: time(), lambda: monotonic(), lambda: now(), lambda: today(), lambda: Stamped().at]
+"""
+
+
+def test_names_bound_between_two_jobs_of_a_process_are_seen_though_no_module_is_new() -> None:
+    """In a cell of a notebook, or in a module that is reloaded."""
+    program = (
+        "import bound_between as b\n"
+        "from tailrace.runtime.worker import interception as i\n"
+        "from tailrace.task.journal.recorded_answers import Recorder\n"
+        "recorder, rebound = Recorder(), []\n"
+        "rebind = i.rebinding.rebind\n"
+        "i.rebinding.rebind = lambda *args, **named: rebound.append(1) or rebind(*args, **named)\n"
+        "for job in range(6):\n"
+        "    if job in (2, 4):\n"
+        "        exec(b.SOURCE, vars(b))\n"
+        "    with i.with_stand_ins():\n"
+        "        i.enter(recorder)\n"
+        "        for way in b.WAYS:\n"
+        "            way()\n"
+        "            assert recorder.take(), (job, b.WAYS.index(way))\n"
+        "        i.leave()\n"
+        "print(len(rebound))\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "bound_between.py").write_text(f"SOURCE = {BETWEEN!r}\nexec(SOURCE, globals())\n")
+        ended = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert ended.stdout == "3\n", ended.stderr
+
+
 def test_a_stand_in_is_pickled_and_copied_as_what_it_stands_for() -> None:
     for one in (time.time, time.perf_counter_ns, os.urandom, uuid.uuid1):
         assert pickle.loads(pickle.dumps(one)) is one and copy.deepcopy([one])[0] is one

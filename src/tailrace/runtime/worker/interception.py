@@ -341,12 +341,13 @@ _IN_CLASSES: tuple[tuple[type, str, Any, Any], ...] = (
     (datetime.date, "today", _REAL.today, classmethod(_today)),
     (random.Random, "seed", _REAL.seed, _seed),
 )
+_OWNERS = datetime.datetime, datetime.date
 
 
 class _Process:
     """The stand-ins of this process."""
 
-    __slots__ = ("modules", "needed", "places", "stand_ins")
+    __slots__ = ("modules", "needed", "places", "references", "stand_ins")
 
     def __init__(self) -> None:
         self.stand_ins = _stand_ins()
@@ -358,7 +359,22 @@ class _Process:
         """Modules that functions belong to: (module, name, function, stand-in)."""
         self.modules: set[str] = set()
         """All modules, when functions were last replaced."""
+        self.references: list[int] = []
+        """Number of references to each function and class, at that time."""
         self.needed = 0
+
+    def rebind(self) -> None:
+        """Puts stand-ins in the place of functions wherever somebody has bound one since this was last done: a module that
+        was imported or reloaded since, or a cell of a notebook."""
+        known, count = self.references, self._count_references()
+        if sys.modules.keys() - self.modules or any(now > before for now, before in zip(count, known, strict=False)):
+            pairs = [*self.stand_ins, *rebinding.methods_of_c(_OWNERS, (name for _, name, *_ in _IN_CLASSES))]
+            rebinding.rebind(pairs, spared=[globals(), self.stand_ins])
+            del pairs
+            self.modules, self.references = set(sys.modules), self._count_references()
+
+    def _count_references(self) -> list[int]:
+        return [sys.getrefcount(one) for one in (*(real for real, _ in self.stand_ins), *_OWNERS)]
 
 
 _process = _Process()
@@ -370,14 +386,12 @@ def intercept() -> None:
     has replaced before, such as one that sets the time of a test, stays as it is."""
     with _lock:
         _process.needed += 1
-        if sys.modules.keys() - _process.modules:
-            rebinding.rebind(_process.stand_ins, spared=[globals(), _process.stand_ins])
-            _process.modules = set(sys.modules)
         for module, name, real, stand_in in _process.places:
             if getattr(module, name) is real:
                 setattr(module, name, stand_in)
         for owner, name, real, stand_in in _IN_CLASSES:
             rebinding.set_in_class(owner, name, real, stand_in)
+        _process.rebind()
 
 
 def release() -> None:

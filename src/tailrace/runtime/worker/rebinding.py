@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
-from collections.abc import Callable, Iterable, Sequence
-from types import CellType, FunctionType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import BuiltinMethodType, CellType, FunctionType
 from typing import Any
+
+
+@contextlib.contextmanager
+def _all_in_sight() -> Iterator[None]:
+    """Context in which the collector finds what is there, also what was frozen."""
+    frozen = gc.get_freeze_count() > 0
+    if frozen:
+        gc.unfreeze()
+    try:
+        yield
+    finally:
+        if frozen:
+            gc.freeze()
+
+
+def methods_of_c(owners: Sequence[type], names: Iterable[str]) -> list[tuple[Any, Any]]:
+    """Methods of these names that C has made and somebody has bound (`now = datetime.now`), each with the method that its
+    class has by now."""
+    classes, methods = {id(one) for one in owners}, set(names)
+    with _all_in_sight():
+        bound = [one for one in gc.get_referrers(*owners) if isinstance(one, BuiltinMethodType)]
+    return [
+        (one, getattr(one.__self__, one.__name__))
+        for one in bound
+        if id(one.__self__) in classes and one.__name__ in methods
+    ]
 
 
 def rebind(pairs: Sequence[tuple[Any, Any]], spared: Iterable[Any] = ()) -> None:
@@ -17,14 +44,8 @@ def rebind(pairs: Sequence[tuple[Any, Any]], spared: Iterable[Any] = ()) -> None
     new = {id(one): other for one, other in pairs}
     old = [one for one, _ in pairs]
     kept = {id(one) for one in (new, old, pairs, *pairs, *spared)}
-    frozen = gc.get_freeze_count() > 0
-    if frozen:  # else the collector does not find what is there
-        gc.unfreeze()
-    try:
+    with _all_in_sight():
         _rebind(old, new, kept)
-    finally:
-        if frozen:
-            gc.freeze()
 
 
 def _rebind(old: Sequence[Any], new: dict[int, Any], kept: set[int]) -> None:
