@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.state.sharing import Place, Sharing, UsedEntry
+from tailrace.state.sharing import AS_BEFORE, Place, Sharing, UsedEntry
 from tailrace.state.tables import MISSING
 
 
@@ -213,6 +213,24 @@ def test_entries_may_share_what_is_unpickled_as_itself() -> None:
     before = state["b"]
     sharing.check(lambda: entries)
     assert state["b"] is before  # it is not copied at each call
+
+
+def test_an_entry_that_was_not_used_since_the_last_cut_keeps_its_value() -> None:
+    """Three entries get one time zone in the same call, and are used again behind a cut, without a change."""
+    zone, cut = ZoneInfo("UTC"), False
+    state: dict[str, Any] = {"a": (zone,), "b": (zone,), "c": (zone,)}
+    entries = [
+        UsedEntry(
+            Place(name, None), lambda name=name: AS_BEFORE if cut else state[name], partial(state.__setitem__, name)
+        )
+        for name in state
+    ]
+    sharing = Sharing()
+    sharing.check(lambda: entries)
+    cut = True
+    for _ in range(2):
+        sharing.check(lambda: entries)
+    assert state == {"a": (zone,), "b": (zone,), "c": (zone,)}
 
 
 def test_a_harness_finds_it_too() -> None:

@@ -176,7 +176,7 @@ class Sharing:
     def _hold(self, entry: UsedEntry) -> None:
         """Notes the objects of an entry as its own. One that holds an object of another entry gets a copy."""
         place, objects = entry.place, self._inside.get(entry.place, {})
-        shared = [ident for ident in objects if self._holders.get(ident, place) != place]
+        shared = [ident for ident in objects if self._holders.get(ident, place) != place and ident not in self._singles]
         owners = {ident: self._holders[ident] for ident in shared}
         if shared and not self._give_copy(entry, owners):
             return
@@ -186,6 +186,8 @@ class Sharing:
     def _give_copy(self, entry: UsedEntry, owners: dict[int, Place]) -> bool:
         """Gives an entry a copy of its value, in place of objects that others hold. Returns False if there is none."""
         value = entry.read()
+        if value is AS_BEFORE:
+            return False
         found, _ = _mutable_in(value)
         try:
             copy = pickle.loads(pickle.dumps(value, 5))
