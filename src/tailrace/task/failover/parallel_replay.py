@@ -60,13 +60,16 @@ _LEAST = 16
 
 def needs_no_coordinator(slice: RecordedSlice, history: Iterable[Entry]) -> bool:
     """True for a job with loops, restored from a checkpoint, in whose history tasks have nothing in common but the records
-    in their channels and in queues of feedback. There are no markers but barriers: no event time, no waves, no ends."""
+    in their channels and in queues of feedback. There are no markers but barriers: no event time, no waves, no ends. Event
+    time that a task makes may be in its channels though no other task has read of it yet."""
     loops = [node.operator.loop for node in slice.plan.graph.nodes if isinstance(node.operator, operators.Head)]
     if any(loop.rounds is not None or loop.combine_merge is not None for loop in loops):
         return False
     leaves = [task.loop.leave for task in slice.tasks if task.loop.leave is not None]
-    if any(leave.idle for leave in leaves) or not all(
-        time in (MIN_TIME, MAX_TIME) for task in slice.tasks for time in task.chain.arrived
+    if (
+        any(task.chain.generators for task in slice.tasks)
+        or any(leave.idle for leave in leaves)
+        or not all(time in (MIN_TIME, MAX_TIME) for task in slice.tasks for time in task.chain.arrived)
     ):
         return False
     return all(map(_passes_records_on, history))
@@ -216,7 +219,9 @@ class Lane:
         while entries and records < most:
             entry = entries[0]
             read = self._read_by(entry)
-            if read is None or not (self._is_later_time(read.time) if read.time else self._are_here(read.records, here)):
+            if read is None or not (
+                self._is_later_time(read.time) if read.time else self._are_here(read.records, here)
+            ):
                 break
             assert isinstance(entry, Did)
             entries.popleft()
