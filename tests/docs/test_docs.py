@@ -189,6 +189,13 @@ def test_every_public_name_is_in_the_guide(name: str) -> None:
     assert any(re.search(rf"\btr\.{name}\b", path.read_text()) for path in pages)
 
 
+def test_decisions_are_numbered_one_by_one() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == [*range(1, len(pages) + 1)]
+    for number, page in enumerate(pages, 1):
+        assert page.read_text().startswith(f"# {number}. "), page.name
+
+
 def test_invariants_of_the_code_are_those_of_the_formalism() -> None:
     stated = re.findall(r"\*\*([A-Z]+\d+)\*\*", (ROOT / "docs" / "formalism.md").read_text())
     code = [path.read_text() for path in sorted((ROOT / "src").rglob("*.py"))]
