@@ -14,9 +14,8 @@ import pytest
 from hypothesis import settings
 from pyspark import cloudpickle
 
-from search import buckets
 from tailrace.log import sparing
-from tests import class_archive
+from tests import buckets, class_archive
 
 # How long an example takes depends more on the machine than on the code. The examples are the same in each run: what one run
 # finds, the next one finds again. `HYPOTHESIS_PROFILE=default` draws others.

@@ -28,10 +28,10 @@ from unittest import mock
 import psutil
 
 import tailrace as tr
-from search import buckets
 from search.programs.golden import LOOPS, PROGRAMS, SILENT
 from search.seeds import seeds_of
 from tailrace.coordinator.job.timeouts import Limits
+from tests import buckets
 
 MASTER = "local-cluster[3,2,1024]"
 """Three executors with two task slots each, each a process with processes of its own."""

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace as tr
-from search import buckets
 from tailrace.connectors import hidden, s3files
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.localfiles import LocalHidden
 from tailrace.connectors.travelling import Unsynced
+from tests import buckets
 from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
-from search import buckets
 from tailrace.connectors import hidden, travelling
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.sinks import Collect
@@ -24,6 +23,7 @@ from tailrace.errors import ConfigError
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.outpost.hosting import FolderHost
 from tailrace.storage.filesystem import Folder
+from tests import buckets
 
 
 class Place(NamedTuple):

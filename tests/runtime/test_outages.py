@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from search.buckets import ENVIRONMENT, new_bucket, options, serving
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.durability.outages import SINKS, STORAGE
 from tailrace.coordinator.job.restarts import Never
@@ -31,6 +30,7 @@ from tailrace.runtime.worker import process as worker_module
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.storage.store import Store
 from tailrace.task.contract.jobspec import JobSpec
+from tests.buckets import ENVIRONMENT, new_bucket, options, serving
 from tests.runtime.test_job import Threads
 
 MS = 1_000

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from benchmarks.cluster import ROOT
-from search import buckets
 from tailrace.storage.opening import open_folder
+from tests import buckets
 from tests.spark.cluster import Cluster, said
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # two programs, on a cluster

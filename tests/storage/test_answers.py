@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from search.buckets import ENVIRONMENT, new_bucket, options, serving
 from tailrace.storage import answers
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import open_folder
+from tests.buckets import ENVIRONMENT, new_bucket, options, serving
 from tests.runtime.test_outages import Proxy
 
 
