@@ -91,7 +91,8 @@ class Outcome:
 
 
 def patience(run: Run) -> int:
-    """Number of turns after its last fault after which the run counts as one that never ends."""
+    """Number of turns after its last fault after which the run counts as one that never ends, without those in which a
+    standby reads ahead."""
     settings = run.world.checkpoints
     closely = settings is not None and settings.interval is not None and settings.interval < MS
     narrow = settings is not None and run.world.window is not None

@@ -12,6 +12,7 @@ import tailrace as tr
 from search.planted.patches import method
 from search.scenarios import run_scenario, scenario
 from tailrace.coordinator.actions import Send
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.protocol.deployment import Deploy
 from tailrace.task.contract.events import Event, Step
@@ -46,6 +47,16 @@ def test_turns_are_counted_from_the_last_fault_on_and_as_long_as_it_lasts() -> N
     with pytest.raises(SimulationStalled):
         endless.run()
     assert endless.covered["killed"] == 1 and 1_300 <= endless.turns <= 1_302
+
+
+def test_turns_in_which_a_standby_reads_ahead_do_not_count() -> None:
+    """The limit is on what the job does itself. A job that does not end is reported although its standbys read on."""
+    settings = CheckpointSettings(interval=200, tolerated_failures=1_000)
+    endless = world(None, patience=4_000, checkpoints=settings, replaces=True, spares=3)
+    with pytest.raises(SimulationStalled, match="did not end within 4000 turns"):
+        endless.run()
+    ahead = sum("a part was read" in line for line in endless.trace)
+    assert ahead > 300 and endless.turns == 4_001 + ahead
 
 
 def test_a_job_that_ends_has_as_much_patience_as_it_needs() -> None:

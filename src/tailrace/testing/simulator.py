@@ -7,7 +7,8 @@ take, how many records a step may take, and which party goes first follow from t
 `testing.faults`. Its parts are `cluster`, `workers`, `drivers`, `storing` and `strikes`.
 
 Once the last fault is over the job must live. It ends within so many turns (`patience`), or the simulation reports what
-each party waits for.
+each party waits for. Turns in which a standby reads ahead do not count: there are more of them the more standbys and state
+there are, however fast the job goes on.
 """
 
 from __future__ import annotations
@@ -37,7 +38,16 @@ from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.strikes import Strikes
 from tailrace.testing.waiting import waits
 from tailrace.testing.workers import Workers
-from tailrace.testing.world import Conditions, Driver, Observer, SimulatedLink, SimulatedProcess, StoreWork, line_about
+from tailrace.testing.world import (
+    Conditions,
+    Driver,
+    Event,
+    Observer,
+    SimulatedLink,
+    SimulatedProcess,
+    StoreWork,
+    line_about,
+)
 
 
 class SimulationStalled(TailraceError):
@@ -95,9 +105,10 @@ class Simulation:
         self.settings = checkpoints
         self.files = files if files is not None else MemoryFiles()
         self.patience = patience
-        """Number of turns after the last fault after which a job that has not ended counts as one that never will; None:
-        only `max_turns` counts."""
-        self._quiet_since = 0
+        """Number of turns after the last fault, without those in which a standby reads ahead, after which a job that has not
+        ended counts as one that never will; None: only `max_turns` counts."""
+        self._quiet = 0
+        """Number of these turns so far."""
         cluster = self.cluster = Cluster(
             seed, conditions if conditions is not None else Conditions(), keep_trace, ahead
         )
@@ -245,6 +256,8 @@ class Simulation:
     def _deliver(self, source: int, target: int) -> None:
         cluster = self.cluster
         item = cluster.receive((source, target))
+        if isinstance(item, Event) and item.reads_ahead:
+            self._quiet -= 1
         cluster.note(f"{cluster.who(source)} => {cluster.who(target)} {line_about(item)}")
         if target < 0:
             self._drivers.deliver(source, cluster.drivers[target], item)
@@ -257,8 +270,10 @@ class Simulation:
         if self.patience is None:
             return
         if self.disturbed:
-            self._quiet_since = self.turns
-        elif self.turns - self._quiet_since > self.patience:
+            self._quiet = 0
+            return
+        self._quiet += 1
+        if self._quiet > self.patience:
             what = f"the job did not end within {self.patience} turns behind the last fault"
             raise SimulationStalled(what, waits(self.cluster))
 

@@ -239,7 +239,7 @@ class Storage:
 
     def _one_by_one(self, process: SimulatedProcess, events: list[StatePartRead | StateRead]) -> None:
         for event in events:
-            next_event = Event("a part was read", partial(_handle, process, event))
+            next_event = Event("a part was read", partial(_handle, process, event), reads_ahead=True)
             self._cluster.send(process.party, process.party, next_event)
 
     def read_placed_parts(self, process: SimulatedProcess, action: ReadPlaced) -> None:

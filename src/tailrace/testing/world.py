@@ -167,6 +167,8 @@ class Event:
 
     what: str
     act: Callable[[], None]
+    reads_ahead: bool = False
+    """True where a standby receives state that it reads ahead of a loss: the job makes no progress by it."""
 
 
 @dataclass(frozen=True, slots=True)
