@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import past_what_waits_run
 from search.campaigns.unaligned import rescaled_run
 from search.planted.patches import RANDOM, STOPS, Bug, Patches, company, method
 from search.scenarios import MS, Scenario
@@ -230,11 +229,6 @@ def _cap_that_drops() -> Patches:
     return [method(Alignment, "is_due", make_struck), method(InFlightRecording, "_write", make_write)]
 
 
-def _ahead_of_its_senders() -> Patches:
-    """Bug: a task makes its unaligned cut upon the coordinator's message, even where receivers wait for its output."""
-    return [method(Alignment, "_senders_have_cut", lambda have_cut: lambda self, cut: True)]
-
-
 OVERTAKING_BUGS = (
     Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowd),
     Bug("a batch that is half read is not in flight", "by_classes", _half_read_forgotten, _half_read),
@@ -262,11 +256,4 @@ OVERTAKING_BUGS = (
     ),
     Bug("what was in flight inside a loop goes by number", STOPS, company(_inside_by_number), _left_in_a_loop, 44),
     Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _cap, 3),
-    Bug(
-        "a task cuts before others whose barriers are waited for behind it",
-        RANDOM,
-        _ahead_of_its_senders,
-        seed=31189,
-        shape=past_what_waits_run,
-    ),
 )

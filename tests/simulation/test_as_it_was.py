@@ -248,7 +248,7 @@ def test_who_asks_for_less_when_it_is_opened_again_is_not_taken_for_the_same() -
 
     found = lost_now_and_then(fickle, range(4), turns=(160, 40), interval=0.004)
     assert found.found == [Counter(range(300))] * 4
-    assert found.restarted and any("asked for more" in cause for cause in found.causes)
+    assert found.restarted and any("answers are left" in cause for cause in found.causes)
 
 
 # Readers that have nothing now and then.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,7 +16,9 @@ import tailrace as tr
 from search.scenarios import NETWORKS
 from search.stories import EVERY_MS, Story
 from tailrace.task.contract.tuning import Tuning
+from tailrace.task.subtask.alignment import Alignment
 from tailrace.testing.faults import Fault
+from tailrace.testing.simulator import SimulationStalled
 
 pytestmark = pytest.mark.search
 PARALLELISM = 2
@@ -83,6 +86,10 @@ class Web:
         return Counter(dict.fromkeys(range(self.records), sum(times[one] for one in self.last)))
 
 
+WAITING = Web(40, 1, (((0, "broadcast"),), ((1, "shuffle"),), ((2, "broadcast"), (1, "broadcast"))))
+"""The third of three tasks takes a broadcast of the second, and the second a shuffle of the first."""
+
+
 def run(story: Story, web: Web, seed: int, losses: dict[str, Any] | None = None, **settings: Any) -> int:
     """Runs it in channels of one frame, and looks at what was published. How many checkpoints had records in flight.
     `losses`: options of a world that loses workers."""
@@ -108,9 +115,15 @@ def test_a_barrier_that_must_wait_its_turn_waits_for_nothing_that_is_blocked_beh
     waits for a barrier that overtakes nothing. The second one had cut before that, upon the coordinator's word; then its
     channels were blocked where it led, until a barrier of the third one, which had no credit left, since the second one had
     none: the job stood still."""
-    third, second, one = ((0, "broadcast"),), ((1, "shuffle"),), ((2, "broadcast"), (1, "broadcast"))
-    web = Web(40, 1, (third, second, one))
-    assert run(story, web, seed) > 0
+    assert run(story, WAITING, seed) > 0
+
+
+def test_a_task_that_cuts_before_its_senders_is_found_to_stand_still(story: Story) -> None:
+    """The fault put back."""
+    hasty = mock.patch.object(Alignment, "_senders_have_cut", lambda self, cut: True)
+    with hasty, pytest.raises(SimulationStalled):
+        for seed in range(4):
+            run(story, WAITING, seed)
 
 
 def test_checkpoints_that_are_given_up_before_all_have_cut_keep_no_task_from_its_work(story: Story) -> None:
