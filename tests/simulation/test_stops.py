@@ -234,7 +234,10 @@ def test_a_stop_goes_on_whatever_its_state_is_when_a_worker_is_lost(
         assert ended.reason == "" and ended.stats is not None, (number, ended.reason)
         assert files.newest is not None and files.newest[1].stopped and files.newest[1].checkpoint == ended.stats.id
         if aim.savepoint is not None:
-            assert ended.savepoint is not None and "savepoint.manifest" in world.storage.savepoints["memory:backup"].contents
+            assert (
+                ended.savepoint is not None
+                and "savepoint.manifest" in world.storage.savepoints["memory:backup"].contents
+            )
         if not aim.drain:
             again = world_of(what, files, origin="latest", run_id="again")
             assert again.run() is JobStatus.FINISHED
