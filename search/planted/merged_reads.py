@@ -55,7 +55,9 @@ def _nothing_needed() -> Patches:
 TOGETHER_BUGS = (
     Bug("a party is not told which histories it needs", "counted", _nothing_needed, executors_lost),
     Bug("a frame is used before the histories that it needs", "counted", _used_too_soon, executors_lost, seed=4),
-    Bug("a frame leaves an executor without neighbours' steps", "counted", _neighbours_left_out, executors_lost, seed=2),
+    Bug(
+        "a frame leaves an executor without neighbours' steps", "counted", _neighbours_left_out, executors_lost, seed=2
+    ),
     Bug("what is known of others is not told on", "visited", _not_told_on, several_at_once, seed=128),
     Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=73),
 )

@@ -294,7 +294,7 @@ REPLACING_BUGS = (
     Bug("a standby restores any checkpoint that it holds", "counted", _held_of_any_checkpoint, standing_by),
     Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
-    Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
+    Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits, seed=260),
     Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
     Bug("frames that others have are not counted", "amplified", _frames_not_counted, replacing, seed=24),
     Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),

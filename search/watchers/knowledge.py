@@ -102,7 +102,6 @@ class Knowledge(Observer):
                 f"up to {end}, which only executors {sorted(knows)} know beside {sorted(owners)}"
             )
 
-
     def _is_missed(self, dead: SimulatedProcess) -> bool:
         """True for a process whose loss nobody has noticed yet, or whose replacement does not go on yet."""
         hello = self._world.coordinator.roster.at(dead.slot).hello

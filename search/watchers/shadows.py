@@ -125,9 +125,7 @@ class Shadows(Observer):
         places = [place for place in map(manifest_place, complete) if place is not None]
         return max((number for made, number in places if made == incarnation), default=0)
 
-    def shadow(
-        self, process: SimulatedProcess, attempt: Attempt, base: int, resume: Resume | None = None
-    ) -> Attempt:
+    def shadow(self, process: SimulatedProcess, attempt: Attempt, base: int, resume: Resume | None = None) -> Attempt:
         """A fresh attempt, restored and opened. `resume`: what it resumes, if that is not what the worker has done."""
         worker = process.machine
         files = self._world.files

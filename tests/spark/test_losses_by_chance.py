@@ -27,9 +27,7 @@ def test_whatever_is_lost_on_spark_the_output_is_exactly_once() -> None:
 
 def test_every_pair_of_a_way_of_running_and_a_loss_is_drawn() -> None:
     runs = [draw(seed) for seed in range(2_000)]
-    pairs = {
-        (value, loss) for run in runs for loss in run.losses for value in (run.policy, run.state, run.standby, run.then)
-    }
+    pairs = {(value, loss) for run in runs for loss in run.losses for value in run.ways}
     values = {value for value, _ in pairs}
     assert len(values) == 4 + 2 + 2 + 4 + 3
     assert pairs == {(value, loss) for value in values for loss in LOSSES}
