@@ -40,6 +40,8 @@ _AT_ONCE = 256
 """Number of records that are written at once: no more of them are in memory in this form."""
 _PROTOCOL = 3
 """Protocol of pickle without frames. Lists of up to `_AT_ONCE` items are written in one piece."""
+_WITH_FOLD = 4
+"""Protocol of pickle in which a time has its `fold`."""
 _HEAD_OF_ONE, _HEAD, _TAIL = 3, 4, 2
 """Number of bytes before the first item of a list with one item, or with more items, and behind its last item."""
 _BUILTIN = b"cbuiltins\n"
@@ -58,7 +60,7 @@ _KNOWN: dict[type, Parts] = {
     **dict.fromkeys((Counter, OrderedDict, defaultdict), lambda one: (type(one).__name__, [*one.items()])),
     **dict.fromkeys(
         (date, datetime, time, timedelta, timezone, ZoneInfo, Decimal, Fraction, range, slice),
-        lambda one: (type(one).__name__, one.__reduce_ex__(_PROTOCOL)[1]),
+        lambda one: (type(one).__name__, one.__reduce_ex__(_WITH_FOLD)[1]),
     ),
 }
 _ITEMS = frozenset("?bhilqBHILQefdFDSUMm")
@@ -99,13 +101,14 @@ def _find_parts(kind: type) -> Parts | None:
 
 
 def _field_names(kind: type) -> list[str] | None:
-    """The names of the fields that count for the equality of two objects; None for a class that declares no fields."""
+    """The names of the fields that an object is made of: all that count for `==`, and all that its constructor takes. The
+    others hold what is calculated from these. None for a class that declares no fields."""
     if issubclass(kind, msgspec.Struct):
         return [*kind.__struct_fields__]
     if dataclasses.is_dataclass(kind):
-        return [one.name for one in dataclasses.fields(kind) if one.compare]
+        return [one.name for one in dataclasses.fields(kind) if one.compare or one.init]
     declared = getattr(kind, "__attrs_attrs__", None)
-    return None if declared is None else [one.name for one in declared if one.eq]
+    return None if declared is None else [one.name for one in declared if one.eq or one.init]
 
 
 class ValueWriter:
