@@ -139,10 +139,8 @@ def steps(slice: RecordedSlice) -> list[Did]:
     return [entry for entry in entries if isinstance(entry, Did) and entry.facts]
 
 
-def test_steps_that_read_one_after_the_other_are_done_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = Workers(plan(lambda record, ctx: record))
-    workers.run()
-    lost = workers.slices[1]
+def watch_merges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much each merged step has read, as it comes up."""
     taken: list[int] = []
     merge = RecordedGate.merge
 
@@ -151,6 +149,14 @@ def test_steps_that_read_one_after_the_other_are_done_as_one(monkeypatch: pytest
         return merge(gate, pieces, *feedback)
 
     monkeypatch.setattr(RecordedGate, "merge", watched)
+    return taken
+
+
+def test_steps_that_read_one_after_the_other_are_done_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(plan(lambda record, ctx: record))
+    workers.run()
+    lost = workers.slices[1]
+    taken = watch_merges(monkeypatch)
     other, _ = workers.done_again()
     assert sent(other) == sent(lost) and sum(map(len, sent(lost).values())) > 50
     assert len(taken) < len(steps(lost)) / 4, "few of them"
@@ -183,14 +189,7 @@ def test_steps_that_read_clocks_and_random_bytes_are_done_as_one(monkeypatch: py
     with with_stand_ins():
         workers = Workers(plan(of))
         workers.run()
-        taken: list[int] = []
-        merge = RecordedGate.merge
-
-        def watched(gate: RecordedGate, pieces: Any, *feedback: Any) -> Any:
-            taken.append(len(pieces))
-            return merge(gate, pieces, *feedback)
-
-        monkeypatch.setattr(RecordedGate, "merge", watched)
+        taken = watch_merges(monkeypatch)
         other, _ = workers.done_again()
     lost = workers.slices[1]
     assert sum(map(len, sent(lost).values())) > 50
