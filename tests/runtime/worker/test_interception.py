@@ -273,6 +273,13 @@ def test_a_stand_in_is_pickled_and_copied_as_what_it_stands_for() -> None:
     assert repr(time.time) == "<built-in function time>" and time.time.__name__ == "time"
 
 
+def test_a_stand_in_equals_what_it_stands_for() -> None:
+    bound: Any = time.monotonic
+    real = bound.real
+    assert bound is not real and bound == real and real == bound and len({bound, real}) == 1
+    assert bound != time.perf_counter and real != time.perf_counter
+
+
 def test_nothing_is_recorded_outside_of_user_code_and_in_other_threads() -> None:
     recorder, found = Recorder(), queue.Queue[float]()
     time.time(), uuid.uuid4(), datetime.now(), random.Random()

@@ -156,7 +156,8 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 class StandIn:
-    """A stand-in for a function. It is no function, so that a class which has it as an attribute does not bind it."""
+    """A stand-in for a function. It is no function, so that a class which has it as an attribute does not bind it. It equals
+    the function, which its pickle becomes: user code that has bound one may compare both."""
 
     __slots__ = ("__dict__", "real")
 
@@ -166,6 +167,12 @@ class StandIn:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pkgutil.resolve_name, (f"{self.real.__module__}:{self.real.__qualname__}",)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other == self.real
+
+    def __hash__(self) -> int:
+        return hash(self.real)
 
     def __repr__(self) -> str:
         return repr(self.real)
