@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tailrace as tr
 from search.drawn_faults import LOOP_ANCHORS, NEW_DRIVERS, calm_clocks, drawn_faults, drawn_jumps, drawn_outages
 from search.ends import FINISHED, found_by
-from search.programs.golden import LOOPS, PROGRAMS, SILENT, Program
+from search.programs.golden import BEHIND, LOOPS, PROGRAMS, SILENT, Program
 from search.programs.loops import LoopOptions, loops_with
 from search.starts import SINK, TURNS, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger, check_leftovers, check_records
@@ -144,7 +144,10 @@ class Scenario:
 def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"tailrace scenario {seed}")
-    drawn = rng.choice(sorted(PROGRAMS))
+    drawn = rng.choice(sorted(set(PROGRAMS) - set(BEHIND)))
+    behind = random.Random(f"tailrace scenario behind {seed}")
+    if behind.random() < 0.02 * len(BEHIND):
+        drawn = behind.choice(BEHIND)
     name = program if program is not None else drawn
     network = rng.choice(sorted(NETWORKS))
     n = PROGRAMS[name].n

@@ -19,6 +19,7 @@ from search.planted.flows import FLOW_BUGS
 from search.planted.loop_times import LOOP_TIME_BUGS
 from search.planted.loops import LOOP_BUGS
 from search.planted.merged_reads import TOGETHER_BUGS
+from search.planted.ordering import ORDER_BUGS
 from search.planted.output import OUTPUT_BUGS
 from search.planted.patches import Bug, Patches, method
 from search.planted.replacements import REPLACING_BUGS
@@ -487,6 +488,7 @@ BUGS: dict[str, Bug] = {
         *STOP_BUGS,
         *CHANGE_BUGS,
         *CLOCK_BUGS,
+        *ORDER_BUGS,
     )
 }
 

@@ -14,7 +14,9 @@ from search.random_flows.interpreter import rests
 WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
 
-BESIDE = ("running", "running in columns", "tumbling", "sliding", "windows of columns")
+BESIDE = (
+    "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
+)  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
 
@@ -231,6 +233,26 @@ class Building:
         pairs = one.union(other).key_by(lambda both: fn.key_of(both[0]))
         self.tell(pairs.process(fn.Pairs(do.number), uid=f"pairs{do.number}").side_output("told"))
         return marked.map(lambda both: both[0], uid=f"unmarked{do.number}")
+
+    # Functions in the order of time: a stream goes on beside them.
+
+    def _in_order(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        key: Any = fn.key_of
+        if number % 2:
+            stream, key = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}"), "key"
+        return self._ordered(number, stream.key_by(key).process(fn.InOrder(number), in_order=True, **options))
+
+    def _both_in_order(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        left = stream.filter(lambda r: r[0] % 2 == 0, uid=f"left{number}")
+        both = left.connect(stream.filter(lambda r: r[0] % 2 == 1, uid=f"right{number}")).key_by(fn.key_of, fn.key_of)
+        return self._ordered(number, both.process(fn.BothInOrder(number), in_order=True, **options))
+
+    def _ordered(self, number: int, out: tr.DataStream) -> tr.DataStream:
+        self.tell(out.side_output("told"))
+        self.tell(out.side_output("late").map(lambda r: ("late", number, *r), uid=f"late{number}"))
+        return out
 
     # Windows: a stream goes on beside them.
 

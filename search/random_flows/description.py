@@ -38,6 +38,8 @@ Kind = Literal[
     "ties",
     "drawn",
     "readings",
+    "in order",
+    "both in order",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

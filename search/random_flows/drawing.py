@@ -21,6 +21,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
+from search.random_flows.ordering import ordering
 from search.random_flows.remembering import reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
@@ -258,6 +259,9 @@ def draw(seed: int, faults: bool = True) -> Run:
         flow = reading(readings, flow)
     flow = _vary(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
     flow = _falling_silent(random.Random(f"tailrace random silence {seed}"), flow)
+    order = random.Random(f"tailrace random order {seed}")
+    if order.random() < 0.2:
+        flow = ordering(order, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

@@ -518,6 +518,55 @@ class Held(tr.KeyedProcessFunction):
             self.waiting.remove(due)
 
 
+class Seconds:
+    """A function in the order of time that reports each second in which a key had records, at its end: the how manieth it
+    is, and the number of its records. It reports a record or a timer that comes out of order."""
+
+    newest = tr.ValueState(object, default=(-1.0, 0))
+    """Time and input of the newest record."""
+    rank = tr.ValueState(int, default=0)
+    count = tr.ValueState(int, default=0)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def note(self, weight: int, port: int, ctx: tr.Context) -> None:
+        """Counts a record."""
+        assert ctx.timestamp is not None
+        here, before = (ctx.timestamp, port), self.newest.value
+        if here < before or ctx.timestamp <= ctx.watermark:
+            ctx.emit("told", ("out of order", self.number, ctx.key, before, here, ctx.watermark))
+        if math.floor(before[0]) < math.floor(here[0]):
+            self.rank.value += 1
+            self.count.value = 0
+        self.newest.value = here
+        self.count.value += weight
+        ctx.set_timer(event_time=math.floor(here[0]) + 1 - 1e-6)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+        second = math.floor(timestamp)
+        if math.floor(self.newest.value[0]) != second or ctx.watermark != timestamp:
+            ctx.emit("told", ("out of order", self.number, ctx.key, self.newest.value, timestamp, ctx.watermark))
+        ctx.emit("told", ("second", self.number, ctx.key, self.rank.value, second, self.count.value))
+
+
+class InOrder(Seconds, tr.KeyedProcessFunction):
+    """`Seconds` of one stream, in rows or in columns."""
+
+    def process(self, record: Any, ctx: tr.Context) -> None:
+        self.note(record[3], 0, ctx)  # the weight has one place in both forms
+
+
+class BothInOrder(Seconds, tr.CoProcessFunction):
+    """`Seconds` of two streams. Of one time the records of the first stream come first."""
+
+    def process1(self, record: Record, ctx: tr.Context) -> None:
+        self.note(record[3], 0, ctx)
+
+    def process2(self, record: Record, ctx: tr.Context) -> None:
+        self.note(record[3], 1, ctx)
+
+
 class LastCall(tr.KeyedProcessFunction):
     """A function that holds records until the end of event time, however often they come: by a timer for some time far
     away, or for the very last moment."""

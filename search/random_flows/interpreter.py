@@ -128,6 +128,8 @@ class _Interpreter:
         """(in a loop, operator, key, start): number and total value of records."""
         self.sets: Counter[Any] = Counter()
         """(operator, key): number of visits of a set."""
+        self.seconds: dict[Any, Counter[int]] = {}
+        """(operator, key): number of records in each second."""
         self.brought: set[int] = set()
         """Operators that have brought more records in."""
         self.around: list[Loop] = []
@@ -144,6 +146,9 @@ class _Interpreter:
                 self.found.exactly[what, number, key, i % 7 + 1 if what == "log" else i + 1] += 1
         for number, key in self.sets:
             self.members(number, key)
+        for (number, key), seconds in self.seconds.items():
+            for rank, second in enumerate(sorted(seconds), 1):
+                self.found.exactly["second", number, key, rank, second, seconds[second]] += 1
         for (inside, number, key, begin), (count, worth) in self.windows.items():
             what = "sum" if inside else "window"
             self.found.add((what, number, key, begin, count, worth))
@@ -238,6 +243,8 @@ class _Interpreter:
                 self.visits[what, number, key] += 1
         elif kind in ("sets", "sets in flight"):
             self.sets[number, key] += 1
+        elif kind in ("in order", "both in order"):
+            self.seconds.setdefault((number, key), Counter())[record.time] += 1
         elif kind == "readings":
             self.visits["pair", number, key] += 1
         elif kind == "ties":

@@ -243,6 +243,18 @@ def test_timers_need_a_function_that_takes_them() -> None:
             check([known("X", "process", some)], nodes)
 
 
+def test_records_that_wait_need_a_function_that_is_called_in_order() -> None:
+    def built(in_order: bool) -> list[Node]:
+        timed = lambda env: numbers(env).assign_timestamps(lambda n: n).key_by(lambda n: n)  # noqa: E731
+        return graph(lambda env: timed(env).process(lambda n, ctx: [n], in_order=in_order, uid="X"))
+
+    some, none = (TableInfo("records:waiting", "records", empty=empty) for empty in (False, True))
+    check([known("X", "process", some)], built(True))
+    check([known("X", "process", none)], built(False))
+    with pytest.raises(IncompatibleState, match=r"records wait for event time in the checkpoint, .* is not called in order"):
+        check([known("X", "process", some)], built(False))
+
+
 def test_a_state_that_was_empty_may_be_declared_anew() -> None:
     check([known("X", "process", TableInfo("best", "map", empty=True))], graph(BUILT["keyed"]))
     with pytest.raises(IncompatibleState, match="was of kind 'map'"):

@@ -70,6 +70,20 @@ def test_timers_are_reported_with_key_and_clock(midway: Any) -> None:
     assert listed(midway, "timers") == rows, "there is one operator with timers only"
 
 
+def test_records_that_wait_for_event_time_are_reported_in_its_order(checkpoint_of: Any) -> None:
+    def build(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, 3_000), uid="numbers").assign_timestamps(float, 1_000_000)
+        ordered = numbers.key_by(lambda n: n % 10).process(lambda n, ctx: [n], in_order=True, uid="ordered")
+        ordered.sink_to(tr.sinks.Collect(), uid="out")
+
+    stored = checkpoint_of(build, number=1)
+    rows = listed(stored, "waiting", values="columns")
+    assert rows and {row["key"] for row in rows} == set(range(10))
+    assert all(row["timestamp"].timestamp() == row["value"] and row["key"] == row["value"] % 10 for row in rows)
+    assert {row["port"] for row in rows} == {0}
+    assert listed(stored, "waiting", uid="ordered", values="columns") == rows
+
+
 def test_feedback_is_reported_record_by_record(checkpoint_of: Any) -> None:
     def build(env: tr.Environment) -> None:
         numbers = env.from_source(tr.sources.Sequence(0, 2_000), uid="numbers")

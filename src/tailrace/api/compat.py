@@ -28,13 +28,11 @@ from tailrace.graph.operators import (
 )
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.format import TableInfo
+from tailrace.state.format import OURS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
 
-_OURS = ("timers", "rounds")
-"""Kinds of tables that Tailrace keeps beside the ones that the user declares."""
 _AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window"}
 _TIMERS = [TableInfo("timers:event", "timers"), TableInfo("timers:processing", "timers")]
 
@@ -47,7 +45,7 @@ def declared_tables(node: Node) -> list[TableInfo]:
         found = [TableInfo("aggregate", kind, type="object")]
         return [*found, _TIMERS[0]] if kind == "window" else found
     if isinstance(operator, KeyedProcess | CoProcess):
-        return [*_states(operator.fn), *_TIMERS]
+        return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
     return _states(operator.fn) if isinstance(operator, Process) else []
 
 
@@ -240,7 +238,7 @@ def _misfits(
 
 
 def _tables_of(record: OperatorRecord) -> str:
-    tables = [f"{table.name} ({table.kind})" for table in record.tables if table.kind not in _OURS]
+    tables = [f"{table.name} ({table.kind})" for table in record.tables if table.kind not in OURS]
     own = [f"{table.name} (operator state)" for table in record.own if table.kind == OPERATOR]
     return ", ".join([*tables, *own])
 
@@ -306,7 +304,7 @@ def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
     states = _declarations(getattr(node.operator, "fn", None))
     for table in record.tables:
         mine = found.get(table.name)
-        if table.kind in _OURS or table.empty:
+        if table.kind in OURS or table.empty:
             continue
         if mine is None:
             if record.stateful:
@@ -356,7 +354,7 @@ def _of_own(record: OperatorRecord, node: Node) -> Iterator[str]:
 
 
 def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave: str) -> Iterator[str]:
-    """Misfits of timers, and of the keys of a round that was not over."""
+    """Misfits of timers, of the keys of a round that was not over, and of records that wait for event time."""
     if not record.kind:
         return  # state that a user has made, which has none
     function = getattr(node.operator, "fn", None)
@@ -369,6 +367,11 @@ def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave:
             yield f"there are timers in the checkpoint, and {node.name!r} has no on_timer; give it one, {leave}"
         elif table.kind == "rounds" and not (ends_rounds(function) and _in_rounds(node, nodes)):
             yield f"a round was not over in the checkpoint, and {node.name!r} has no on_round_end now; give it one, {leave}"
+        elif table.kind == WAITING.kind and table.name not in there:
+            yield (
+                f"records wait for event time in the checkpoint, and {node.name!r} is not called in order now; give it "
+                f"process(..., in_order=True), {leave}"
+            )
 
 
 def _in_rounds(node: Node, nodes: Sequence[Node]) -> bool:

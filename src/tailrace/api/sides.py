@@ -39,6 +39,8 @@ def side_of(stream: Stream, tag: Any) -> Node:
             f"have{instead}"
         )
     fn = node.operator.fn
+    if tag == "late" and isinstance(node.operator, KeyedProcess | CoProcess) and node.operator.in_order:
+        return node  # the operator itself sends late records there
     if isinstance(node.operator, MapBatches) and not isinstance(fn, Function) and not takes_context(fn):
         raise GraphError(
             f"side_output: the function of operator {node.name!r} is not given the context, and cannot emit; let it take "

@@ -44,6 +44,7 @@ from tailrace.api.launch import launcher
 from tailrace.api.looping import Combine, LoopCall, Rounds
 from tailrace.api.loops import LoopStream, stream_inside, write_loop
 from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
+from tailrace.api.ordered import check_in_order
 from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
 from tailrace.api.spill import Spill
@@ -441,12 +442,16 @@ class KeyedStream(DataStream):
         both = super().union(*others)
         return KeyedStream(self.env, both._upstreams, both.form, both.columns, self.key, self._written)
 
-    def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+    def process(self, fn: Any, *, at_end: AtEnd = "wait", in_order: bool = False, **options: Any) -> DataStream:
         """The stream of the records that a `KeyedProcessFunction`, or a plain `f(value, ctx)`, emits for each record, with
         state and timers. At the end of the input the job waits for pending timers of processing time (`at_end="wait"`), or
-        drops them (`"drop"`). Raises `GraphError` for a function that does not fit."""
-        check_process(fn, title_of("process", options), keyed=True)
-        return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end)), "process", options)
+        drops them (`"drop"`). With `in_order` records and timers of event time come in the order of their times, when the
+        watermark has passed them; late records go to the side output "late". Raises `GraphError` for a function that does
+        not fit, and for `in_order` in a loop or without event time."""
+        verb = title_of("process", options)
+        check_process(fn, verb, keyed=True)
+        ordered = check_in_order(in_order, [self], [self._edges(self._partitioning)], verb)
+        return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end), ordered), "process", options)
 
     def enter(self, scope: StreamScope) -> KeyedStream:
         """This stream inside of the loop of `scope`, with its key. Raises `ScopeError` if this stream is not around that
@@ -563,11 +568,15 @@ class ConnectedStreams:
             raise GraphError("connect(...).key_by: a stream is keyed already; key both before or both here")
         return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
 
-    def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+    def process(
+        self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", in_order: bool = False, **options: Any
+    ) -> DataStream:
         """The records that `fn` emits: its `process1` is called for each record of the first stream, `process2` for each of
         the second. `at_end` says what becomes of pending timers of processing time at the end of both inputs: the job
-        waits for them ("wait") or drops them ("drop"). Raises `GraphError` for a function that does not fit the streams, and
-        `ScopeError` if the streams are not in one loop."""
+        waits for them ("wait") or drops them ("drop"). With `in_order` records of both streams and timers of event time
+        come in the order of their times, of one time those of the first stream first, when the watermark has passed them;
+        late records go to the side output "late". Raises `GraphError` for a function that does not fit the streams, and for
+        `in_order` in a loop, without keys or without event time; `ScopeError` if the streams are not in one loop."""
         verb = title_of("process", options)
         check_co_process(fn, verb)
         self._check_keys(fn, verb)
@@ -575,9 +584,9 @@ class ConnectedStreams:
         inputs = self.first._edges(self.first._partitioning, 0), self.second._edges(self.second._partitioning, 1)
         check_times(fn, inputs, self.first.env._graph.nodes, verb)
         edges = (*inputs[0], *inputs[1])
-        node = add_node(
-            self.first, ops.CoProcess(fn, self._keys, check_at_end(at_end)), edges, "process", options, "rows", None
-        )
+        ordered = check_in_order(in_order, [self.first, self.second], inputs, verb)
+        operator = ops.CoProcess(fn, self._keys, check_at_end(at_end), ordered)
+        node = add_node(self.first, operator, edges, "process", options, "rows", None)
         return self.first._of(node)
 
     def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:

@@ -111,6 +111,12 @@ def _of_number(value: Any, rounding: Rounding) -> int:
     return below if not rest or (not exact and below / 1_000_000 >= number) else below + 1
 
 
+def is_late(times: npt.NDArray[np.int64], watermark: int) -> npt.NDArray[np.bool_]:
+    """Mask of the times whose records are late: event time has reached `watermark`, so nothing as old was expected any
+    more."""
+    return times <= watermark
+
+
 def seconds(time: int) -> float:
     """A time in int microseconds as float seconds."""
     return time / 1_000_000

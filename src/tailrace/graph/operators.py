@@ -117,6 +117,8 @@ class KeyedProcess(Operator):
     fn: Any
     key: Selector
     at_end: AtEnd
+    in_order: bool = False
+    """True if the function is given the records and timers of a key in the order of their times."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class CoProcess(Operator):
     fn: Any
     keys: tuple[Selector | None, Selector | None]
     at_end: AtEnd
+    in_order: bool = False
+    """True if the function is given the records and timers of a key in the order of their times. Both inputs have keys."""
 
 
 @dataclass(frozen=True)

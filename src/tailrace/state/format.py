@@ -29,7 +29,9 @@ from tailrace.errors import CheckpointCorrupt
 VERSION = 3
 OLDEST = 1
 """The oldest version that is read: a file without logs. Files with logs of feedback alone are of version 2."""
-UNRELEASED = "a build of tailrace before 0.1.0 has written it, and this one cannot read it: start without that checkpoint"
+UNRELEASED = (
+    "a build of tailrace before 0.1.0 has written it, and this one cannot read it: start without that checkpoint"
+)
 _MAGIC = b"TRST"
 _END_MAGIC = b"TRSE"
 _HEADER = struct.Struct("<4sHxx")
@@ -43,8 +45,8 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str = "value"
-    """The kind of state: "value", "list", "map", "reducing", "aggregating", "timers", "rounds" or "aggregate"; for state
-    that is not keyed "operator" (an `OperatorState`), "splits" or "round"."""
+    """The kind of state: "value", "list", "map", "reducing", "aggregating", "timers", "rounds", "records" or
+    "aggregate"; for state that is not keyed "operator" (an `OperatorState`), "splits" or "round"."""
     encoding: str = "pickle"
     """The encoding of values, "pickle" or "msgspec"."""
     type: str = ""
@@ -64,6 +66,12 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     "custom"."""
     times_up: bool = False
     """For timers: True. Timers of an unreleased format, whose times were not rounded up to microseconds, lack it."""
+
+
+OURS = ("timers", "rounds", "records")
+"""Kinds of tables that Tailrace keeps beside those that the user declares."""
+WAITING = TableInfo("records:waiting", "records")
+"""The records that wait for event time, in front of a function that is called in order."""
 
 
 class BlockRef(msgspec.Struct, frozen=True, array_like=True):

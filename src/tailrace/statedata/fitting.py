@@ -21,6 +21,7 @@ from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, e
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
+from tailrace.state.format import OURS
 from tailrace.state.handles import states_of
 from tailrace.state.manifest import OperatorRecord
 from tailrace.state.memory import MemoryBackend
@@ -28,7 +29,7 @@ from tailrace.state.operator_state import OperatorStates, declared_operator_stat
 from tailrace.state.parts import BlockOf, MetaOf
 from tailrace.statedata.columns import in_samples
 from tailrace.statedata.listings import source_state
-from tailrace.statedata.stored import OURS, StoredCheckpoint
+from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.reading import read_state
 from tailrace.task.subtask.snapshot import read_meta
 

@@ -15,7 +15,7 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
-from tailrace.state.format import LogKind, OperatorPart
+from tailrace.state.format import WAITING, LogKind, OperatorPart
 from tailrace.state.parts import LogOf
 from tailrace.statedata.columns import (
     BATCH_ROWS,
@@ -224,6 +224,30 @@ class TimerListing(Listing):
                 yield (*key, time, clock) if self.windowed else (key, time, clock)
 
 
+class WaitingListing(Listing):
+    """The records of an operator that wait for event time, in front of a function that is called in order."""
+
+    columns: tuple[tuple[str, pa.DataType], ...] = (
+        ("key", _TEXT), ("timestamp", MOMENT), ("port", _INT), ("value", _TEXT),
+    )  # fmt: skip
+    open = ("key", "value")
+
+    def __init__(self, stored: StoredCheckpoint, how: str, uid: str) -> None:
+        super().__init__(stored, how)
+        record = stored.operator(uid)
+        self.uid, self.parallelism = record.uid, record.parallelism
+
+    def parts(self, most: int | None = None) -> list[Part]:
+        weights = self.stored.weights(self.uid, {WAITING.name})
+        return split_groups(weights, most or max(self.parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1))
+
+    def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
+        for one in self.stored.entries(self.uid, {WAITING.name}, part):
+            waiting = sorted(one.entries.items(), key=lambda entry: entry[0][1:])
+            for (key, time, port, _), value in waiting:
+                yield key, time, port, value
+
+
 class InFlightListing(Listing):
     """The records that barriers had overtaken; with `feedback`, the records that were on their way around loops."""
 
@@ -264,7 +288,7 @@ class InFlightListing(Listing):
 
 
 View = StateColumns | Listing
-WHATS = ("state", "timers", "positions", "inflight", "feedback", "operators")
+WHATS = ("state", "timers", "positions", "waiting", "inflight", "feedback", "operators")
 """The parts of a checkpoint that can be read."""
 
 
@@ -288,7 +312,9 @@ def view_of(
             raise CheckpointNotFound(f"{stored.url}: say of which operator, with its uid; {stored.contents()}")
         return StateColumns(stored, uid, state, keys, values or "columns")
     if what == "timers":
-        return TimerListing(stored, keys, _one_with_timers(stored, uid))
+        return TimerListing(stored, keys, _one_with(stored, "timers", uid))
+    if what == "waiting":
+        return WaitingListing(stored, values or "text", _one_with(stored, "records", uid))
     if what == "operators":
         return Operators(stored, values or "text")
     if what == "positions":
@@ -296,12 +322,13 @@ def view_of(
     return InFlightListing(stored, values or "text", uid, what == "feedback")
 
 
-def _one_with_timers(stored: StoredCheckpoint, uid: str | None) -> str:
+def _one_with(stored: StoredCheckpoint, kind: str, uid: str | None) -> str:
+    """The uid of the operator that is meant: the given one, or the only one with a table of this kind."""
     if uid is not None:
         return uid
-    able = [one.uid for one in stored.manifest.operators if any(table.kind == "timers" for table in one.tables)]
+    able = [one.uid for one in stored.manifest.operators if any(table.kind == kind for table in one.tables)]
     if len(able) == 1:
         return able[0]
     raise CheckpointNotFound(
-        f"{stored.url}: say of which operator the timers are; those with timers are {', '.join(map(repr, able)) or 'none'}"
+        f"{stored.url}: say of which operator the {kind} are; those with {kind} are {', '.join(map(repr, able)) or 'none'}"
     )

@@ -18,16 +18,13 @@ from tailrace.errors import (
     error_text,
 )
 from tailrace.state.codecs import unpack
-from tailrace.state.format import Index, TableInfo
+from tailrace.state.format import OURS, Index, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord
 from tailrace.state.parts import BlockOf, ChainsOf, Part
 from tailrace.statedata.types import declared_decoder
 from tailrace.storage.finding import resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
 from tailrace.storage.store import Store
-
-OURS = ("timers", "rounds")
-"""Kinds of tables that Tailrace keeps besides the states that a user has declared."""
 
 
 class TableSize(NamedTuple):

@@ -14,11 +14,13 @@ from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, mi
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
+from tailrace.state.format import OURS
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.operators.base import call_user
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.process import CoProcessTask, FunctionTask, KeyedProcessTask, ProcessTask, TimedTask
+from tailrace.task.operators.process import FunctionTask, TimedTask
+from tailrace.task.subtask.chain import RUNTIME
 
 _ALL = 1 << 62
 
@@ -38,7 +40,7 @@ class Harness:
     def push(self, value: Any, timestamp: Instant | None = None, *, input: int = 1) -> list[Any]:
         """Pushes one record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it.
         Raises `ConfigError` for an input that the function does not have."""
-        inputs = (1, 2) if isinstance(self._task, CoProcessTask) else (1,)
+        inputs = (1, 2) if isinstance(self._task.node.operator, CoProcess) else (1,)
         if input not in inputs:
             name, has = type(self._task.fn).__name__, " and ".join(map(str, inputs))
             raise ConfigError(
@@ -96,7 +98,7 @@ class Harness:
 
     def state(self, name: str) -> dict[Any, Any]:
         """The content of a declared state by key."""
-        tables = {table.name: table for table in self._task.backend.tables.values() if table.kind != "timers"}
+        tables = {table.name: table for table in self._task.backend.tables.values() if table.kind not in OURS}
         if name not in tables:
             raise ConfigError(f"the function declares no state {name!r}; it has {sorted(tables)}")
         return dict(tables[name].items())
@@ -124,24 +126,35 @@ class _SideOutputs(dict[str, Any]):
 
 
 def harness(
-    fn: Any, *, key: Selector | None = None, key2: Selector | None = None, now: Instant = 0.0, at_end: str = "wait"
+    fn: Any,
+    *,
+    key: Selector | None = None,
+    key2: Selector | None = None,
+    now: Instant = 0.0,
+    at_end: str = "wait",
+    in_order: bool = False,
 ) -> Harness:
     """A harness for a process function: keyed with `key` (and `key2` for a second input), else without keys.
 
-    `now` is where the processing-time clock starts. The function is used as it is, not copied.
+    `now` is where the processing-time clock starts. With `in_order` records wait for `advance_watermark`, as in
+    `process(fn, in_order=True)`. The function is used as it is, not copied. Raises `ConfigError` for a function that needs
+    a key, and for `in_order` without keys.
     """
+    if in_order and (key is None or (key2 is None and isinstance(fn, CoProcessFunction))):
+        raise ConfigError("in_order=True hands over the records of a key in order: give harness key= for each input")
     services = Services(random_factory=random.Random, job="harness", now=micros(now), tuning=Tuning(watches_state=True))
     operator: Operator
     if isinstance(fn, CoProcessFunction):
-        operator, runtime = CoProcess(fn, (key, key2), at_end), CoProcessTask  # type: ignore[arg-type]
+        operator = CoProcess(fn, (key, key2), at_end, in_order)  # type: ignore[arg-type]
     elif key is not None:
-        operator, runtime = KeyedProcess(fn, key, at_end), KeyedProcessTask  # type: ignore[arg-type,assignment]
+        operator = KeyedProcess(fn, key, at_end, in_order)  # type: ignore[arg-type]
     elif isinstance(fn, KeyedProcessFunction):
         raise ConfigError("a KeyedProcessFunction needs a key: harness(fn, key=lambda value: ...)")
     else:
-        operator, runtime = Process(fn, at_end), ProcessTask  # type: ignore[arg-type,assignment]
+        operator = Process(fn, at_end)  # type: ignore[arg-type]
     name = type(fn).__name__
     if isinstance(fn, Function):
         call_user(fn.prepare, what="prepare", operator=name, subtask=0)
     node = Node(0, operator, name, name, True, 1, "rows", ())
-    return Harness(runtime(node, OperatorContext(name, name, 0, 1, 0, services)), services)
+    task: Any = RUNTIME[type(operator)](node, OperatorContext(name, name, 0, 1, 0, services))
+    return Harness(task, services)

@@ -314,7 +314,8 @@ def _takes_any_portions(operator: operators.Operator) -> bool:
     they are between these."""
     if isinstance(operator, operators.AssignTimestamps):
         return operator.idle_after is None
-    return isinstance(operator, RECORD_BY_RECORD)
+    in_order = getattr(operator, "in_order", False)  # whether a record is late depends on the watermark before it
+    return isinstance(operator, RECORD_BY_RECORD) and not in_order
 
 
 def _is_a_read(entry: Entry) -> bool:

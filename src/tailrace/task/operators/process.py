@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.functions import ProcessFunction
+from tailrace.api.functions import CoProcessFunction, ProcessFunction
 from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
@@ -196,8 +196,7 @@ class ProcessTask(FunctionTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Process)
-        fn = node.operator.fn
-        super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
+        super().__init__(node, ctx, as_process_function(node.operator.fn), node.operator.at_end)
 
     def process(self, batch: Batch, port: int) -> None:
         self.run(self.gives.process, batch.to_rows(), None)
@@ -331,8 +330,7 @@ class KeyedProcessTask(TimedTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, KeyedProcess)
-        fn = node.operator.fn
-        super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
+        super().__init__(node, ctx, as_process_function(node.operator.fn), node.operator.at_end)
         self.keys = key_reader(node, node.operator.key, ctx.subtask)
         if not takes_timers(self.fn):  # refused when one is set, not when it fires and nothing takes it
             ctx.event_timers = ctx.processing_timers = None
@@ -363,6 +361,11 @@ class CoProcessTask(TimedTask):
         keys = None if reader is None else settled_keys(reader.values(rows))
         self.touch(keys)
         self.run(self.gives.process2 if port else self.gives.process1, rows, keys)
+
+
+def as_process_function(fn: Any) -> Any:
+    """A process function with one or two inputs, or an object around a plain `f(value, ctx)`."""
+    return fn if isinstance(fn, ProcessFunction | CoProcessFunction) else _Plain(fn)
 
 
 class _Plain(ProcessFunction):

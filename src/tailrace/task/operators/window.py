@@ -24,11 +24,11 @@ from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import made_rows
 from tailrace.elements.slottables import Slots
-from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, is_late
 from tailrace.errors import IncompatibleState, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window, key_columns
-from tailrace.task.channels.keys import FieldReader, KeyReader, column_of, settled_keys
+from tailrace.task.channels.keys import FieldReader, column_of, settled_keys
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.accumulators import NotInArrays
 from tailrace.task.operators.aggregate import StatefulTask
@@ -36,11 +36,11 @@ from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.grouping import SlotGrouping, Windows
+from tailrace.task.operators.ordering.late import Floors, least_time, set_aside
 from tailrace.task.operators.process import timers_of
 from tailrace.task.operators.windowload import into_arrays, into_entries
 from tailrace.task.operators.windowstate import WindowState
 
-LATE = "late"
 _NOTHING: Any = object()
 _Fired = tuple[Any, int, Any]
 """Window that fires: (key, start, current state)."""
@@ -67,9 +67,7 @@ class WindowTask(StatefulTask):
         names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
         self.names = names
         self.in_loop = node.scope.level > 0
-        self._floors: list[tuple[int, int, int]] = []
-        """While the restored operator catches up: (first, last, time), the event time that key groups [first, last) had
-        reached."""
+        self._floors = Floors(node, ctx)
         self.timers = timers_of(self.backend, "event", _key_of)
         self._columns_of_rows = (*key_columns(spec.key), "start", "end", *names)
         self.one_schema = OneSchema()
@@ -90,42 +88,16 @@ class WindowTask(StatefulTask):
     def process(self, batch: Batch, port: int) -> None:
         if not len(batch):
             return
-        least = NO_TIME if batch.times is None else int(batch.times.min())
-        if batch.times is None or least == NO_TIME:
-            missing = ValueError(
-                "a record without a timestamp reached a window; use assign_timestamps before it (behind a map_batches that "
-                "keeps no column of its input, or give map_batches timestamps=)"
-            )
-            raise self.user_error(missing, *self._first_untimed(batch))
+        least = least_time(self, batch, "a window")
+        assert batch.times is not None
         self._check_range(least, int(batch.times.max()))
-        if self._floors:
-            self._at_their_floors(batch)
-        else:
-            self._take(batch)
-
-    def _at_their_floors(self, batch: Batch) -> None:
-        """Takes a batch in which a record is late if it was late for the old subtask that had its key group."""
-        reached = self.ctx.watermark_time
-        spec, ctx = self.spec, self.ctx
-        reader = KeyReader(spec.key, self.node.name, ctx.subtask, ctx.services.max_parallelism, self.node.written)
-        groups = reader.groups(batch)
-        times = np.full(len(batch), reached, np.int64)
-        for first, last, time in self._floors:
-            inside = (groups >= first) & (groups < last)
-            times[inside] = np.maximum(times[inside], time)
-        floors, which = np.unique(times, return_inverse=True)
-        try:
-            for at, part in batch.partition(which.astype(np.int64), len(floors)):
-                self.ctx.watermark_time = int(floors[at])
-                self._take(part)
-        finally:
-            self.ctx.watermark_time = reached
+        self._floors.take(batch, self.spec.key, self._take)
 
     def restore_floors(self, floors: list[tuple[int, int, int]]) -> None:
-        self._floors = floors
+        self._floors.ranges = floors
 
     def floors(self) -> list[tuple[int, int, int]]:
-        return self._floors
+        return self._floors.ranges
 
     def _take(self, batch: Batch) -> None:
         if isinstance(batch, Columns) and self._is_vectorised():
@@ -146,10 +118,6 @@ class WindowTask(StatefulTask):
     def _is_vectorised(self) -> bool:
         return self.reduce is None and all(map(is_builtin, self.functions))
 
-    def _first_untimed(self, batch: Batch) -> tuple[Any, ...]:
-        at = 0 if batch.times is None else int(np.flatnonzero(batch.times == NO_TIME)[0])
-        return tuple(batch.slice(at, at + 1).to_rows().values)
-
     def _starts(self, times: Times) -> list[Times]:
         """Starts of the windows of each record: of its last window, then of the one before, …: `size / slide` arrays."""
         # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
@@ -163,8 +131,8 @@ class WindowTask(StatefulTask):
         inside = times < starts + self.spec.size
         if self.in_loop:
             return inside
-        in_time = starts + (self.spec.size - 1 + self.spec.allowed_lateness) > self.ctx.watermark_time
-        return inside & in_time
+        over = starts + (self.spec.size - 1 + self.spec.allowed_lateness)
+        return inside & ~is_late(over, self.ctx.watermark_time)
 
     @property
     def _closed(self) -> int:
@@ -182,7 +150,7 @@ class WindowTask(StatefulTask):
             accepted |= good
             self._add_rows(rows.values, keys, starts.tolist(), good.tolist(), updated)
         self.backend.relieve()
-        self._late(rows, ~accepted)
+        set_aside(self, rows, ~accepted)
         self._refire(updated)
 
     def _add_rows(
@@ -244,7 +212,7 @@ class WindowTask(StatefulTask):
                 slots = []
                 updated |= dict.fromkeys(self._merged_one_by_one(part, starts))
         self.backend.relieve()
-        self._late(batch, ~accepted)
+        set_aside(self, batch, ~accepted)
         if slots:
             self._refire_slots(np.concatenate(slots))
         self._refire([(key, start, self.table[key][start]) for key, start in updated])
@@ -353,16 +321,6 @@ class WindowTask(StatefulTask):
         names = [*grouped.key_names, "start", "end", *self.names]
         self.out(Columns(pa.RecordBatch.from_arrays(arrays, names=names), starts + (self.spec.size - 1)))
 
-    def _late(self, batch: Batch, late: np.ndarray[Any, Any]) -> None:
-        if not late.any():
-            return
-        self.ctx.metrics.inc("late_records", int(late.sum()))
-        target = self.side_out.get(LATE)
-        if target is not None:
-            for which, part in batch.partition(late.astype(np.int64), 2):
-                if which:
-                    target(part)
-
     # Windows out.
 
     def _refire(self, updated: list[_Fired]) -> None:
@@ -376,8 +334,7 @@ class WindowTask(StatefulTask):
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
-        if self._floors:
-            self._floors = [floor for floor in self._floors if floor[2] > time]
+        self._floors.pass_by(time)
         if self._windows is not None:
             self._advance_columns(self._windows, time, limit)
         else:

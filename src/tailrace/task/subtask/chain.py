@@ -43,7 +43,8 @@ from tailrace.task.operators.batches import BatchesTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
-from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
+from tailrace.task.operators.ordering.process import co_process_task, keyed_process_task
+from tailrace.task.operators.process import ProcessTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
@@ -60,8 +61,8 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     ToColumns: ToColumnsTask,
     AssignTimestamps: TimestampsTask,
     Process: ProcessTask,
-    KeyedProcess: KeyedProcessTask,
-    CoProcess: CoProcessTask,
+    KeyedProcess: keyed_process_task,
+    CoProcess: co_process_task,
     Aggregate: AggregateTask,
     Reduce: ReduceTask,
     Window: WindowTask,

@@ -1,0 +1,30 @@
+"""Bugs to be planted in functions that are called in the order of time."""
+
+from __future__ import annotations
+
+from search.planted.patches import Bug, Patches, method
+from tailrace.task.operators.ordering.buffer import RecordBuffer
+
+
+def _forgotten_records() -> Patches:
+    """Bug: records that waited for event time at a checkpoint do not come out behind a restore."""
+    return [method(RecordBuffer, "rebuild", lambda _: lambda self: None)]
+
+
+def _timers_first() -> Patches:
+    """Bug: a timer comes before the records of its time."""
+
+    def make(next_time: object) -> object:
+        def later(self: RecordBuffer) -> int | None:
+            time = next_time(self)  # type: ignore[operator]
+            return None if time is None else time + 1
+
+        return later
+
+    return [method(RecordBuffer, "next_time", make)]
+
+
+ORDER_BUGS = (
+    Bug("records that wait are lost with their worker", "in_order", _forgotten_records),
+    Bug("a timer comes before the records of its time", "in_order", _timers_first),
+)

@@ -1,0 +1,84 @@
+"""Late records: what they are for the key groups of an operator, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tailrace.elements.batches import Batch
+from tailrace.elements.timestamps import NO_TIME
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import Selector
+from tailrace.task.channels.keys import KeyReader
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.context import OperatorContext
+
+LATE = "late"
+"""Side output of late records."""
+
+
+class Floors:
+    """Event time that old subtasks had reached, by their key groups, while an operator that began at the least of these
+    times catches up: a record that was late for an old subtask is late."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        self._node, self._ctx = node, ctx
+        self.ranges: list[tuple[int, int, int]] = []
+        """(first, last, time): the event time that the key groups [first, last) had reached."""
+
+    def pass_by(self, time: int) -> None:
+        """Drops the floors that event time has reached."""
+        if self.ranges:
+            self.ranges = [one for one in self.ranges if one[2] > time]
+
+    def take(self, batch: Batch, key: Selector, take: Callable[[Batch], None]) -> None:
+        """Calls `take` with the records of a batch, in parts while key groups differ in event time. In each call
+        `watermark_time` of the context is the event time of the part."""
+        if not self.ranges:
+            take(batch)
+            return
+        node, ctx = self._node, self._ctx
+        reached = ctx.watermark_time
+        groups = KeyReader(key, node.name, ctx.subtask, ctx.services.max_parallelism, node.written).groups(batch)
+        times = np.full(len(batch), reached, np.int64)
+        for first, last, time in self.ranges:
+            inside = (groups >= first) & (groups < last)
+            times[inside] = np.maximum(times[inside], time)
+        floors, which = np.unique(times, return_inverse=True)
+        try:
+            for at, part in batch.partition(which.astype(np.int64), len(floors)):
+                ctx.watermark_time = int(floors[at])
+                take(part)
+        finally:
+            ctx.watermark_time = reached
+
+
+def least_time(operator: OperatorTask, batch: Batch, what: str) -> int:
+    """The least timestamp of a batch with records. Raises `UserCodeError` for a record without one; `what` says where it
+    has come to."""
+    least = NO_TIME if batch.times is None else int(batch.times.min())
+    if least != NO_TIME:
+        return least
+    at = 0 if batch.times is None else int(np.flatnonzero(batch.times == NO_TIME)[0])
+    missing = ValueError(
+        f"a record without a timestamp reached {what}; use assign_timestamps before it (behind a map_batches that keeps no "
+        f"column of its input, or give map_batches timestamps=)"
+    )
+    raise operator.user_error(missing, *batch.slice(at, at + 1).to_rows().values)
+
+
+def set_aside(operator: OperatorTask, batch: Batch, late: np.ndarray[Any, Any]) -> Batch | None:
+    """Sends the late records of a batch to the side output "late" of an operator, and counts them. Returns the others, or
+    None if there are none."""
+    if not late.any():
+        return batch
+    operator.ctx.metrics.inc("late_records", int(late.sum()))
+    target, kept = operator.side_out.get(LATE), None
+    for which, part in batch.partition(late.astype(np.int64), 2):
+        if not which:
+            kept = part
+        elif target is not None:
+            target(part)
+    return kept
