@@ -97,7 +97,9 @@ class Scenario:
     kept: int = 64 << 20
     """Bytes in memory of the records that each worker keeps for workers that are replaced."""
     history: int | None = None
-    """Bytes of the histories of all workers; None: as in production."""
+    """Bytes of the history of each worker; None: as in production."""
+    copied: int | None = None
+    """Bytes in memory of the histories that each worker knows of others; None: as in production."""
     faults: tuple[Fault, ...] = ()
     started_again: int = 0
     """Number of its moments from which it is started again."""
@@ -365,7 +367,9 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
 def tune(what: Scenario) -> dict[str, Any]:
     """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
-    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept, history=what.history)
+    tuning = Tuning(
+        what.window, what.chunk, what.chunk, history=what.history, copied=what.copied, kept=what.kept
+    )
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
     return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})
 

@@ -57,13 +57,21 @@ def moving(made: Scenario) -> Scenario:
             found.append(Fault(at, "move", which, duration=rng.choice([0, 0, 0, 1, 4, 12, 40]) * MS, after=after))
     interval = (made.checkpoints.interval or MS) * rng.choice([1, 1, 5])
     return replace(
-        made,
+        narrow(made),
         faults=tuple(found),
         spares=rng.choice([0, 1, 1, 2, 3]),
         depth=rng.choice([1, 1, 2]),
         executor_slots=rng.choice([0, 0, 2, 3]),
         checkpoints=replace(made.checkpoints, interval=interval),
     )
+
+
+def narrow(made: Scenario) -> Scenario:
+    """The scenario in which, now and then, the histories that workers and the coordinator know of others have hardly any
+    room in memory, or the history of a worker itself has little room."""
+    rng = random.Random(f"tailrace narrow histories {made.seed}")
+    copied, history = rng.choice([None, 1, 200, 2_000, 20_000]), rng.choice([*[None] * 6, 3_000, 20_000])
+    return replace(made, copied=copied, history=history)
 
 
 def several_at_once(made: Scenario) -> Scenario:
@@ -103,7 +111,7 @@ def executors_lost(made: Scenario) -> Scenario:
     size = max(made.parallelism, min(rng.choice([3, 4, 5]), made.max_parallelism - 1))
     slots, spares = rng.choice([2, 2, 3]), rng.choice([0, 1, 2, 3])
     faults = (*found, *jumps(made.faults))
-    return replace(made, parallelism=size, depth=depth, spares=spares, executor_slots=slots, faults=faults)
+    return replace(narrow(made), parallelism=size, depth=depth, spares=spares, executor_slots=slots, faults=faults)
 
 
 def coordinators_lost(made: Scenario) -> Scenario:

@@ -6,6 +6,7 @@ from typing import Any
 
 from search.campaigns.replacements import executors_lost, several_at_once
 from search.planted.patches import Bug, Patches, method
+from tailrace.elements.entrylog import EntryLog
 from tailrace.protocol.replay import Copy
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.takeover import Resumed
@@ -52,6 +53,16 @@ def _nothing_needed() -> Patches:
     return [method(Copy, "needed_by", lambda needed_by: lambda self, party: None)]
 
 
+def _part_not_read() -> Patches:
+    """Bug: entries of a history that have gone to files are not read back."""
+    return [method(EntryLog, "part", lambda part: lambda self, start, stop: part(self, max(start, self._stored), stop))]
+
+
+def _too_much_left_out() -> Patches:
+    """Bug: a survivor leaves out an entry of a history that the coordinator does not have."""
+    return [method(Copy, "report", lambda report: lambda self, known=0: report(self, known + 1 if known else 0))]
+
+
 TOGETHER_BUGS = (
     Bug("a party is not told which histories it needs", "counted", _nothing_needed, executors_lost),
     Bug("a frame is used before the histories that it needs", "counted", _used_too_soon, executors_lost, seed=4),
@@ -59,5 +70,7 @@ TOGETHER_BUGS = (
         "a frame leaves an executor without neighbours' steps", "counted", _neighbours_left_out, executors_lost, seed=2
     ),
     Bug("what is known of others is not told on", "visited", _not_told_on, several_at_once, seed=128),
+    Bug("a part of a copied history is not read from its files", "counted", _part_not_read, executors_lost, seed=4),
+    Bug("a survivor leaves out too much of a history", "counted", _too_much_left_out, executors_lost, seed=2),
     Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=73),
 )

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import InternalError
-from tailrace.protocol.replay import Copy, Gained, Hearsay, bits_of, decode_gained, encode_gained, longest, slots_of
+from tailrace.protocol.replay import (
+    Copies,
+    Copy,
+    Gained,
+    Hearsay,
+    bits_of,
+    decode_gained,
+    encode_gained,
+    longest,
+    slots_of,
+)
+from tailrace.task.channels.spilling import MemorySpill
 
 
 def told(*gained: Gained) -> Copy:
@@ -51,6 +62,46 @@ def test_that_it_was_cut_short_is_reported_on_once_to_each() -> None:
     assert [copy.reported_to(0, party, 2) for party in (1, 2)] == [Gained(3, [b"b"], [], 0, True)] * 2
     copy.gain(Gained(4, [b"c"]))
     assert copy.reported_to(0, 1, 2) == Gained(4, [b"c"], [], 0)
+
+
+def test_a_report_leaves_out_what_its_receiver_has() -> None:
+    mine = told(Gained(2, [b"c", b"d"], [(1, 2)]))
+    copy = told(Gained(0, [b"a", b"b", b"cut", b"d", b"e", b"cut"], [(1, 2), (2, 5)], opened=b"o"))
+    assert copy.report(mine.end) == Gained(4, [b"e", b"cut"], [(2, 5)], opened=b"o")
+    assert copy.report(9) == Gained(6, [], [], opened=b"o") and copy.report(0) == copy.report()
+
+
+@pytest.mark.parametrize("known", range(7))
+def test_parts_of_copies_are_as_good_as_whole_copies(known: int) -> None:
+    """Whatever the coordinator knows itself, and however far the copies of survivors reach back and on."""
+    entries = [b"%d" % number for number in range(6)]
+    mine = told(Gained(0, entries[:known]))
+    copies = [told(Gained(first, entries[first:end])) for first, end in ((0, 3), (1, 6), (0, 6), (0, 0), (2, 5))]
+    whole = longest([mine.report(), *(copy.report() for copy in copies)])
+    assert longest([mine.report(), *(copy.report(mine.end) for copy in copies)]) == whole == Gained(0, entries)
+
+
+def test_a_part_of_a_copy_that_was_cut_short_is_cut_short_where_its_beginning_is() -> None:
+    owner = [Gained(0, [b"a"]), Gained(5, [b"cut", b"b"], [(2, 5)], cut_short=True)]
+    mine, copy = told(*owner), told(*owner, Gained(7, [b"c"]))
+    found = longest([mine.report(), copy.report(mine.end)])
+    assert found == Gained(5, [b"cut", b"b", b"c"], [(2, 5)], cut_short=True)
+    assert found.reaches_back_to(2) and not found.reaches_back_to(1)
+    assert (mine.reaches_back_to(2), mine.reaches_back_to(1)) == (True, False)
+
+
+def test_copies_that_have_no_room_in_memory_are_what_they_were() -> None:
+    spill = MemorySpill()
+    copies = Copies(1, lambda: spill)
+    for number in range(9):
+        copies[3].gain(Gained(number, [b"%d" % number], [(1, 4)] if number == 4 else []))
+    assert copies[3].report() == told(Gained(0, [b"%d" % number for number in range(9)], [(1, 4)])).report()
+    assert copies[3].reported_to(3, 0, 3) == Gained(0, [b"%d" % number for number in range(9)], [(1, 4)], 3)
+    copies[3].complete(1)
+    assert copies[3].report() == Gained(4, [b"%d" % number for number in range(4, 9)], [(1, 4)])
+    assert len(spill.stored) == 5 and copies.memory.memory == 0
+    copies.clear()
+    assert not spill.stored and 3 not in copies
 
 
 def test_the_longest_copy_has_what_all_have() -> None:

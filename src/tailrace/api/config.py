@@ -206,6 +206,8 @@ INFLIGHT = ("local", CHECKPOINT)
 COMPARE = ("values", "shape")
 
 
+MOST_HISTORY = 768 << 20
+"""The largest `history_bytes`, as a message between coordinator and worker has a limit, too."""
 MIRRORED = 4
 """Number of workers that one standby process mirrors."""
 
@@ -230,9 +232,10 @@ class StandbyConfig:
       received from their own executors; with more, all that it knows. A worker whose executor is not known, as in local
       mode, counts as one in an executor of its own. If a loss is not covered, the whole job restarts, and the log has the
       reason.
-    - `history_bytes`: the maximum size of the history of all workers since the newest checkpoint, which each worker and the
-      coordinator hold in memory. Each worker has an equal share. If its history exceeds the share, it is dropped, and a loss
-      of this worker is a restart until the next checkpoint is complete.
+    - `history_bytes`: the maximum size of the history of each worker since the newest checkpoint, at most 768 MiB. At half
+      of it a checkpoint is taken early. If the history exceeds it, it is dropped, and a loss of this worker is a restart
+      until the next checkpoint is complete. Each worker, and the coordinator, also holds the histories of other workers: up
+      to `history_bytes` in memory, for all of them together, and the rest in files of its machine.
     - `compare`: how much a replacement compares of what it makes with what the other workers have received. With "values"
       the number, event times, keys and values of the records; with "shape" values only where there are no keys. If
       anything differs, the whole job restarts, and the cause names the operator. The values of classes that have no certain
@@ -254,6 +257,11 @@ class StandbyConfig:
         if self.history_bytes == 0:
             raise ConfigError(
                 "StandbyConfig: history_bytes=0 would replace nobody; leave `standby` out, or give some MiB"
+            )
+        if self.history_bytes > MOST_HISTORY:
+            raise ConfigError(
+                f"StandbyConfig: history_bytes={self.history_bytes:,} is too much: a replacement is sent a history in one "
+                f"message, of 768 MiB at most; take checkpoints more often"
             )
         _whole(self.replicas, "StandbyConfig: replicas")
         _whole(self.depth, "StandbyConfig: depth")

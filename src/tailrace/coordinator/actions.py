@@ -243,6 +243,16 @@ class ValuesNotCompared:
 
 
 @dataclass(frozen=True)
+class HistoryFills:
+    """An action: report to the watchers that the history of a worker takes so many bytes of `most`, and that a checkpoint
+    is taken early for that."""
+
+    slot: int
+    taken: int
+    most: int
+
+
+@dataclass(frozen=True)
 class StandbyLost:
     """An action: report to the watchers that a standby is gone. `left`: it is not started again."""
 
@@ -255,7 +265,7 @@ StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | Copy
 """The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """The actions that report the end of a request to the party that waits for it."""
-Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | ValuesNotCompared
+Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | ValuesNotCompared | HistoryFills
 Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
 """The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

@@ -45,7 +45,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import WasReset
-from tailrace.protocol.replay import Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
+from tailrace.protocol.replay import Copies, Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
 from tailrace.protocol.wire import FromWorker, NestReport, StandbyReport
 from tailrace.state.ending import Ending
@@ -78,11 +78,12 @@ class Coordinator:
         standbys: int | None = None,
         replicas: int = 1,
         depth: int = 1,
+        copies: Copies | None = None,
     ) -> None:
         """`no_savepoints`: why the job takes none; empty where it does. `standbys`: the number of processes that stand by
         to take the slot of a lost worker while the other workers go on; None: all workers start again where one is lost.
         `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of executors whose
-        workers may be lost at once."""
+        workers may be lost at once. `copies`: those of the workers' histories."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -96,7 +97,7 @@ class Coordinator:
         self._no_savepoints = no_savepoints
         self._leaving = Shutdown(self.limits)
         self.stopping = Stopping()
-        self.takeovers = Takeovers(slots, 0 if standbys is None else depth)
+        self.takeovers = Takeovers(slots, 0 if standbys is None else depth, copies)
         self.replacements = Replacements(self.limits, self.roster, self.durability, self.nests, self.takeovers)
         may_restart = not isinstance(self.restarts, Never)
         self.moves = Moves(self.limits, self.roster, self.attempts, self.durability, self.replacements, may_restart)
@@ -193,6 +194,8 @@ class Coordinator:
         index = slot.index
         if isinstance(message, Progress):
             slot.report(message, now)
+            if self.course.running:
+                self.course.do(self.replacements.relieve(slot, now), now)
             return
         self.course.story.append(f"{now} {type(message).__name__} from {index}")
         match message:

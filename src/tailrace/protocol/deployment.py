@@ -145,6 +145,8 @@ class Progress(Message, frozen=True):
     """The phase (`PHASES`) of each checkpoint that the worker was requested to take and has not made durable."""
     log_left: int | None = None
     """Bytes of memory that are left for its history; None where there is no limit, or no history."""
+    copied_bytes: int = 0
+    """Bytes of the histories of other workers that it knows, in memory and on disk."""
 
 
 class SubtasksFinished(Message, frozen=True):

@@ -34,8 +34,9 @@ the history up to there in front of the frame. The last step (entry 8) has sent 
     >>> copies[0].end, copies[2].end, history.end
     (7, 8, 9)
 
-The coordinator asks both survivors. They answer with their copies, and with how much came on each channel (edge 2, from
-slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 2, with digests of them:
+The coordinator has the first 5 entries, and asks both survivors. They answer with the rest of their copies, and with how
+much came on each channel (edge 2, from slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 2,
+with digests of them:
 
     >>> from tailrace.elements.batches import Rows
     >>> from tailrace.task.journal.digests import Digest
@@ -49,9 +50,9 @@ slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 
     []
     >>> takeovers.checkpoint = 1
     >>> takeovers.query()
-    [WorkerLost(slice=1, checkpoint=1, turn=1)]
-    >>> takeovers.know(0, KnownHistory(1, copies[0].report(), [(2, 1, 0, at_0.count, at_0.value)], turn=1))
-    >>> takeovers.know(2, KnownHistory(1, copies[2].report(), [(2, 1, 2, at_2.count, at_2.value)], turn=1))
+    [WorkerLost(slice=1, checkpoint=1, turn=1, known=5)]
+    >>> takeovers.know(0, KnownHistory(1, copies[0].report(5), [(2, 1, 0, at_0.count, at_0.value)], turn=1))
+    >>> takeovers.know(2, KnownHistory(1, copies[2].report(5), [(2, 1, 2, at_2.count, at_2.value)], turn=1))
 
 The replacement gets the longest copy, which ends with entry 7. It does entries 5, 6 and 7 again. No survivor knows
 entry 8, and none depends on it:
@@ -106,10 +107,12 @@ the lost workers did. A loss beyond the depth is a restart of all from the newes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from tailrace.elements.entrylog import EntryLog, EntryMemory
+from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import Deploy, Peer
 from tailrace.protocol.message import Message
@@ -175,6 +178,8 @@ class WorkerLost(Message, frozen=True):
     """The checkpoint that the replacement restores; 0: the one with which all workers have begun."""
     turn: int = 0
     """The number of the question. The coordinator sends a new question when another worker is lost meanwhile."""
+    known: int = 0
+    """The number behind the last entry of its history that the coordinator has. The answer need not have any before."""
 
 
 class KnownHistory(Message, frozen=True):
@@ -182,6 +187,7 @@ class KnownHistory(Message, frozen=True):
 
     slice: int
     history: Gained
+    """The copy of the survivor, from the entry on that the question names."""
     came: list[Came]
     turn: int = 0
     """The number of the question that it answers."""
@@ -239,12 +245,13 @@ class Copy:
     Invariant Y3: it has no gaps: its entries follow each other from `first` on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: EntryMemory | None = None, owner: int = 0) -> None:
+        """`memory`: what it shares with other copies. `owner`: the slot whose history it is."""
         self._gone = 0
         """The number of the first entry, where the copy is cut short; 0 where it is not."""
         self.opened = b""
         self.first = 0
-        self.entries: list[bytes] = []
+        self._log = EntryLog(EntryMemory() if memory is None else memory, owner)
         self.cuts: dict[int, int] = {}
         self.near = 0
         """The number behind the last entry that has left the owner's executor only once, if at all."""
@@ -260,7 +267,12 @@ class Copy:
     @property
     def end(self) -> int:
         """The number behind the last entry."""
-        return self.first + len(self.entries)
+        return self.first + len(self._log)
+
+    @property
+    def entries(self) -> list[bytes]:
+        """All entries. Those that have no room in memory are read."""
+        return self._log.part(0, len(self._log))
 
     def gain(self, gained: Gained, near: bool = False) -> None:
         """Takes a report of the owner, or of another worker that knows the history. `near`: that one is in the owner's
@@ -275,16 +287,19 @@ class Copy:
             return  # these entries have come by another way
         if gained.cut_short and first > self.first:
             self.first = self._gone = first
-            self.entries, self.cuts = [], {}
+            self._log.drop(len(self._log))
+            self.cuts = {}
             self._sent = {party: min(known, first - 1) for party, known in self._sent.items()}
         if first < self.first:  # the sender had not received `Complete` yet
             first, entries = self.first, entries[self.first - first :]
         self.cuts.update((number, at) for number, at in gained.cuts if at >= first)
-        if first > self.end or not self.entries:
+        if first > self.end or not self._log:
             # The entries between are older than a complete checkpoint, or the coordinator has them.
-            self.first, self.entries = first, list(entries)
+            self._log.drop(len(self._log))
+            self.first = first
+            self._log.extend(entries)
         else:
-            self.entries += entries[self.end - first :]
+            self._log.extend(entries[self.end - first :])
         if self._complete in self.cuts:
             self.complete(self._complete)
 
@@ -294,14 +309,25 @@ class Copy:
         cut = self.cuts.get(checkpoint)
         if cut is None or cut < self.first:
             return
-        self.entries = self.entries[cut - self.first :] if cut > self.first else self.entries
+        self._log.drop(cut - self.first)
         self.first, self._gone = cut, 0
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
-    def report(self) -> Gained:
-        """The whole copy, as a report."""
-        cuts = sorted(self.cuts.items())
-        return Gained(self.first, self.entries, cuts, cut_short=self._gone > 0, opened=self.opened)
+    def report(self, known: int = 0) -> Gained:
+        """The copy as a report, without the entries before number `known`, which the receiver has."""
+        known = min(known, self.end)
+        if self.first < known:
+            cuts = sorted((number, at) for number, at in self.cuts.items() if at >= known)
+            return Gained(known, self._log.part(known - self.first, len(self._log)), cuts, opened=self.opened)
+        return Gained(self.first, self.entries, sorted(self.cuts.items()), cut_short=self._gone > 0, opened=self.opened)
+
+    def reaches_back_to(self, checkpoint: int) -> bool:
+        """True if it has all entries behind the cuts of a complete checkpoint."""
+        return not self._gone or checkpoint in self.cuts
+
+    def clear(self) -> None:
+        """Drops all entries: the copy is not used any more."""
+        self._log.drop(len(self._log))
 
     def reported_to(self, origin: int, party: int, depth: int) -> Gained | None:
         """The part of this history to send to a party now; None if there is none. It counts as sent. `origin` is the slice
@@ -315,7 +341,7 @@ class Copy:
             return None
         self._sent[party] = end = max(known, end)
         cuts = [(number, at) for number, at in self.cuts.items() if known <= at < end]
-        entries = self.entries[known - self.first : end - self.first]
+        entries = self._log.part(known - self.first, end - self.first)
         return Gained(known, entries, cuts, origin, sent < self._gone, opened)
 
     def needed_by(self, party: int) -> int | None:
@@ -332,6 +358,30 @@ class Copy:
         """Forgets what was sent to a party: a new process stands for it, and has received nothing."""
         for known in (self._sent, self._promised, self._needed):
             known.pop(party, None)
+
+
+COPIES = "what other workers have done, as far as it is beyond StandbyConfig(history_bytes=...),"
+"""Purpose of the spill for histories of other workers, in words, for errors."""
+
+
+class Copies(dict[int, Copy]):
+    """The copies that one party has of other histories, by the slots of their owners. A copy is made when it is first
+    requested."""
+
+    def __init__(self, budget: int = 0, make_spill: Callable[[], FrameSpill] | None = None) -> None:
+        """`budget`: the bytes of memory that all of them share; 0: no limit. The rest goes to a spill."""
+        super().__init__()
+        self.memory = EntryMemory(budget, make_spill)
+
+    def __missing__(self, owner: int) -> Copy:
+        copy = self[owner] = Copy(self.memory, owner)
+        return copy
+
+    def clear(self) -> None:
+        """Drops all copies."""
+        for copy in self.values():
+            copy.clear()
+        super().clear()
 
 
 class Hearsay:

@@ -16,6 +16,7 @@ from tailrace.coordinator.actions import (
     CheckpointEnded,
     CheckpointFailed,
     CloseLink,
+    HistoryFills,
     InReach,
     Kill,
     Launch,
@@ -41,10 +42,12 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
+from tailrace.protocol.replay import Copies
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.driver.settings import nests_of, start_from
 from tailrace.storage.finding import newest_start
 from tailrace.storage.origins import Origin, origin_at
+from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.events import CoordinatorLost
 from tailrace.testing.clocks import DRIVER, Clocks
 from tailrace.testing.cluster import Cluster
@@ -74,6 +77,8 @@ class DrivenJob:
     """Number of worker processes that stand by; None: lost workers are not replaced alone."""
     depth: int = 0
     """Number of executors whose workers may be lost at once and are replaced."""
+    copied: int = 0
+    """Bytes in memory of the workers' histories that the coordinator knows; 0: no limit."""
 
 
 class Drivers:
@@ -123,6 +128,7 @@ class Drivers:
                 pace=job.pace,
                 standbys=job.standbys,
                 depth=job.depth,
+                copies=Copies(job.copied, MemorySpill),
             )
 
         return self._driver(run_id, fresh, store, origin)
@@ -269,6 +275,8 @@ class Drivers:
             case ValuesNotCompared():
                 self._cluster.count("values are not compared")
                 self._cluster.note(f"values of {action.operator} are not compared: {action.reason}")
+            case HistoryFills():
+                self._cluster.count("took a checkpoint early, as a history filled")
             case StandbyLost():
                 self._cluster.count("lost a standby")
             case CheckpointFailed():

@@ -116,8 +116,9 @@ class Simulation:
         kept = None if checkpoints is None else self.storage
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
         standbys = spares if replaces else None
+        copied = 0 if tuning is None else tuning.copied or 0
         job = DrivenJob(
-            plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys, depth
+            plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys, depth, copied
         )
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)

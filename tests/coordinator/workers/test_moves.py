@@ -11,8 +11,8 @@ from tailrace.coordinator.actions import CloseLink, Kill, Launch, Replacing, Res
 from tailrace.coordinator.job.restarts import Fixed, Never
 from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Published
 from tailrace.protocol.recovery import WasReset
+from tailrace.protocol.replay import Gained, KnownHistory, WorkerLost
 from tailrace.protocol.replay import ReplayDone as SaidReplayed
-from tailrace.protocol.replay import WorkerLost
 from tailrace.protocol.snapshot import Declined, Trigger
 from tailrace.protocol.standby import Hold, StateHeld, TakeSlot
 from tests.coordinator.driving import LIMITS, PAUSE, SECOND, Job, S
@@ -128,6 +128,99 @@ def test_the_workers_of_an_executor_move_one_after_the_other() -> None:
     assert [one.slot for one in messages(held(job, holder[1]), TakeSlot)] == [1]
     replaced(job, 1, holder[1])
     assert (job.machine.attempts.restarts, job.machine.takeovers.count) == (0, 2)
+
+
+class Beside(Standing):
+    """A job of six slots, two in each of three executors, whose standbys hold the state of its newest checkpoint."""
+
+    def __init__(self, standbys: int, **options: Any) -> None:
+        super().__init__(standbys, slots=6, executors="aabbcc", **options)
+        self.start()
+        for slot in range(6):
+            self.hello(slot, host="h", executor=self.executors[slot])
+        self.deployed()
+        for place in self.standbys:
+            self.stands_by(place)
+        self.machine.checkpoint("somebody", self.now)
+        self.complete()
+        self.hold()
+        self.actions()
+
+    @property
+    def standbys(self) -> range:
+        return range(6, len(self.machine.roster.places))
+
+    def complete(self) -> list[Any]:
+        number = self.machine.checkpoints.next_id - 1
+        for slot in range(6):
+            self.ack(slot, number)
+        self.commit()
+        return ticked(self)
+
+    def hold(self, *places: int) -> list[Any]:
+        """Standbys hold what they were requested to hold."""
+        found = list[Any]()
+        for place in places or self.standbys:
+            found += held(self, place)
+        return found
+
+    def taken(self, actions: list[Any]) -> list[int]:
+        """The slots that standbys are sent to take; they take them, and go on."""
+        takes = [(one.slot, one.message.slot) for one in actions if isinstance(getattr(one, "message", None), TakeSlot)]
+        for lost in [slot for _, slot in takes]:
+            for survivor in set(range(6)) - {slot for _, slot in takes}:
+                self.says(survivor, KnownHistory(lost, Gained(0, []), [], self.machine.takeovers.turn))
+        for place, slot in takes:
+            assert self.comes(place, slot=slot) is not None
+        for _, slot in takes:
+            self.says(slot, SaidReplayed(len(self.machine.takeovers._histories[slot].messages)))
+        return sorted(slot for _, slot in takes)
+
+
+@pytest.mark.parametrize(("depth", "together"), [(1, [0, 1]), (2, [0, 1, 2, 3])])
+def test_the_workers_of_as_many_executors_move_together_as_may_be_lost_at_once(
+    depth: int, together: list[int]
+) -> None:
+    job = Beside(6, depth=depth, replicas=6)
+    actions = reported(job, (0, 1), (1, 1), (2, 1), (3, 1))
+    assert len(messages(actions, Trigger)) == 6
+    assert not messages(job.complete(), TakeSlot)
+    actions = job.hold()
+    assert job.taken(actions) == together
+    assert (job.machine.attempts.restarts, job.machine.takeovers.count) == (0, len(together))
+    ended = [one.slot for one in actions if isinstance(one, CloseLink)]
+    assert ended == together, "the others live"
+    assert len(messages(ticked(job), Trigger)) == (6 if depth == 1 else 0), "those of the other executor follow"
+
+
+def test_workers_for_which_there_is_no_standby_move_behind_the_others() -> None:
+    job = Beside(1)
+    reported(job, (0, 1), (1, 1))
+    job.complete()
+    assert job.taken(job.hold()) == [0]
+    actions = ticked(job)
+    assert [one.slot for one in actions if isinstance(one, Launch)] == [6] and len(messages(actions, Trigger)) == 6
+    assert job.machine.attempts.restarts == 0
+
+
+def test_a_move_waits_for_the_standbys_of_all_that_move_with_it() -> None:
+    job = Beside(2)
+    first, other = ({*job.machine.roster.at(place).holding} for place in job.standbys)  # type: ignore[union-attr]
+    assert (0 in first) != (1 in first) and (0 in other) != (1 in other), "one standby is for each of the two"
+    reported(job, (0, 1), (1, 1))
+    job.complete()
+    assert not messages(job.hold(6), TakeSlot)
+    assert job.taken(job.hold(7)) == [0, 1]
+
+
+def test_where_the_wait_is_over_those_move_for_which_there_is_a_standby() -> None:
+    job = Beside(2)
+    reported(job, (0, 1), (1, 1))
+    job.complete()
+    mine = [slot for slot in (0, 1) if slot in job.machine.roster.at(6).slots]  # type: ignore[union-attr]
+    job.hold(6)
+    job.wait(LIMITS.move / SECOND)
+    assert job.taken(job.actions()) == mine
 
 
 def test_a_standby_whose_machine_is_about_to_go_is_started_elsewhere_at_once() -> None:

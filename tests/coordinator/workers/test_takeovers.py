@@ -10,6 +10,7 @@ from tailrace.coordinator.actions import (
     CheckpointEnded,
     CloseLink,
     CopySavepoint,
+    HistoryFills,
     Launch,
     NotReplaced,
     Replacing,
@@ -31,7 +32,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.replay import Gained, KnownHistory, Replaced, Resume, Severed, WorkerLost
 from tailrace.protocol.replay import ReplayDone as SaidReplayed
-from tailrace.protocol.snapshot import Abort, Ack, Trigger
+from tailrace.protocol.snapshot import Abort, Ack, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tests.coordinator.driving import SECOND, Job, S
 
@@ -230,6 +231,50 @@ def test_a_worker_whose_history_had_grown_too_large_is_replaced_again_behind_the
     assert "StandbyConfig(history_bytes=...)" in found.reason and job.status is S.RESTARTING
 
 
+def test_survivors_are_asked_for_what_the_coordinator_does_not_know() -> None:
+    job = running()
+    job.says(1, Gained(0, [b"a", b"b"]))
+    job.lose(1)
+    assert {one.known for one in job.said(WorkerLost)} == {2}
+    for survivor, rest in ((0, Gained(2, [b"c"])), (2, Gained(1, []))):
+        job.says(survivor, KnownHistory(1, rest, [], 1))
+    job.hello(1)
+    assert [one.history for one in job.said(Resume)] == [Gained(0, [b"a", b"b", b"c"])]
+
+
+def filled(left: int, entries: int = 10, size: int = 520) -> Progress:
+    """A report of a worker with a history of 1,000 bytes of memory."""
+    return Progress([], 1, {}, entries, size, log_left=left)
+
+
+def test_a_checkpoint_is_taken_early_where_a_history_takes_half_of_its_memory() -> None:
+    job = running()
+    job.says(1, filled(1_001))
+    job.machine.tick(job.now)
+    assert job.actions() == []
+    job.says(1, filled(1_000))
+    assert job.actions() == [HistoryFills(1, 1_000, 2_000)]
+    job.machine.tick(job.now)
+    assert len(job.said(Trigger)) == 3
+    job.says(1, filled(500))
+    job.machine.tick(job.now)
+    assert job.actions() == [], "that checkpoint is under way"
+
+
+def test_no_checkpoint_is_taken_early_behind_one_that_has_failed_or_where_a_worker_is_replaced() -> None:
+    job = running()
+    job.says(0, Declined(job.trigger_of_all(), "no room"))
+    job.actions()
+    job.says(1, filled(0))
+    job.machine.tick(job.now)
+    assert job.actions() == []
+    job = running()
+    job.lose(0)
+    job.actions()
+    job.says(1, filled(0))
+    assert job.actions() == []
+
+
 def test_where_only_others_know_that_it_had_grown_too_large_all_start_again() -> None:
     job = running()
     job.says(1, Gained(0, [b"a", b"b"]))
@@ -320,7 +365,7 @@ def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() 
     assert [one.slot for one in actions if isinstance(one, CloseLink)] == [1]
     assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 3), Launch(2, 2)]
     requested = [one.message for one in actions if isinstance(getattr(one, "message", None), WorkerLost)]
-    assert requested == [WorkerLost(1, 0, 2), WorkerLost(2, 0, 2)]
+    assert requested == [WorkerLost(1, 0, 2, known=2), WorkerLost(2, 0, 2)], "it has the history that it has sent"
 
 
 def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:

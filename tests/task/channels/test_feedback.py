@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.frames import decode, encoded_size
 from tailrace.elements.markers import WaveMark
+from tailrace.elements.spills import FrameSpill
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
 from tailrace.state.comingback import comes_back
@@ -22,7 +23,7 @@ from tailrace.storage.spill import SpillFiles
 from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.logs import LogFrame, log_frame
-from tailrace.task.channels.spilling import FrameSpill, MemorySpill
+from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.recorded_feedback import RecordedFeedback
 

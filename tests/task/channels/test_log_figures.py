@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.elements.entrylog import EACH
 from tailrace.protocol.deployment import Progress
 from tailrace.protocol.replay import Gained
 from tailrace.task.contract.events import ReportDue
 from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.journal.history import EACH, Flushed, History
+from tailrace.task.journal.history import Flushed, History
 from tailrace.task.journal.recorded_outbox import outbox_of
 from tests.task.worker.test_restore import Crew, counted
 
@@ -58,6 +59,20 @@ def test_what_is_left_for_a_history_is_what_it_does_not_take_of_its_share() -> N
     history.add(Flushed())
     assert history.left == 1_000 - EACH - len(history.entries[0])
     assert History().left is None
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_what_a_worker_may_remember_does_not_shrink_with_the_number_of_workers(workers: int) -> None:
+    made = Crew(counted, workers, count=60)
+    made.spec = replace(made.spec, depth=1, history_bytes=1 << 20)
+    made.deploy().run()
+    reported(made)
+    text = [message for _, message in made.said if isinstance(message, Progress)][-workers:]
+    assert {one.log_left + one.log_bytes + EACH * one.log_entries for one in text if one.log_left} == {1 << 20}
+    for worker, one in zip(made.workers, text, strict=True):
+        assert isinstance(worker.slice, RecordedSlice)
+        known = [entry for copy in worker.slice.copies.values() for entry in copy.entries]
+        assert one.copied_bytes == sum(map(len, known)) + EACH * len(known) > 0
 
 
 def test_one_whose_loss_is_a_restart_keeps_nothing() -> None:

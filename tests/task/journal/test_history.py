@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tailrace.elements.cuts import CutRequest
+from tailrace.elements.entrylog import EACH
 from tailrace.protocol.replay import Copy
-from tailrace.task.journal.history import EACH, Cut, Did, History, encode
+from tailrace.task.journal.history import Cut, Did, History, encode
 
 STEP = Did(0, 1, 7, 100)
 ROOM = 10 * (len(encode(STEP)) + EACH)

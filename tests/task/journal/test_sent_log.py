@@ -14,6 +14,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode
 from tailrace.elements.markers import Barrier
+from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
 from tailrace.state.paths import kept_prefix
@@ -21,7 +22,7 @@ from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import StoredSpill
 from tailrace.task.channels.outbox import Outgoing, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import ToOne
-from tailrace.task.channels.spilling import FrameSpill, MemorySpill
+from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.failover.recorded_slice import Keeps, RecordedSlice
 from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts

@@ -64,6 +64,7 @@ def _slice(slot: Slot, standbys: Standbys, takeovers: Takeovers, offset: int) ->
         None if last is None else _failover(last, offset),
         failovers.refused.get(index, ""),
         slot.log_left,
+        slot.copied,
     )
 
 

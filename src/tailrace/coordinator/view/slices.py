@@ -50,7 +50,8 @@ class SliceStatus:
     By the newest report of its worker, `log_entries` and `log_bytes` are the entries and bytes of its history since the
     newest complete checkpoint, which another worker would have to do again. `log_left_bytes` is the memory that is left for
     it, None where that is not known: with none left the history is dropped, and a loss is a restart until the next
-    checkpoint is complete. `kept_bytes` is what the worker keeps of what has gone to other workers.
+    checkpoint is complete. `copied_bytes` is what it knows of the histories of other workers, in memory and on disk.
+    `kept_bytes` is what the worker keeps of what has gone to other workers.
 
     `replaced`: the number of times that its worker was replaced while the other workers went on, with `last_failover` for
     the last time; `being_replaced`: True while it is being replaced. `not_replaced`: the reason why it could not be
@@ -71,6 +72,7 @@ class SliceStatus:
     last_failover: Failover | None = None
     not_replaced: str = ""
     log_left_bytes: int | None = None
+    copied_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
-"""Planned moves: a worker whose machine is about to go is taken elsewhere before it goes.
+"""Planned moves: workers whose machines are about to go are taken elsewhere before these go.
 
-    reported -> a checkpoint is complete -> a standby holds it -> the worker is replaced -> the next worker
+    reported -> a checkpoint is complete -> standbys hold it -> the workers are replaced -> the next workers
                                       +---------------------> all workers restart
 
-The worker that moves is fenced and replaced like a lost one (`replacements`), right behind a checkpoint, so that its
-replacement has little to repeat. One worker moves after the other. Where the job replaces no workers, all of them restart
-behind the checkpoint. A machine that goes earlier is a loss like any other.
+Workers that move are fenced and replaced like lost ones (`replacements`), right behind a checkpoint, so that their
+replacements have little to repeat. The workers of as many executors move together as may be lost at once, where there is a
+standby for each; the others follow. Where the job replaces no workers, all of them restart behind the checkpoint. A machine
+that goes earlier is a loss like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from tailrace.coordinator.actions import CloseLink
 from tailrace.coordinator.decisions import Decisions
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.job.attempts import Attempts
@@ -71,11 +71,12 @@ class Moves:
         return self._roster.move_standbys(launches)
 
     @property
-    def _next(self) -> Slot | None:
-        """The slot whose worker moves next."""
+    def _next(self) -> list[Slot]:
+        """The slots whose workers move next: those in as many executors as may be lost at once."""
         if not self._leaving or self._replacements.active:
-            return None
-        return next((slot for slot in self._roster.connected if slot.start in self._leaving), None)
+            return []
+        leaving = [slot for slot in self._roster.connected if slot.start in self._leaving]
+        return self._replacements.at_once(leaving)
 
     @property
     def _waiting(self) -> bool:
@@ -84,47 +85,66 @@ class Moves:
     @property
     def due_at(self) -> int | None:
         """The time at which `advance` has something to do: 0 for at once; None for never, as things stand."""
-        slot = self._next
-        if slot is None:
+        slots = self._next
+        if not slots:
             return None
-        return self._until if self._waiting and not self._has_come(slot) else 0
+        return self._until if self._waiting and not self._has_come(slots) else 0
 
     def advance(self, now: int) -> Decisions:
-        """Begins the wait for the next move, requests another checkpoint, or moves a worker."""
-        slot = self._next
-        assert slot is not None
+        """Begins the wait for the next move, requests another checkpoint, or moves workers."""
+        slots = self._next
+        assert slots
         if not self._waiting:
-            return self._begin(slot, now)
+            return self._begin(slots, now)
         if now < self._until and self._rounds > 1:
             self._rounds -= 1
             self._after = self._durability.checkpoints.hurry(now)
             return []
         self._waits_in = None
-        if self._replacements.enabled and self._replacements.refusal(_cause_of(slot), JobStatus.RUNNING) is None:
-            self._leaving -= {slot.start}
-            self._roster.lose(slot.index)
-            return [CloseLink(slot.index, slot.epoch), _cause_of(slot)]
+        covered = self._replaceable(slots)
+        if covered:
+            moved = self._with_standbys(covered) or covered[:1]
+            self._leaving -= {slot.start for slot in moved}
+            return [_cause_of(slot) for slot in moved]
         leaving, self._leaving = self._leaving, set()
         return self._roster.move(leaving) if self._may_restart else []
 
-    def _begin(self, slot: Slot, now: int) -> Decisions:
+    def _begin(self, slots: list[Slot], now: int) -> Decisions:
         standbys, newest = self._roster.standbys, self._newest
+        held = all(standbys.has_state(slot.index, max(1, newest)) for slot in slots)
         self._waits_in = self._attempts.restarts
         self._until = now + self._limits.move
         self._after = self._durability.checkpoints.hurry(now)
-        self._rounds = 1 if not standbys.replicas or standbys.has_state(slot.index, max(1, newest)) else 2
+        self._rounds = 1 if not standbys.replicas or held else 2
         return standbys.fill() if self._replacements.enabled else []
 
-    def _has_come(self, slot: Slot) -> bool:
+    def _replaceable(self, slots: list[Slot]) -> list[Slot]:
+        """The slots whose workers can be replaced alone."""
+        if not self._replacements.enabled:
+            return []
+        return [slot for slot in slots if self._replacements.refusal(_cause_of(slot), JobStatus.RUNNING) is None]
+
+    def _with_standbys(self, slots: list[Slot]) -> list[Slot]:
+        """The slots for which a standby is there that holds their state as of the checkpoint, a standby for each; all of
+        them where the job has no standbys."""
+        standbys = self._roster.standbys
+        if not standbys.replicas:
+            return slots
+        found = standbys.takers([slot.index for slot in slots], self._after)
+        return [slot for slot in slots if slot.index in found]
+
+    def _has_come(self, slots: list[Slot]) -> bool:
         """True if the wait is over before its time: what it is for has come, or never will."""
         if not self._replacements.enabled:
             checkpoints = self._durability.checkpoints
             failed = checkpoints.next_id > self._after and max(checkpoints.pending, default=0) < self._after
             return failed or self._newest >= self._after
-        if self._durability.committing or self._replacements.refusal(_cause_of(slot), JobStatus.RUNNING) is not None:
+        covered = self._replaceable(slots)
+        if self._durability.committing or not covered or self._newest < self._after:
             return False
-        standbys = self._roster.standbys
-        return standbys.has_state(slot.index, self._after) if standbys.replicas else self._newest >= self._after
+        ready = self._with_standbys(covered)
+        awaited = self._roster.standbys.reading(self._after)
+        return bool(ready) and all(slot in ready or slot.index not in awaited for slot in covered)
 
     @property
     def _newest(self) -> int:

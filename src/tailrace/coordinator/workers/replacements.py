@@ -9,7 +9,15 @@ from dataclasses import replace
 
 import msgspec
 
-from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Send, ValuesNotCompared, WorkerReplaced
+from tailrace.coordinator.actions import (
+    CloseLink,
+    HistoryFills,
+    NotReplaced,
+    Replacing,
+    Send,
+    ValuesNotCompared,
+    WorkerReplaced,
+)
 from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.job.failures import Cause
@@ -18,8 +26,9 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.output.output import PUBLISHER
 from tailrace.coordinator.workers.first_failures import FirstFailures
-from tailrace.coordinator.workers.roster import Roster
+from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.takeovers import Takeovers
+from tailrace.elements.entrylog import EACH
 from tailrace.protocol.deployment import FailureKind
 from tailrace.protocol.replay import NotCompared, Replaced
 from tailrace.state.manifest import encode_manifest
@@ -50,6 +59,11 @@ class Replacements:
         """True if a worker is being replaced."""
         return bool(self._takeovers.active)
 
+    def at_once(self, slots: list[Slot]) -> list[Slot]:
+        """The slots of these that are in the first executors, as many as may be lost at once."""
+        found = self._takeovers.at_once([slot.index for slot in slots])
+        return [slot for slot in slots if slot.index in found]
+
     # Before a worker is lost.
 
     def not_compared(self, message: NotCompared) -> Decisions:
@@ -58,6 +72,19 @@ class Replacements:
             return []
         self._not_compared.add(message.operator)
         return [ValuesNotCompared(message.operator, message.reason)]
+
+    def relieve(self, slot: Slot, now: int) -> Decisions:
+        """Makes a checkpoint due where a worker's history takes half of the memory that it may take: when it takes all, it
+        is dropped, and a loss of the worker is a restart. Where the last checkpoint has failed, another one would soon fail
+        as well."""
+        checkpoints, (entries, size, _) = self._durability.checkpoints, slot.log
+        taken = size + EACH * entries
+        if slot.log_left is None or slot.log_left > taken or not self.enabled or self.active:
+            return []
+        if checkpoints.pending or checkpoints.in_a_row or checkpoints.trigger_due(now):
+            return []
+        checkpoints.hurry(now)
+        return [HistoryFills(slot.index, taken, taken + slot.log_left)]
 
     # A worker is lost.
 
@@ -114,6 +141,7 @@ class Replacements:
         decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
         if cause.alone is not None:
             self._failures.add(cause, self._durability.checkpoints.next_id - 1)
+        if cause.alone is not None or cause.kind is FailureKind.MOVED:
             decided += self._end(lost)
         if lost not in self._takeovers.active:
             decided.append(Replacing(lost, cause))

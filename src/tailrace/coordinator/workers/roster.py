@@ -53,6 +53,8 @@ class Slot(WorkerPlace):
     """Entries and bytes of the worker's history, and bytes that it keeps of what has gone to other workers."""
     log_left: int | None = None
     """The bytes that are left for the worker's history."""
+    copied: int = 0
+    """The bytes of other workers' histories that the worker knows."""
     phases: dict[int, str] = field(default_factory=dict)
     """The worker's phase of each checkpoint, by its last report."""
     refused: dict[str, int] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Slot(WorkerPlace):
                 for one in self.reports
             ]
         self.log = progress.log_entries, progress.log_bytes, progress.kept_bytes
-        self.log_left = progress.log_left
+        self.log_left, self.copied = progress.log_left, progress.copied_bytes
         self.phases = progress.phases
 
     def phase_of(self, checkpoint: int) -> str:
@@ -117,7 +119,7 @@ class Slot(WorkerPlace):
         """Notes that the worker is lost, and that another one goes on in its place."""
         self.deployed = self.finished = False
         self.worked |= {one.vertex: one.busy_micros for one in self.reports}
-        self.reports, self.log, self.log_left = [], (0, 0, 0), None
+        self.reports, self.log, self.log_left, self.copied = [], (0, 0, 0), None, 0
 
     def reset_late_at(self, limit: int) -> int:
         """The time at which the worker has taken too long to drop what it runs."""
@@ -128,7 +130,7 @@ class Slot(WorkerPlace):
         self.attempt += 1
         self.deployed = self.finished = False
         self.prepared, self.reports, self.worked = [], [], {}
-        self.log, self.log_left = (0, 0, 0), None
+        self.log, self.log_left, self.copied = (0, 0, 0), None, 0
 
 
 class Roster:

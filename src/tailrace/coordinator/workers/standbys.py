@@ -106,6 +106,23 @@ class Standbys:
         here = [one for one in self.all if one.connected and one.ready and one.held >= checkpoint]
         return any(slot in one.holding or (slot in one.slots and one.held == one.sent) for one in here)
 
+    def takers(self, slots: Sequence[int], checkpoint: int) -> set[int]:
+        """The slots of these for which there is a standby with their state as of this checkpoint (as `has_state`), a
+        standby for each of them, in the order in which `choose` gives them."""
+        here = [one for one in self.all if one.connected and one.ready and one.held >= checkpoint]
+        found = set[int]()
+        for slot in slots:
+            fit = [one for one in here if slot in one.slots]
+            if fit:
+                here.remove(min(fit, key=lambda one: (slot not in one.holding, len(one.holding))))
+                found.add(slot)
+        return found
+
+    def reading(self, checkpoint: int) -> set[int]:
+        """The slots whose state standbys have yet to read as of this checkpoint."""
+        here = [one for one in self.all if one.connected and one.ready and one.held < checkpoint]
+        return {slot for one in here for slot in one.slots}
+
     def behind(self, place: Standby) -> tuple[int, int]:
         """The checkpoints, and the microseconds, by which its state is older than the newest complete checkpoint."""
         complete, held = [*self.complete], place.held
@@ -116,9 +133,11 @@ class Standbys:
     def choose(self, slot: int, left: Executor | None = None) -> Standby | None:
         """The standby that is to take a slot; None where none is connected. A standby that is ready comes first, then one
         in another executor than `left`, which may be lost as a whole, then one that holds the slot's state, then the newest
-        state."""
+        state, then one that holds few others."""
         here = [(one, executor_of(one.hello)) for one in self.all if one.hello is not None]
-        ranks = [((one.ready, home != left, slot in one.holding, one.held), one) for one, home in here]
+        ranks = [
+            ((one.ready, home != left, slot in one.holding, one.held, -len(one.holding)), one) for one, home in here
+        ]
         return max(ranks, key=lambda rank: rank[0])[1] if ranks else None
 
     def take(self, place: Standby, slot: WorkerPlace) -> Decisions:

@@ -10,7 +10,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.workers.failovers import Failovers
 from tailrace.protocol.deployment import Deploy, Leave, Peer, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
-from tailrace.protocol.replay import Copy, Gained, Hearsay, KnownHistory, Resume, WorkerLost, longest
+from tailrace.protocol.replay import Copies, Gained, Hearsay, KnownHistory, Resume, WorkerLost, longest
 from tailrace.protocol.snapshot import Trigger
 from tailrace.protocol.wire import TaskMessage, ToWorker
 
@@ -71,8 +71,9 @@ class Takeovers:
     of any of them.
     """
 
-    def __init__(self, slots: int, depth: int) -> None:
-        """`depth`: the number of executors that may be lost at once; 0: lost workers are not replaced in this job."""
+    def __init__(self, slots: int, depth: int, copies: Copies | None = None) -> None:
+        """`depth`: the number of executors that may be lost at once; 0: lost workers are not replaced in this job.
+        `copies`: those of the workers' histories, which share some memory."""
         self._slots, self._depth = slots, depth
         self.active: dict[int, Takeover] = {}
         """The workers that are being replaced, by slot."""
@@ -90,7 +91,7 @@ class Takeovers:
         self.resumes = 0
         """The number of `Resume` messages, ever."""
         self.failovers = Failovers()
-        self._copies: dict[int, Copy] = {}
+        self._copies = Copies() if copies is None else copies
         self._hearsay = Hearsay()
         self._histories: dict[int, _Reported] = {}
         self._events: dict[int, dict[int, int]] = {}
@@ -119,16 +120,22 @@ class Takeovers:
         be. `peers`: the workers of the new attempt."""
         self.active, self.checkpoint = {}, None
         self._homes = {peer.slot: peer.home for peer in peers}
-        self._copies, self._histories, self._events, self._severed = {}, {}, {}, {}
+        self._copies.clear()
+        self._histories, self._events, self._severed = {}, {}, {}
         self._hearsay = Hearsay()
         self._lost_since, self._complete = {}, 0
+
+    def close(self) -> None:
+        """Releases the histories: the job is over."""
+        self._copies.clear()
+        self._copies.memory.close()
 
     # What is known of every worker, before one is lost.
 
     def add_history(self, slot: int, gained: Gained) -> None:
         """Takes a worker's report of what its history has gained, or of what it knows of another worker's history."""
         for whose, one in self._hearsay.receive(slot, gained):
-            self._copies.setdefault(whose, Copy()).gain(one)
+            self._copies[whose].gain(one)
 
     def sent_event(self, slot: int, vertex: int) -> None:
         """Counts an operator event that a worker has sent."""
@@ -176,7 +183,7 @@ class Takeovers:
             return (
                 f"{others} {verb} still being replaced, and StandbyConfig(depth={self._depth}) covers no more at once"
             )
-        if slot in self._copies and not self._copies[slot].report().reaches_back_to(self._complete):
+        if not self._copies[slot].reaches_back_to(self._complete):
             return overgrowth(slot)
         if self._lost_since.get(slot, 0) >= TRIES:
             return f"worker {slot} was replaced {TRIES} times since the newest checkpoint, and is lost again"
@@ -206,6 +213,11 @@ class Takeovers:
     def _home(self, slot: int) -> str:
         return self._homes.get(slot, f"worker {slot}")
 
+    def at_once(self, slots: list[int]) -> list[int]:
+        """The slots of these that are in the first executors, as many as may be lost at once."""
+        first = [*dict.fromkeys(map(self._home, slots))][: max(1, self._depth)]
+        return [slot for slot in slots if self._home(slot) in first]
+
     def query(self) -> list[WorkerLost]:
         """The questions to survivors about each lost worker; none where they were sent before."""
         assert self.checkpoint is not None
@@ -213,7 +225,7 @@ class Takeovers:
             return []
         self.requested = True
         self.turn += 1
-        return [WorkerLost(slot, self.checkpoint, self.turn) for slot in self.active]
+        return [WorkerLost(slot, self.checkpoint, self.turn, self._copies[slot].end) for slot in self.active]
 
     def know(self, slot: int, known: KnownHistory) -> None:
         """Takes a survivor's answer. An answer to an older question does not count: the survivor may know more by now."""
@@ -240,7 +252,7 @@ class Takeovers:
         return overgrowth(missing[0]) if missing else None
 
     def _history(self, one: Takeover) -> Gained:
-        mine = self._copies.setdefault(one.slot, Copy())
+        mine = self._copies[one.slot]
         return longest([mine.report(), *(known.history for known in one.known.values())])
 
     def known_of(self, slot: int) -> int:

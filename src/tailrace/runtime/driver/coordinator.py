@@ -137,6 +137,7 @@ class JobRunner(threading.Thread):
             self.monitor.receive(JobEnd(self.view, self.monitor.crash, None))
         finally:
             self._loop.close()  # from here on no wish is taken
+            self.machine.takeovers.close()
             self._disappoint()
             self.monitor.close()  # whatever happened: users wait for it
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tailrace.coordinator.actions import (
     CheckpointFailed,
+    HistoryFills,
     InReach,
     NotReplaced,
     OutOfReach,
@@ -17,6 +18,7 @@ from tailrace.coordinator.actions import (
     ValuesNotCompared,
     WorkerReplaced,
 )
+from tailrace.elements.sizes import size_text
 from tailrace.log import PACED, log
 
 
@@ -52,6 +54,10 @@ def warn(job: str, action: Told | StorageWarning) -> None:
         case ValuesNotCompared():
             what = "what operator %r emits is not compared in full when a worker is replaced: %s"
             log.warning("job %r: " + what, job, action.operator, action.reason)
+        case HistoryFills():
+            what = "a checkpoint is taken early: the history of worker %d takes %s of %s (StandbyConfig(history_bytes=...))"
+            sizes = size_text(action.taken), size_text(action.most)
+            log.warning("job %r: " + what, job, action.slot, *sizes, extra=PACED)
         case StandbyLost():
             what = "it is started again when the job is" if action.left else "another one is started"
             log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)

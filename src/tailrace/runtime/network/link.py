@@ -30,7 +30,7 @@ from tailrace.errors import TailraceError
 
 CONTROL: Final = 1
 FRAME: Final = 2
-LIMITS: Final = {CONTROL: 64 << 20, FRAME: 1 << 30}  # largest payload per kind
+LIMITS: Final = {CONTROL: 1 << 30, FRAME: 1 << 30}  # largest payload per kind
 
 READ_BYTES: Final = 1 << 20  # about this much per call of readable()
 WRITE_BYTES: Final = 4 << 20  # about this much per call of flush()

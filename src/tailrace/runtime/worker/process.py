@@ -43,7 +43,7 @@ from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.storage.storedspill import StoredSpill, part_bytes
-from tailrace.task.channels.spilling import FrameSpill, SpillPlace
+from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.actions import (
     Action,
     ClosePeers,
@@ -279,7 +279,7 @@ class WorkerProcess:
         folder = os.path.join(self.scratch.path, str(self._backends))
         return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
 
-    def _make_spill(self, place: SpillPlace) -> FrameSpill:
+    def _make_spill(self, place: SpillPlace) -> SpillFiles | StoredSpill:
         """A place for frames that have no room in memory."""
         if not place.stored:
             return SpillFiles(place.folder, place.what)

@@ -14,13 +14,12 @@ from pyspark import cloudpickle
 from tailrace.elements.sizes import size_text
 from tailrace.errors import GraphError, error_text
 from tailrace.graph.graph import Node
-from tailrace.runtime.network.link import CONTROL, LIMITS
 from tailrace.spark.shipping import program
 from tailrace.spark.shipping.modules import bring_up_to_date, versions_here
 from tailrace.task.contract.jobspec import JobSpec
 
-_MARGIN = 1 << 20
-"""Room in a message beside the job: for the addresses of all workers."""
+JOB_BYTES = 63 << 20
+"""The largest job: each worker is sent it in one message."""
 
 
 def dump_job(spec: JobSpec) -> bytes:
@@ -36,13 +35,12 @@ def dump_job(spec: JobSpec) -> bytes:
 
 def check_size(spec: JobSpec, blob: bytes) -> None:
     """Raises `GraphError`, naming the largest operator, for a job that is too large to travel in one message."""
-    limit = LIMITS[CONTROL] - _MARGIN
-    if len(blob) <= limit:
+    if len(blob) <= JOB_BYTES:
         return
     largest = max(spec.plan.graph.nodes, key=lambda node: len(cloudpickle.dumps(node.operator)))
     raise GraphError(
-        f"the job with its functions and collections has {size_text(len(blob))}, and at most {size_text(limit)} travel to "
-        f"the workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
+        f"the job with its functions and collections has {size_text(len(blob))}, and at most {size_text(JOB_BYTES)} travel "
+        f"to the workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
         f"function needs can be read in open()"
     )
 

@@ -6,12 +6,14 @@ import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ConfigError, level_of_user
+from tailrace.protocol.replay import COPIES, Copies
 from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
 from tailrace.spark.cluster.application import Application, application, is_connect
 from tailrace.spark.cluster.capacity import notices_after, on_each_executor, share_of
@@ -23,6 +25,7 @@ from tailrace.spark.slots.reachability import is_out_of_reach
 from tailrace.spark.start.checks import Checked
 from tailrace.spark.start.start_checkpoint import report_start, warn_of_later, warn_of_lost_output
 from tailrace.storage.origins import Origin
+from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 
 
@@ -133,4 +136,5 @@ def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolde
         standbys=allocated.standbys,
         replicas=1 if env.standby is None else max(1, env.standby.replicas),
         depth=spec.depth,
+        copies=Copies(spec.history_bytes, partial(SpillFiles, None, COPIES)),
     )

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 
 from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.elements.markers import WaveMark
+from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
 from tailrace.task.channels.combining import Combined, Combiner
 from tailrace.task.channels.logs import LogFrame, Recording, joinable_as_one
-from tailrace.task.channels.spilling import FrameSpill, Item, Shelf
+from tailrace.task.channels.spilling import Item, Shelf
 
 
 class FeedbackQueue:

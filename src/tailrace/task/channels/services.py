@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.elements.spills import FrameSpill
 from tailrace.graph.operators import Loop
 from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
@@ -18,7 +19,7 @@ from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.keys import FieldReader
 from tailrace.task.channels.outbox import Outbox, OutputEdge
-from tailrace.task.channels.spilling import FrameSpill, MakeSpill, MemorySpill, SpillPlace
+from tailrace.task.channels.spilling import MakeSpill, MemorySpill, SpillPlace
 from tailrace.task.channels.written_records import WrittenRecords
 from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning

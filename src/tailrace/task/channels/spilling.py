@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
+from tailrace.elements.spills import FrameSpill
 from tailrace.state.comingback import comes_back
 from tailrace.task.channels.copies import unpicklable
 
@@ -28,23 +29,6 @@ def frame_of(batch: Batch, who: str, subtask: int, why: str) -> bytes:
         return encode_batch(NOWHERE, 0, 0, 0, batch)
     except Exception as error:
         raise unpicklable(batch.to_rows().values, error, who, subtask, why) from error
-
-
-class FrameSpill(Protocol):
-    """Storage for frames that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
-    keeps (`task.journal.sent_log`). Only the spill that returned a reference knows what it is."""
-
-    def append(self, data: bytes) -> Any:
-        """Stores `data`; returns the reference by which it is read."""
-
-    def read(self, ref: Any) -> bytes:
-        """Data that was stored under `ref`."""
-
-    def release(self, ref: Any) -> None:
-        """Releases the data of `ref`."""
-
-    def close(self) -> None:
-        """Releases all data."""
 
 
 class SpillPlace(NamedTuple):

@@ -45,7 +45,7 @@ class JobSpec:
     """Number of executors whose workers may be lost at once and are replaced while the others go on. 0: none, and workers
     keep no histories."""
     history_bytes: int = 0
-    """Bytes of memory in each worker for the histories of all workers together; 0: no limit."""
+    """Bytes of memory for the history of each worker, and as many in each worker for those of all others; 0: no limit."""
     compare_values: bool = True
     """True if a replacement compares all values that it makes with what the other workers have received; else only those
     of records without keys."""

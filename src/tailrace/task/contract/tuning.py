@@ -17,7 +17,10 @@ class Tuning:
     inline: int | None = None
     """Bytes of a transaction of a sink that go into the manifest, at most; else `task.worker.checkpoints.INLINE_BYTES`."""
     history: int | None = None
-    """Bytes that the histories of all workers may take; else the user's setting."""
+    """Bytes that the history of each worker may take; else the user's setting."""
+    copied: int | None = None
+    """Bytes, in memory, of the histories of other workers that each worker and the coordinator know; else the user's
+    setting."""
     kept: int | None = None
     """Bytes, in memory, of what each worker has sent and keeps; else the user's setting."""
     watches_state: bool = False

@@ -11,7 +11,7 @@ from tailrace.elements.frames import HISTORY, Frame, is_barrier
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Progress
-from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
+from tailrace.protocol.replay import COPIES, Copies, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Ends, Services
 from tailrace.task.channels.spilling import SpillPlace
@@ -45,6 +45,8 @@ class Keeps(NamedTuple):
     """Number of entries in its history: steps, cuts, flushes and messages."""
     history: int
     """Bytes of its history, which is in memory."""
+    copies: int
+    """Bytes of the histories of other workers that it knows, in memory and on disk."""
 
 
 class RecordedSlice(Slice):
@@ -63,10 +65,11 @@ class RecordedSlice(Slice):
         memory: int,
         keeping: Keeping,
         most_history: int = 0,
+        copies: Copies | None = None,
         compare_values: bool = True,
     ) -> None:
-        """`keeping`: the log of what goes to other workers. `most_history`: the limit in bytes of the histories of all
-        workers together; 0: none. `compare_values`: see `ComparedValues`."""
+        """`keeping`: the log of what goes to other workers. `most_history`: the limit in bytes of its own history; 0: none.
+        `copies`: the histories of other workers. `compare_values`: see `ComparedValues`."""
         self.compared = ComparedValues(compare_values)
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
         self.recorder = services.outside = Recorder()
@@ -80,7 +83,7 @@ class RecordedSlice(Slice):
         )
         services.decision = lambda found: bool(self.facts.of(found))
         super().__init__(plan, slot, attempt, services, memory)
-        self.history = History(most_history // plan.slots)
+        self.history = History(most_history)
         """The history of the tasks, for another worker that may have to replay it."""
         self.again = False
         """True during a replay: what the slice sends to other workers is kept, and goes later."""
@@ -88,7 +91,7 @@ class RecordedSlice(Slice):
         """Slots that replay at the same time: they receive replayed output at once, for they have none of it."""
         self.gone: set[int] = set()
         """Workers that are lost: frames that still come from them are dropped."""
-        self.copies: dict[int, Copy] = {}
+        self.copies = Copies() if copies is None else copies
         """The copies of other workers' histories, by their slots."""
         self.hearsay = Hearsay()
         """Histories of third workers that peers have sent."""
@@ -126,6 +129,8 @@ class RecordedSlice(Slice):
     def close(self) -> list[BaseException]:
         errors = super().close()
         self.keeping.close()
+        self.copies.clear()
+        self.copies.memory.close()
         return errors
 
     # The executors of workers.
@@ -194,7 +199,7 @@ class RecordedSlice(Slice):
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
         for whose, one in self.hearsay.receive(peer, gained):
-            self.copies.setdefault(whose, Copy()).gain(one, self._is_near(whose, peer))
+            self.copies[whose].gain(one, self._is_near(whose, peer))
             if self.services.depth < 2 and peer in self.beside and whose not in (peer, *self.beside):
                 # It passes on only what is beside it, and may know sooner where a replacement is.
                 self.place({whose: self._home(self.slot)})
@@ -256,22 +261,26 @@ class RecordedSlice(Slice):
 
     def progress(self, busy: dict[int, int], elapsed: int, refused: dict[str, int], phases: dict[int, str]) -> Progress:
         keeps = self.keeps
-        kept = keeps.memory + keeps.spilled
-        return Progress(self.reports(busy), elapsed, refused, keeps.entries, keeps.history, kept, phases, self.history.left)
+        kept, left = keeps.memory + keeps.spilled, self.history.left
+        logs = keeps.entries, keeps.history, kept
+        return Progress(self.reports(busy), elapsed, refused, *logs, phases, left, keeps.copies)
 
     @property
     def keeps(self) -> Keeps:
         """The amounts that the slice keeps for replacements of lost workers."""
-        history = self.history
-        return Keeps(self.keeping.memory, self.keeping.spilled, len(history.entries), history.size)
+        history, copies = self.history, self.copies.memory
+        known = copies.memory + copies.spilled
+        return Keeps(self.keeping.memory, self.keeping.spilled, len(history.entries), history.size, known)
 
 
 def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services) -> Slice:
     """The slice of a worker: a recorded one in a job whose workers are replaced alone."""
     if not spec.depth:
         return Slice(spec.plan, slot, attempt, services, spec.memory)
-    kept, history = services.tuning.kept, services.tuning.history
-    place = SpillPlace(WHAT, spec.kept.dir, spec.kept.stored)
-    keeping = Keeping(services.spill(place), spec.kept.bytes if kept is None else kept)
-    most = spec.history_bytes if history is None else history
-    return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, spec.compare_values)
+    tuning, kept = services.tuning, spec.kept
+    place = SpillPlace(WHAT, kept.dir, kept.stored)
+    keeping = Keeping(services.spill(place), kept.bytes if tuning.kept is None else tuning.kept)
+    most = spec.history_bytes if tuning.history is None else tuning.history
+    room = spec.history_bytes if tuning.copied is None else tuning.copied
+    copies = Copies(room, services.spill(SpillPlace(COPIES, None if kept.stored else kept.dir)))
+    return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, copies, spec.compare_values)

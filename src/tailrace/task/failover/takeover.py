@@ -11,7 +11,6 @@ from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import (
     Came,
-    Copy,
     Gained,
     KnownHistory,
     NotCompared,
@@ -107,7 +106,7 @@ def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
         for ident, known in gate_of(task).values.items()
         if ident.source == lost.slice
     ]
-    known = slice.copies.setdefault(lost.slice, Copy()).report()
+    known = slice.copies[lost.slice].report(lost.known)
     return KnownHistory(lost.slice, known, came, lost.turn, values, frames)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.elements.cuts import CutRequest
+from tailrace.elements.entrylog import EACH
 from tailrace.protocol.replay import Gained
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.journal.recorded_answers import Answer
@@ -90,10 +91,6 @@ def decode(data: bytes) -> Entry:
     """An entry from the bytes that `encode` made."""
     entry: Entry = _decoder.decode(data)
     return entry
-
-
-EACH = 48
-"""Bytes in memory for each entry beside its own."""
 
 
 class History:

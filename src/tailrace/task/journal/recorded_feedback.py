@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from tailrace.elements.batches import Batch, concat
 from tailrace.elements.markers import WaveMark
+from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
 from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
-from tailrace.task.channels.spilling import FrameSpill
 from tailrace.task.journal.facts import Facts
 from tailrace.task.operators.loops import HeadTask
 

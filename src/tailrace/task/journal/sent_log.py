@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 
 from tailrace.elements.frames import decode, encode_batch, encode_marker
 from tailrace.elements.markers import TIMES, Barrier, EndOfInput, IdleChannel, Marker
+from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
-from tailrace.task.channels.spilling import NOWHERE, FrameSpill, Item, Shelf
+from tailrace.task.channels.spilling import NOWHERE, Item, Shelf
 from tailrace.task.journal.digests import Digest
 
 WHAT = "what is kept for workers that are replaced, by StandbyConfig(spill=...),"
