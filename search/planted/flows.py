@@ -14,6 +14,7 @@ from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.elements.timestamps import MAX_TIME, micros
 from tailrace.graph.operators import Custom
+from tailrace.state.journal import Journal
 from tailrace.task.channels.combining import Combined
 from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.arrow import GroupedBatch
@@ -233,7 +234,40 @@ def _timers_see_what_lets_them_fire() -> Patches:
     return [method(TimedTask, "advance", make)]
 
 
+def _some_fail(run: Run) -> bool:
+    """True where a process function changes its state before it fails."""
+    return any(step.kind == "failing" and step.number % 3 == 0 for step in run.flow.operators())
+
+
+def _state_of_failed_calls_stays() -> Patches:
+    """Bug: what a failed call has written into the state of its key stays there."""
+
+    def make(undo: Any) -> Any:
+        def keep_entries(self: Journal) -> None:
+            self._entries.clear()
+            undo(self)
+
+        return keep_entries
+
+    return [method(Journal, "undo", make)]
+
+
+def _timers_of_failed_calls_stay() -> Patches:
+    """Bug: a timer that a failed call has set stays set."""
+
+    def make(undo: Any) -> Any:
+        def keep_timers(self: Journal) -> None:
+            self._steps.clear()
+            undo(self)
+
+        return keep_timers
+
+    return [method(Journal, "undo", make)]
+
+
 FLOW_BUGS = (
+    Bug("the state of a failed call stays", RANDOM, _state_of_failed_calls_stays, seed=26, suits=_some_fail),
+    Bug("a timer of a failed call stays set", RANDOM, _timers_of_failed_calls_stay, seed=26, suits=_some_fail),
     Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, suits=_with("held")),
     Bug("a timer sees a watermark that is ahead of it", RANDOM, _timers_see_what_lets_them_fire, suits=_with("held")),
     Bug(

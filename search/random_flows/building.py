@@ -254,6 +254,26 @@ class Building:
         self.tell(out.side_output("late").map(lambda r: ("late", number, *r), uid=f"late{number}"))
         return out
 
+    def _failing(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """An operator that fails for some records: a process function, a function without state, or a key. These records
+        come back from its side output, and are reported."""
+        number = do.number
+        aside = tr.Aside("failed")
+        policy = aside if number % 2 else tr.Retry(2, then=aside)
+        if number % 3 == 0:
+            guarded = stream.key_by(fn.key_of).process(fn.Failing(number), on_error=policy, **options)
+            out = guarded
+            self.tell(guarded.side_output("told"))
+        elif number % 3 == 1:
+            out = guarded = stream.flat_map(lambda r: fn.record_then_error(r, number), on_error=policy, **options)
+        else:
+            guarded = stream.key_by(lambda r: fn.key_or_error(r, number), on_error=policy, uid=f"key{number}")
+            out = guarded.process(fn.Bags(number), **options)
+            self.tell(out.side_output("told"))
+        failed = guarded.side_output("failed").map(lambda one: one.record, uid=f"failed{number}")
+        self.tell(failed.flat_map(lambda r: [("failed", number, r[0])] * r[3], uid=f"reported{number}"))
+        return out.union(failed)
+
     # Windows: a stream goes on beside them.
 
     def _windows(self, do: Do, windows: Any, stream: tr.DataStream) -> tr.DataStream:

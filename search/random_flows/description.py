@@ -40,6 +40,7 @@ Kind = Literal[
     "readings",
     "in order",
     "both in order",
+    "failing",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

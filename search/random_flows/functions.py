@@ -247,6 +247,39 @@ class Bags(Numbering):
             self.log.clear()
 
 
+def fails(record: Record, number: int) -> bool:
+    """True for the records for which the functions of a "failing" raise."""
+    return (record[0] + number) % 3 == 0
+
+
+def key_or_error(record: Record, number: int) -> int:
+    """The key of a record. Raises `ValueError` for some records."""
+    if fails(record, number):
+        raise ValueError(record[0])
+    return key_of(record)
+
+
+def record_then_error(record: Record, number: int) -> Iterator[Record]:
+    """The record. Raises `ValueError` behind some records."""
+    yield record
+    if fails(record, number):
+        raise ValueError(record[0])
+
+
+class Failing(Bags):
+    """A function that raises for some records, when it has changed all of its state, emitted and set a timer."""
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        yield from super().process(record, ctx)
+        if fails(record, self.number):
+            self.log.clear()
+            ctx.set_timer(event_time=LAST)
+            raise ValueError(record[0])
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+        ctx.emit("told", ("timer of a failed call", self.number, ctx.key, timestamp))
+
+
 class Reducing(Numbering):
     reduced = tr.ReducingState(int, reduce=lambda a, b: a + b)
     aggregated = tr.AggregatingState(object, aggregate=tr.Count())

@@ -103,6 +103,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "sets in flight": 1,
             "ties": 2,
             "readings": 2,
+            "failing": 2,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

@@ -241,6 +241,10 @@ class _Interpreter:
         elif kind == "bags":
             for what in ("bag", f"shelf {record.id % 3}", "log"):
                 self.visits[what, number, key] += 1
+        elif kind == "failing" and (record.id + number) % 3 == 0:
+            self.found.exactly["failed", number, record.id] += 1
+        elif kind == "failing" and number % 3 != 1:
+            self.tell("bags", number, record)
         elif kind in ("sets", "sets in flight"):
             self.sets[number, key] += 1
         elif kind in ("in order", "both in order"):

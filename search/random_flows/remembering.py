@@ -37,6 +37,13 @@ def reading(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, made, list(flow.loops()))
 
 
+def failing(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an operator whose functions raise for some records, which go aside."""
+    number = rng.randint(0, 2) + 1 + max((step.number for step in flow.all()), default=0)
+    made = Do("failing", number, parallelism=rng.choice([None, None, 1, 3]))
+    return _with(rng, flow, made, list(flow.loops()))
+
+
 def _with(rng: random.Random, flow: Flow, made: Do, loops: list[Loop]) -> Flow:
     """The flow with one more operator, outside of loops or in one of these."""
     if loops and rng.random() < 0.4:

@@ -19,6 +19,7 @@ from tailrace.api.config import (
 )
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
 from tailrace.api.environment import Environment
+from tailrace.api.failing import Aside, Failed, Retry
 from tailrace.api.functions import (
     AggregateFunction,
     Context,
@@ -86,6 +87,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AggregateFunction",
     "AggregatingState",
+    "Aside",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointCorrupt",
@@ -102,6 +104,7 @@ __all__ = [
     "Enumerator",
     "Environment",
     "ExponentialDelay",
+    "Failed",
     "Failover",
     "FailureRate",
     "FilterFunction",
@@ -131,6 +134,7 @@ __all__ = [
     "ReduceFunction",
     "ReducingState",
     "RestoreCheck",
+    "Retry",
     "Rounds",
     "Savepoint",
     "SavepointWriter",

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tailrace.api.checks import check_attributes, check_name
 from tailrace.api.connectors import Sink
+from tailrace.api.failing import OnError, policy_of
 from tailrace.api.hints import did_you_mean, own_options
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, ScopeError, TypeMismatch
@@ -23,6 +24,7 @@ class Dataflow(Protocol):
     """The part of an environment that its streams know."""
 
     parallelism: int
+    on_error: OnError
     _graph: GraphBuilder
 
     def _check_place(self, sink: Sink, verb: str) -> None:
@@ -119,8 +121,8 @@ def add_node(
     scope: StreamScope | None = None,
 ) -> Node:
     """Adds a node in the given scope, or in the stream's. `options` are the options of every verb: `uid`, `name`,
-    `parallelism`. Raises `GraphError` for other ones."""
-    unknown = set(options) - {"uid", "name", "parallelism"}
+    `parallelism`, and `on_error` where the verb runs user code. Raises `GraphError` for other ones."""
+    unknown = set(options) - {"uid", "name", "parallelism", "on_error"}
     if unknown:
         options_of_verb = [*own_options(type(stream), verb), *own_options(type(stream.env), verb)]
         taken = ", ".join([*options_of_verb, "uid", "name"])
@@ -141,6 +143,7 @@ def add_node(
         form=form,
         columns=columns,
         scope=stream.scope if scope is None else scope,
+        on_error=policy_of(operator, form, options.get("on_error"), stream.env.on_error, verb),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dis
 import warnings
-from collections.abc import Iterator
-from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.api.checks import check_name
+from tailrace.api.failing import aside_of
 from tailrace.api.functions import Function, takes_context
+from tailrace.api.tags import tags_of
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, MapBatches, Process, Window
@@ -24,6 +23,9 @@ def side_of(stream: Stream, tag: Any) -> Node:
     if len(stream._upstreams) != 1 or stream._upstreams[0][1] is not None:
         raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
     node = stream.env._graph.nodes[stream._upstreams[0][0]]
+    aside = aside_of(node.on_error)
+    if aside is not None and tag == aside.tag:
+        return node
     if isinstance(node.operator, Window):
         if tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
@@ -60,31 +62,3 @@ def warn_of_tag(fn: Any, tag: str, operator: str) -> None:
             f"side_output({tag!r}): nothing in the function of operator {operator!r} emits to {tag!r}; it emits to {names}",
             stacklevel=level_of_user(),
         )
-
-
-def tags_of(fn: Any) -> set[str]:
-    """The tags to which a function or the methods of a function object emit; empty if some are not constants."""
-    found: set[str] = set()
-    for code in _bodies(fn):
-        instructions = list(dis.get_instructions(code))
-        for at, one in enumerate(instructions):
-            if one.argval != "emit" or one.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-                continue
-            following = [i for i in instructions[at + 1 : at + 4] if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL")]
-            if not following or following[0].opname != "LOAD_CONST" or not isinstance(following[0].argval, str):
-                return set()
-            found.add(following[0].argval)
-    return found
-
-
-def _bodies(fn: Any) -> Iterator[CodeType]:
-    functions = [fn] if isinstance(fn, FunctionType | MethodType) else []
-    if not functions:
-        functions = [
-            value for owner in type(fn).__mro__ for value in vars(owner).values() if isinstance(value, FunctionType)
-        ]
-    waiting = [function.__code__ for function in functions]
-    while waiting:
-        code = waiting.pop()
-        yield code
-        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]

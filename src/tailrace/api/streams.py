@@ -28,6 +28,7 @@ from tailrace.api.checks import (
 )
 from tailrace.api.columnwise import check_alike, condition, selection
 from tailrace.api.connectors import Sink
+from tailrace.api.failing import FAIL, HasKey, OnError, aside_of, check_on_error
 from tailrace.api.functions import (
     AggregateFunction,
     CoProcessFunction,
@@ -85,7 +86,9 @@ class DataStream(LoopStream):
 
     def map(self, f: Callable[[Any], Any] | MapFunction, **options: Any) -> DataStream:
         """The stream of `f(record)` for each record. A stream in columns is converted to rows with names. `options` of
-        every verb are `uid`, `name` and `parallelism`. Raises `GraphError` if `f` is no function of one argument."""
+        every verb are `uid`, `name` and `parallelism`, and where it runs user code `on_error`: "fail" (the job fails with a
+        record for which `f` raises), a `tr.Aside` or a `tr.Retry`. Raises `GraphError` if `f` is no function of one
+        argument."""
         check_callable(f, 1, title_of("map", options), MapFunction)
         return self._as_rows()._add(ops.Map(f), "map", options)
 
@@ -112,13 +115,14 @@ class DataStream(LoopStream):
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
+        on_error: OnError | None = None,
         **named: Any,
     ) -> DataStream:
         """A stream in columns with these columns, in this order. A column of this stream is given by name, a new one as an
         expression of `pyarrow.compute`: `select("id", total=pc.field("x") + pc.field("y"))`, or in a dictionary by name.
         Raises `GraphError` for an unknown column or an expression that cannot be computed, and `TypeMismatch` for a stream
         in rows."""
-        options = {"uid": uid, "name": name, "parallelism": parallelism}
+        options = {"uid": uid, "name": name, "parallelism": parallelism, "on_error": on_error}
         operator = selection(self, columns, named, title_of("select", options), name, keeps=False)
         names = tuple(column for column, _ in operator.columns)
         return self._add(operator, "select", options, form="columns", columns=names)
@@ -131,12 +135,13 @@ class DataStream(LoopStream):
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
+        on_error: OnError | None = None,
         **named: Any,
     ) -> DataStream:
         """A stream in columns with added or replaced columns: `with_columns(x=pc.field("x") * 2)`. Each is an expression of
         `pyarrow.compute` over the columns of this stream, or the name of one. Raises `GraphError` for an unknown column or
         an expression that cannot be computed, and `TypeMismatch` for a stream in rows."""
-        options = {"uid": uid, "name": name, "parallelism": parallelism}
+        options = {"uid": uid, "name": name, "parallelism": parallelism, "on_error": on_error}
         given = () if columns is None else (columns,)
         operator = selection(self, given, named, title_of("with_columns", options), name, keeps=True)
         new = [column for column, _ in operator.columns if column not in (self.columns or ())]
@@ -204,9 +209,13 @@ class DataStream(LoopStream):
 
     # Keys and partitionings.
 
-    def key_by(self, *key: Selector, name: str | None = None) -> KeyedStream:
+    def key_by(
+        self, *key: Selector, name: str | None = None, on_error: OnError | None = None, uid: str | None = None
+    ) -> KeyedStream:
         """The stream by key: records of equal keys go to one subtask, in order. The key is a function, a column, or several
-        columns: `key_by("country", "city")`. Raises `GraphError` for an unknown column, and for what is no key."""
+        columns: `key_by("country", "city")`. With an `on_error` of its own, or the environment's, a key that is a function
+        of rows is computed once more, by an operator with this `uid` before the others, which sets failed records aside.
+        Raises `GraphError` for an unknown column, and for what is no key."""
         verb = name or "key_by"
         if len(key) > 1 and not all(isinstance(one, str) for one in key):
             raise GraphError(
@@ -215,7 +224,15 @@ class DataStream(LoopStream):
         if not key:
             raise GraphError(f"{verb}: give a function, a column, or several columns")
         selector = check_selector(key if len(key) > 1 else key[0], self.columns, verb)
-        return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector, written_here("key_by"))
+        written = written_here("key_by")
+        policy = self.env.on_error if on_error is None else check_on_error(on_error, verb)
+        if policy == FAIL or not callable(selector) or self.form == "columns":
+            if on_error not in (None, FAIL):
+                raise GraphError(f"{verb}: only a key that is a function of rows takes on_error; call to_rows() before")
+            return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector, written)
+        rows = DataStream(self.env, self._upstreams, "rows", self.columns)
+        keyed = rows._add(ops.Filter(HasKey(selector)), verb, {"on_error": policy, "uid": uid}, columns=self.columns)
+        return KeyedStream(self.env, keyed._upstreams, "rows", self.columns, selector, written)
 
     def rebalance(self) -> DataStream:
         """The stream, dealt round robin to all subtasks of the next operator."""
@@ -278,8 +295,12 @@ class DataStream(LoopStream):
 
     def side_output(self, tag: str) -> DataStream:
         """The records that the operator emits to `tag` by `ctx.emit(tag, value)`. The tag of a window's late records is
-        "late". A side output of `map_batches` is in columns. Raises `GraphError` if the operator has no such side output."""
+        "late". A side output of `map_batches` is in columns. Records that fail (`on_error=tr.Aside(tag)`) are `tr.Failed` in
+        rows. Raises `GraphError` if the operator has no such side output."""
         node = side_of(self, tag)
+        aside = aside_of(node.on_error)
+        if aside is not None and tag == aside.tag:
+            return DataStream(self.env, ((node.id, tag),), "rows")
         if not isinstance(node.operator, ops.Window):
             batches = isinstance(node.operator, ops.MapBatches)
             return DataStream(self.env, ((node.id, tag),), "columns" if batches else "rows")
@@ -393,7 +414,7 @@ class DataStream(LoopStream):
     def _as_columns(self, schema: Any, verb: str, parallelism: int | None) -> DataStream:
         if schema is None:
             raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before")
-        return self.to_columns(schema)
+        return self.to_columns(schema, on_error=FAIL)
 
     def _add(
         self,
@@ -485,12 +506,13 @@ class KeyedStream(DataStream):
         name: str | None = None,
         uid: str | None = None,
         parallelism: int | None = None,
+        on_error: OnError | None = None,
         **named: AggregateFunction,
     ) -> DataStream:
         """The stream of (key, result, …), one for each record; in columns one per distinct key and batch. It takes one
         aggregate function, or several by name: `aggregate(count=tr.Count(), total=tr.Sum("x"))`. Raises `GraphError` for
         anything else, and for an unknown column."""
-        options = {"name": name, "uid": uid, "parallelism": parallelism}
+        options = {"name": name, "uid": uid, "parallelism": parallelism, "on_error": on_error}
         return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
     def window(self, windows: WindowSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
@@ -519,7 +541,7 @@ class KeyedStream(DataStream):
             raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
         # The key is computed before the conversion: it may be the user's function of rows.
         arrow = self.env._arrow_schema(schema, verb)
-        operator, wide = ops.ToColumns(arrow), {"parallelism": parallelism}
+        operator, wide = ops.ToColumns(arrow), {"parallelism": parallelism, "on_error": FAIL}
         return self._add(operator, "to_columns", wide, form="columns", columns=tuple(arrow.names))
 
     def _aggregate_input(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
@@ -655,11 +677,12 @@ class WindowedStream:
         name: str | None = None,
         uid: str | None = None,
         parallelism: int | None = None,
+        on_error: OnError | None = None,
         **named: AggregateFunction,
     ) -> DataStream:
         """The stream of (key, start, end, result, …), one for each key and window. It takes one aggregate function, whose
         result is named `value`, or several by name. Raises `GraphError` for anything else, and for an unknown column."""
-        options = {"name": name, "uid": uid, "parallelism": parallelism}
+        options = {"name": name, "uid": uid, "parallelism": parallelism, "on_error": on_error}
         aggregates = named_aggregates(aggregate, named, options, default="value")
         return self._add(aggregates, None, "window.aggregate", options)
 

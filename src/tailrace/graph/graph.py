@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, UidError, written_here
@@ -47,6 +48,8 @@ class Node:
     """The loops that the operator is in."""
     written: str = field(default="", compare=False, repr=False)
     """The verb, and the line of the user's program that calls it. For errors only: it does not count in comparisons."""
+    on_error: Any = "fail"
+    """The policy for records that fail (`api.failing`)."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class GraphBuilder:
         columns: tuple[str, ...] | None = None,
         scope: StreamScope = NO_LOOP,
         shape: tuple[Edge, ...] | None = None,
+        on_error: Any = "fail",
     ) -> Node:
         """Adds a node. A derived uid comes from `shape`, or from the inputs if it is None. Raises `GraphError` for a bad
         parallelism or a void input, and `UidError` for a bad uid or one that is taken."""
@@ -112,7 +116,8 @@ class GraphBuilder:
             self._check_uid(uid, name)
         chosen = uid if uid is not None else self._derived_uid(verb, inputs if shape is None else shape)
         written = written_here(verb)
-        node = Node(ident, operator, name, chosen, uid is not None, parallelism, form, inputs, columns, scope, written)
+        given = uid is not None
+        node = Node(ident, operator, name, chosen, given, parallelism, form, inputs, columns, scope, written, on_error)
         self.nodes.append(node)
         if isinstance(operator, Head):
             self.heads[scope] = node

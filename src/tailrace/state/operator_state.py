@@ -167,6 +167,11 @@ class OperatorStates:
                     f"operator {where.name!r}: state {name!r} cannot be bound: its class allows no attributes ({error})"
                 ) from error
 
+    @property
+    def handles(self) -> list[OperatorState]:
+        """The handle of each state."""
+        return list(self._states.values())
+
     def entries(self) -> Iterator[UsedEntry]:
         """The value of each state, for `Sharing`."""
         for name, state in self._states.items():

@@ -37,7 +37,7 @@ from tailrace.task.channels.keys import FieldReader, key_of_state, key_reader, s
 from tailrace.task.operators.accumulators import NotInArrays
 from tailrace.task.operators.aggregateloops import RowsLoop, compiled_merge
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
-from tailrace.task.operators.base import OperatorTask, close_functions
+from tailrace.task.operators.base import OperatorTask, close_functions, new_journal
 from tailrace.task.operators.columns import fit
 from tailrace.task.operators.columnstate import ColumnState, new_state
 from tailrace.task.operators.context import OperatorContext
@@ -57,6 +57,7 @@ class StatefulTask(OperatorTask):
         self.table = self.backend.table("aggregate", kind=kind)
         self.functions = []
         self._looked = False
+        self.journal = new_journal(node)
 
     def sample(self) -> slice:
         """Slice of a batch whose results are checked (`check_kept`): the whole first batch, and the last record of each

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from tailrace.api.failing import FAIL
 from tailrace.api.functions import Function
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.schemas import OneSchema
@@ -21,11 +22,15 @@ from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
+from tailrace.state.journal import Journal
 from tailrace.task.channels.logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text, user_error
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.groupchains import GroupChains
+
+if TYPE_CHECKING:
+    from tailrace.task.operators.failures.policy import FailurePolicy
 
 Emit = Callable[[Batch], None]
 
@@ -45,6 +50,11 @@ class OperatorCutState(CutState):
     """Number of the newest rest that the operator has done, in this attempt or before the restored checkpoint."""
     finished: bool = False
     """True if `finish` was called, in this attempt or before the checkpoint that it was restored from."""
+
+
+def new_journal(node: Node) -> Journal | None:
+    """A journal for an operator with a policy for records that fail; None for any other."""
+    return None if node.on_error == FAIL else Journal()
 
 
 class OperatorTask(OperatorCutState):
@@ -139,6 +149,11 @@ class OperatorTask(OperatorCutState):
     def close(self) -> None:
         """Releases everything; called also after a failure. An error that user code raises here is reported, and does not
         count as the cause of the failure."""
+
+    policy: FailurePolicy | None = None
+    """The policy for records that fail; None if the first of them fails the job."""
+    journal: Journal | None = None
+    """The journal of what a batch changes in the operator, if it has a policy and state."""
 
     # Checkpoints. See `docs/protocols/snapshot.md`.
 

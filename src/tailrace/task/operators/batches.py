@@ -17,8 +17,9 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import MapBatches
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
+from tailrace.state.journal import keep_journal
 from tailrace.state.operator_state import OperatorStates
-from tailrace.task.operators.base import Emit, OperatorTask, close_functions
+from tailrace.task.operators.base import Emit, OperatorTask, close_functions, new_journal
 from tailrace.task.operators.batchtimes import times_kept, with_times
 from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
@@ -43,6 +44,9 @@ class BatchesTask(OperatorTask):
         dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
         exact = ctx.services.exact
         self.own_state = OperatorStates(self.fn, ctx, dropped, exact) if isinstance(self.fn, Function) else None
+        self.journal = new_journal(node)
+        if self.journal is not None:
+            keep_journal(self.journal, {}, [] if self.own_state is None else self.own_state.handles)
         self._work = run_to_its_end(as_callable(self.fn))
         self._more = (ctx,) if takes_context(self.fn) else ()
         """Arguments of the function beside the batch."""

@@ -40,6 +40,11 @@ class ContextCutState(CutState):
     watermark_time: int = MIN_TIME
     round: int | None = None
     """Current round, in a loop in rounds."""
+    called: int = 0
+    """Number of records for which a function with a policy for failed ones was called in this attempt."""
+    failed: int = 0
+    """Number of records among them that went aside."""
+    last_failure: str = ""
 
 
 class OperatorContext(ContextCutState):

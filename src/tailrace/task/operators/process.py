@@ -14,12 +14,13 @@ from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.errors import short_repr
+from tailrace.errors import UserCodeError, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
+from tailrace.state.journal import Journal
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.state.sharing import Sharing, UsedEntry, entry_of
@@ -27,9 +28,10 @@ from tailrace.state.tables import StateTable
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.contract.usercode import raised_text
-from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.base import OperatorTask, new_journal
 from tailrace.task.operators.context import OperatorContext, Stamped
-from tailrace.task.operators.timers import Keyed, Timers
+from tailrace.task.operators.failures.calls import GuardedCalls
+from tailrace.task.operators.timers import JournaledTimers, Keyed, Timers
 
 _GIVING = ("process", "process1", "process2", "on_timer", "on_round_end", "finish")
 """Names of the methods that give any number of records."""
@@ -54,6 +56,12 @@ class FunctionTask(OperatorTask):
         self._handles = bind_all(fn, self.backend, ctx)
         dropped = bool(getattr(self.backend, "allow_dropped", False))
         self.own_state = OperatorStates(fn, ctx, dropped, ctx.services.exact)
+        self.journal = new_journal(node)
+        self.guard: GuardedCalls | None = None
+        """The calls of the function; None if its first failed record fails the job."""
+        if self.journal is not None:
+            self.guard = GuardedCalls(node, ctx, self.journal, self._handles, self.own_state.handles)
+            self.policy = self.guard.policy
         if ctx.services.debug or ctx.services.tuning.watches_state:
             check = partial(Sharing().check, self._entries)
             self.gives = SimpleNamespace(**{name: followed_by(one, check) for name, one in vars(self.gives).items()})
@@ -161,6 +169,9 @@ class FunctionTask(OperatorTask):
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
         """Calls `call(value, ctx)` for each record, under its key if there are keys."""
+        if self.guard is not None:
+            self._run_guarded(self.guard, call, rows, keys)
+            return
         ctx, values, copies = self.ctx, rows.values, self.copies
         out: list[Any] = []
         all_keys = keys if keys is not None else [ctx.no_key] * len(values)
@@ -190,6 +201,31 @@ class FunctionTask(OperatorTask):
         self._after_calls("process")
         self._emit(out, out_times, rows.split)
 
+    def call_once(self, call: Callable[[Any, Any], Any], value: Any, out: list[Any]) -> None:
+        """Calls `call(value, ctx)` for a record, by the policy of the operator if it has one."""
+        if self.guard is None:
+            self._collect(call(value, self.ctx), out)
+        else:
+            self.guard.call(lambda: self._collect(call(value, self.ctx), out), out, value)
+
+    def _run_guarded(
+        self, guard: GuardedCalls, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None
+    ) -> None:
+        ctx, count = self.ctx, len(rows.values)
+        out: list[Any] = []
+        out_times: list[int] = []
+        all_keys = keys if keys is not None else [ctx.no_key] * count
+        times = rows.times.tolist() if rows.times is not None else [NO_TIME] * count
+        try:
+            for value, ctx.current_key, ctx.current_time in zip(rows.values, all_keys, times, strict=True):
+                self.call_once(call, value, out)
+                out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
+        finally:
+            ctx.without_key()
+        self._after_calls("process")
+        guard.policy.count(count)
+        self._emit(out, None if rows.times is None else out_times, rows.split)
+
 
 class ProcessTask(FunctionTask):
     """A process function without keys: a `ProcessFunction` or a plain `f(value, ctx)`."""
@@ -213,8 +249,8 @@ class TimedTask(FunctionTask):
 
     def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
         super().__init__(node, ctx, fn, at_end)
-        self.event_timers = ctx.event_timers = timers_of(self.backend, "event", _key_of)
-        self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of)
+        self.event_timers = ctx.event_timers = timers_of(self.backend, "event", _key_of, self.journal)
+        self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of, self.journal)
         self.keyed = True
         self.touched: StateTable | None = None
         """In rounds, if the user's function handles their end: the keys that had a record in the current round, each with
@@ -312,8 +348,13 @@ class TimedTask(FunctionTask):
                 if domain == "event":
                     ctx.current_time = time
                     ctx.watermark_time = max(ctx.watermark_time, time)  # T4
-                self._collect(self.gives.on_timer(time / 1_000_000, ctx), out)
+                if self.guard is None:
+                    self._collect(self.gives.on_timer(time / 1_000_000, ctx), out)
+                else:
+                    self._fire_guarded(self.guard, time / 1_000_000, out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
+        except UserCodeError:
+            raise
         except Exception as error:
             what = f"on_timer for key {short_repr(key)} raised {raised_text(error)}"
             raise self.user_error(error, what=what) from error
@@ -323,6 +364,9 @@ class TimedTask(FunctionTask):
         self._after_calls("on_timer")
         self._emit(out, None if all(t == NO_TIME for t in out_times) else out_times)
         return fired
+
+    def _fire_guarded(self, guard: GuardedCalls, time: float, out: list[Any]) -> None:
+        guard.call(lambda: self._collect(self.gives.on_timer(time, self.ctx), out), out, None, time)
 
 
 class KeyedProcessTask(TimedTask):
@@ -397,11 +441,13 @@ def backend_of(ctx: OperatorContext) -> Backend:
     return made
 
 
-def timers_of(backend: Backend, clock: str, key_of: Callable[[Any], Any]) -> Timers:
+def timers_of(
+    backend: Backend, clock: str, key_of: Callable[[Any], Any], journal: Journal | None = None
+) -> Timers:
     """Timers of an operator on one clock, as a table of its state. `key_of` finds the key of the state in an entry of the
-    table: a pair of what the timers are kept by, and the time."""
+    table: a pair of what the timers are kept by, and the time. A `journal` notes what calls change."""
     table = backend.table(f"timers:{clock}", kind="timers", group_by=key_of, in_memory=True)
-    timers = Timers(table)
+    timers = Timers(table) if journal is None else JournaledTimers(table, journal)
     backend.after_restore.append(timers.rebuild)
     return timers
 

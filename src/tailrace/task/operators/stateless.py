@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tailrace.api.failing import FAIL
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import not_one_value, one_for_several, run_to_its_end
@@ -22,6 +23,11 @@ from tailrace.task.operators.columns import columns_in, rows_in
 from tailrace.task.operators.context import OperatorContext
 
 FUSIBLE = (Map, Filter, FlatMap)
+
+
+def is_fusible(node: Node) -> bool:
+    """True if a node may be fused with others: it is a function of rows, and has no policy for records that fail."""
+    return isinstance(node.operator, FUSIBLE) and node.on_error == FAIL
 
 
 class FusedRows(OperatorTask):
@@ -155,13 +161,13 @@ def compile_functions(
 {indent}out.append({names[-1]}); kept.append(t)
   return out, kept"""
     scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
-    scope |= {"several": _several, "generator": GeneratorType, "one": _one, "truth": _truth}
+    scope |= {"several": several_values, "generator": GeneratorType, "one": one_value, "truth": truth_value}
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
     return scope["plain"], scope["timed"]
 
 
-def _several(given: Iterable[Any] | None) -> Iterable[Any]:
+def several_values(given: Iterable[Any] | None) -> Iterable[Any]:
     """Records of a flat_map that has returned none of the usual types. Raises `_Misfit` for one value, and for an object
     that cannot be iterated over."""
     if given is None:
@@ -175,7 +181,7 @@ def _several(given: Iterable[Any] | None) -> Iterable[Any]:
         raise _Misfit(f"flat_map must return an iterable or None ({message_of(error)})") from None
 
 
-def _one(given: Any) -> Any:
+def one_value(given: Any) -> Any:
     """Value that a function of one value has returned. Raises `_Misfit` for anything that is no value: it would be taken
     for true, or for a record."""
     wrong = not_one_value(given)
@@ -187,13 +193,13 @@ def _one(given: Any) -> Any:
     return given
 
 
-def _truth(given: Any) -> Any:
+def truth_value(given: Any) -> Any:
     """Value that the function of a filter has returned. Raises `_Misfit` also for a function, which is always true."""
     if isinstance(given, _FUNCTIONS):
         raise _Misfit(
             f"the filter gave a function ({getattr(given, '__name__', given)}), and no truth value; call it: f()"
         )
-    return _one(given)
+    return one_value(given)
 
 
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)

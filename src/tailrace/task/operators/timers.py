@@ -9,6 +9,7 @@ from typing import Any
 from tailrace.elements.keys import canonical_bytes
 from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
+from tailrace.state.journal import Journal
 from tailrace.state.tables import MISSING, MemoryBase, StateTable
 
 _SLACK = 64
@@ -104,6 +105,34 @@ class Timers:
         if self._count:
             self.table.clear()
             self._count = 0
+
+
+class JournaledTimers(Timers):
+    """Timers of an operator that undoes what a failed call has changed."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self, table: StateTable, journal: Journal) -> None:
+        super().__init__(table)
+        self._journal = journal
+
+    def set(self, key: Any, time: int) -> None:
+        if self._find((key, time)) is None:
+            self._journal.add(lambda: Timers.delete(self, key, time))
+        super().set(key, time)
+
+    def delete(self, key: Any, time: int) -> None:
+        order = self._find((key, time))
+        if order is not None:
+            self._journal.add(lambda: self._set_back(key, time, order))
+        super().delete(key, time)
+
+    def _set_back(self, key: Any, time: int, order: int) -> None:
+        """Sets a timer that was deleted, in its old order. Its old entry may still be in the heap; a second one is dropped
+        when it comes up."""
+        self._top[key, time] = order
+        self._count += 1
+        heapq.heappush(self._heap, (time, order, Keyed(key)))
 
 
 class Keyed:

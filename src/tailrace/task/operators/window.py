@@ -68,7 +68,7 @@ class WindowTask(StatefulTask):
         self.names = names
         self.in_loop = node.scope.level > 0
         self._floors = Floors(node, ctx)
-        self.timers = timers_of(self.backend, "event", _key_of)
+        self.timers = timers_of(self.backend, "event", _key_of, self.journal)
         self._columns_of_rows = (*key_columns(spec.key), "start", "end", *names)
         self.one_schema = OneSchema()
         self._windows: WindowState | None = None

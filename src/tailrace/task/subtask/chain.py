@@ -42,13 +42,15 @@ from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.batches import BatchesTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
+from tailrace.task.operators.failures.halving import with_policy
+from tailrace.task.operators.failures.rows import GuardedRows
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.ordering.process import co_process_task, keyed_process_task
 from tailrace.task.operators.process import ProcessTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
-from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, FusedRows, ToColumnsTask, ToRowsTask
+from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, FusedRows, ToColumnsTask, ToRowsTask, is_fusible
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 
@@ -349,6 +351,8 @@ class Chain(ChainCutState):
             if operator.awaits_timers():
                 return True  # event-time timers set processing-time timers again
             operator.finish()
+            if operator.policy is not None:
+                operator.policy.check_share()
             operator.finished = True
             self.ending += 1
             self._end_reported = False
@@ -377,8 +381,7 @@ def build_chain(
         nodes = [plan.graph.node(ident) for ident in group]
         ctxs = [OperatorContext(n.name, n.uid, subtask, vertex.parallelism, attempt, services) for n in nodes]
         index_of.update({ident: len(operators) for ident in group})
-        fused = isinstance(nodes[0].operator, FUSIBLE)
-        operators.append(FusedRows(nodes, ctxs) if fused else RUNTIME[type(nodes[0].operator)](nodes[0], ctxs[0]))
+        operators.append(_operator(nodes, ctxs))
         learn_schema(operators[-1], plan.graph)
     feeds: list[list[int]] = [[] for _ in operators]
     leaving: list[list[OutputEdge]] = [[] for _ in operators]
@@ -400,6 +403,13 @@ def build_chain(
     return Chain(operators, feeds, leaving)
 
 
+def _operator(nodes: list[Node], ctxs: list[OperatorContext]) -> OperatorTask:
+    kind = type(nodes[0].operator)
+    if kind not in FUSIBLE:
+        return with_policy(RUNTIME[kind](nodes[0], ctxs[0]))
+    return FusedRows(nodes, ctxs) if is_fusible(nodes[0]) else GuardedRows(nodes[0], ctxs[0])
+
+
 def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[int]]:
     """The nodes of a vertex, runs of fusible row functions together. In debug runs every operator stands alone."""
     uses: dict[int, int] = {}
@@ -418,8 +428,8 @@ def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[
             and plan.graph.node(ident).uid not in services.in_flight
             and link.tag is None
             and uses[link.source] == 1
-            and isinstance(plan.graph.node(ident).operator, FUSIBLE)
-            and isinstance(plan.graph.node(link.source).operator, FUSIBLE)
+            and is_fusible(plan.graph.node(ident))
+            and is_fusible(plan.graph.node(link.source))
             and len(group_of[link.source]) < MAX_FUSED
         )
         if joins and link is not None:

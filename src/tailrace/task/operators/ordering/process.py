@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.api.kinds import takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import is_late
-from tailrace.errors import IncompatibleState
+from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
@@ -112,13 +112,17 @@ class InOrderTask(TimedTask):
                 called += 1
                 ctx.current_key, ctx.current_time = key, time
                 ctx.watermark_time = max(ctx.watermark_time, time - 1)  # T7
-                self._collect(calls[port](value, ctx), out)
+                self.call_once(calls[port], value, out)
                 out_times.extend([time] * (len(out) - len(out_times)))
+        except UserCodeError:
+            raise
         except Exception as error:
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
         self._after_calls("process")
+        if self.policy is not None:
+            self.policy.count(called)
         self._emit(out, out_times)
         return called
 

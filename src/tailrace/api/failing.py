@@ -1,0 +1,187 @@
+"""Options for records for which user code raises: `on_error=` of verbs, and as the default of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tailrace.api.checks import check_name
+from tailrace.api.tags import tags_of
+from tailrace.elements.batches import Form
+from tailrace.elements.durations import Duration, span_seconds
+from tailrace.elements.keys import UnsupportedKey, canonical_bytes
+from tailrace.errors import ConfigError, GraphError
+from tailrace.graph import operators as ops
+from tailrace.graph.operators import Operator, describe_selector
+
+FAIL = "fail"
+"""The option for a job that fails with its first failed record."""
+
+
+class Failed(NamedTuple):
+    """A record for which user code raised, in a side output of the operator. Each has these fields:
+
+    - `record`: the record as it came to the operator; None where a timer failed.
+    - `error`: the exception in one line, such as "ValueError: empty".
+    - `where`: the user's line that raised it, or the verb where the line is not in the user's code.
+    - `operator`: the name of the operator.
+    - `key`: the key of the call; None where there is none.
+    - `timer`: the time of the timer that failed, in seconds since 1970; None for a record.
+    """
+
+    record: Any
+    error: str
+    where: str
+    operator: str = ""
+    key: Any = None
+    timer: float | None = None
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A policy by which a record that fails goes to a side output, as a `tr.Failed`, and the job goes on.
+
+    - `tag`: the tag of the side output: `stream.map(f, on_error=tr.Aside("errors")).side_output("errors")`.
+    - `at_most`: the largest share of failed records, from 0 to 1. Each subtask counts its own since its start: with a larger
+      share the job fails for good, from the subtask's 1,000th record on and at the end of its input. None: any share.
+
+    State changes, timers and emissions of the failed call are undone. Raises `ConfigError` for wrong arguments.
+    """
+
+    tag: str = "errors"
+    at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.tag, "Aside", "the tag")
+        except GraphError as error:
+            raise ConfigError(str(error)) from None
+        share = self.at_most
+        if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
+            raise ConfigError(f"Aside: at_most is a share of the records, from 0 to 1, not {share!r}")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A policy by which a call that fails is made again.
+
+    - `attempts`: the largest number of calls for one record, the first one included.
+    - `wait`: the time between two calls (seconds, a `timedelta` or a text). `on_error` takes none: a task that waits would
+      hold up all other records behind it.
+    - `then`: what becomes of a record whose last call fails as well: "fail" or a `tr.Aside`.
+
+    What a failed call has changed is undone before the next one. Raises `ConfigError` for wrong arguments.
+    """
+
+    attempts: int = 3
+    wait: Duration = 0.0
+    then: str | Aside = FAIL
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise ConfigError(f"Retry: attempts is a number of calls, at least 1, not {self.attempts!r}")
+        try:
+            negative = span_seconds(self.wait) < 0
+        except (TypeError, OverflowError) as error:
+            raise ConfigError(f"Retry: wait: {error}") from None
+        if negative:
+            raise ConfigError(f"Retry: wait must not be negative, as {self.wait!r} is")
+        if self.then != FAIL and not isinstance(self.then, Aside):
+            raise ConfigError(f"Retry: then must be 'fail' or a tr.Aside, not {self.then!r}")
+
+
+class HasKey:
+    """A filter of the records that have a key: it raises for the others."""
+
+    def __init__(self, key: Callable[[Any], Any]) -> None:
+        self.key = key
+        self.__name__ = describe_selector(key)
+
+    def __call__(self, record: Any) -> bool:
+        """True. Raises what the key's function raises, and `TypeError` for what can be no key."""
+        try:
+            canonical_bytes(self.key(record))
+        except UnsupportedKey as error:
+            raise TypeError(str(error)) from None
+        return True
+
+
+OnError = str | Aside | Retry
+"""A policy for records that fail: "fail", an `Aside` or a `Retry`."""
+
+TAKES_POLICY: tuple[type[Operator], ...] = (
+    ops.Map,
+    ops.Filter,
+    ops.FlatMap,
+    ops.MapBatches,
+    ops.Select,
+    ops.FilterColumns,
+    ops.ToColumns,
+    ops.AssignTimestamps,
+    ops.Process,
+    ops.KeyedProcess,
+    ops.CoProcess,
+    ops.Aggregate,
+    ops.Reduce,
+    ops.Window,
+)
+"""The kinds of operators that take `on_error`. Aggregates and windows take it in rows; in columns they run no user code."""
+
+
+def check_on_error(value: Any, verb: str) -> OnError:
+    """The policy, checked. Raises `ConfigError` for what is none, and for one that would wait."""
+    if value == FAIL or isinstance(value, Aside):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, Retry):
+        raise ConfigError(f"{verb}: on_error must be 'fail', a tr.Aside or a tr.Retry, not {value!r}")
+    if span_seconds(value.wait):
+        raise ConfigError(
+            f"{verb}: on_error=tr.Retry(wait={value.wait!r}) would hold up all records of the subtask while it waits; leave "
+            f"wait out, and let a function that calls a service wait in ctx.call"
+        )
+    return value
+
+
+def policy_of(operator: Operator, form: Form, given: Any, default: OnError, verb: str) -> OnError:
+    """The policy of an operator whose output has this form: the one that its verb was given, else the environment's where
+    it takes one. Raises `GraphError` for an operator that takes none, and `ConfigError` for what is no policy."""
+    in_columns = form == "columns" and isinstance(operator, ops.Aggregate | ops.Window)
+    takes = isinstance(operator, TAKES_POLICY) and not in_columns
+    if given is None:
+        return _check_tag(operator, default, verb) if takes else FAIL
+    if given == FAIL:
+        return FAIL
+    if not takes:
+        raise GraphError(
+            f"{verb}: takes no on_error, because it runs no code of yours for a record{_instead(operator)}"
+        )
+    return _check_tag(operator, check_on_error(given, verb), verb)
+
+
+def _check_tag(operator: Operator, policy: OnError, verb: str) -> OnError:
+    """The policy, if its side output is none that the operator has. Raises `GraphError`."""
+    aside = aside_of(policy)
+    if aside is None:
+        return policy
+    has_late = isinstance(operator, ops.Window) or getattr(operator, "in_order", False)
+    if has_late and aside.tag == "late":
+        raise GraphError(f"{verb}: the side output 'late' has the late records; choose another tag for tr.Aside")
+    if aside.tag in tags_of(getattr(operator, "fn", None)):
+        raise GraphError(f"{verb}: the function emits to {aside.tag!r} itself; choose another tag for tr.Aside")
+    return policy
+
+
+def _instead(operator: Operator) -> str:
+    if isinstance(operator, ops.Sink):
+        return "; check the record before the sink, with map(f, on_error=...)"
+    return (
+        "; parse the records behind the source, with map(f, on_error=...)" if isinstance(operator, ops.Source) else ""
+    )
+
+
+def aside_of(policy: OnError) -> Aside | None:
+    """The side output of a policy, if it has one."""
+    if isinstance(policy, Retry):
+        policy = policy.then
+    return policy if isinstance(policy, Aside) else None

@@ -1,0 +1,11 @@
+"""Records for which user code raises, where the operator has a policy for them (`api.failing`).
+
+| module | subject |
+|---|---|
+| `policy` | the policy in one subtask: calls that are made again, records that go aside, the largest share |
+| `rows` | `map`, `filter` and `flat_map` with a policy |
+| `calls` | calls of process functions, whose changes are undone where they fail |
+| `halving` | operators whose functions are pure by contract: a batch that fails is tried in halves |
+
+Operators without a policy know nothing of it: their first failed record fails the job.
+"""

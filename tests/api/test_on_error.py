@@ -1,0 +1,101 @@
+"""What `on_error` takes, and where. Whatever cannot work is refused where it is written."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+
+
+def stream(**options: Any) -> tr.DataStream:
+    return tr.Environment(parallelism=1, **options).from_collection([1, 2, 3], uid="numbers")
+
+
+ASIDE = tr.Aside("errors")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda s: s.map(str, on_error=ASIDE),
+        lambda s: s.filter(bool, on_error=ASIDE),
+        lambda s: s.flat_map(lambda n: [n], on_error=ASIDE),
+        lambda s: s.process(lambda n, ctx: [n], on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n, on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n).process(lambda n, ctx: [n], on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n).reduce(max, on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n).count(on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n).sum(lambda n: n, on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n).aggregate(tr.Count(), on_error=ASIDE),
+        lambda s: s.key_by(lambda n: n).window(tr.Tumbling(1)).aggregate(tr.Count(), on_error=ASIDE),
+        lambda s: s.assign_timestamps(lambda n: n, on_error=ASIDE),
+        lambda s: s.to_columns(pa.schema([("n", pa.int64())]), on_error=ASIDE),
+        lambda s: s.map_batches(lambda b: b, schema=pa.schema([("n", pa.int64())]), on_error=ASIDE),
+        lambda s: s.to_columns(pa.schema([("n", pa.int64())])).select("n", on_error=ASIDE),
+        lambda s: s.to_columns(pa.schema([("n", pa.int64())])).with_columns(m="n", on_error=ASIDE),
+    ],
+)
+def test_every_verb_that_runs_user_code_takes_it_and_has_the_side_output(
+    verb: Callable[[tr.DataStream], tr.DataStream],
+) -> None:
+    side = verb(stream()).side_output("errors")
+    assert side.form == "rows"
+
+
+def test_the_environment_has_the_default_and_a_verb_may_say_otherwise() -> None:
+    numbers = stream(on_error=tr.Aside("bad"))
+    assert numbers.map(str).side_output("bad").form == "rows"
+    with pytest.raises(tr.GraphError, match="no side outputs"):
+        numbers.map(str, on_error="fail").side_output("bad")
+    assert numbers.key_by(lambda n: n).side_output("bad").form == "rows"
+
+
+@pytest.mark.parametrize(
+    ("write", "error"),
+    [
+        (lambda: stream(on_error="skip"), r"on_error must be 'fail', a tr.Aside or a tr.Retry, not 'skip'"),
+        (lambda: stream().map(str, on_error=True), r"map: on_error must be 'fail'"),
+        (lambda: tr.Aside(""), "the tag must be a non-empty string"),
+        (lambda: tr.Aside("errors", at_most=1.5), r"at_most is a share of the records, from 0 to 1, not 1.5"),
+        (lambda: tr.Aside("errors", at_most=True), "at_most is a share"),
+        (lambda: tr.Retry(0), "attempts is a number of calls, at least 1, not 0"),
+        (lambda: tr.Retry(2, wait=-1), "wait must not be negative"),
+        (lambda: tr.Retry(2, wait="soon"), "Retry: wait"),
+        (lambda: tr.Retry(2, then="ignore"), "then must be 'fail' or a tr.Aside, not 'ignore'"),
+        (lambda: stream().map(str, on_error=tr.Retry(2, wait=0.5)), "would hold up all records of the subtask"),
+    ],
+)
+def test_what_is_no_policy_is_refused(write: Callable[[], object], error: str) -> None:
+    with pytest.raises(tr.ConfigError, match=error):
+        write()
+
+
+@pytest.mark.parametrize(
+    ("write", "error"),
+    [
+        (lambda s: s.sink_to(tr.sinks.Collect(), on_error=ASIDE), "check the record before the sink, with map"),
+        (lambda s: s.env.from_collection([1], on_error=ASIDE), "parse the records behind the source, with map"),
+        (lambda s: s.to_columns(SCHEMA).to_rows(on_error=ASIDE), "to_rows: takes no on_error"),
+        (lambda s: s.to_columns(SCHEMA).key_by("n", on_error=ASIDE), "only a key that is a function of rows"),
+        (lambda s: s.to_columns(SCHEMA).key_by("n").count(on_error=ASIDE), "count: takes no on_error"),
+        (
+            lambda s: s.key_by(lambda n: n).window(tr.Tumbling(1)).count(on_error=tr.Aside("late")),
+            "'late' has the late records",
+        ),
+        (lambda s: s.process(emits, on_error=ASIDE), "emits to 'errors' itself"),
+    ],
+)
+def test_where_it_cannot_work_it_is_refused_with_what_to_do(
+    write: Callable[[tr.DataStream], object], error: str
+) -> None:
+    with pytest.raises(tr.GraphError, match=error):
+        write(stream())
+
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def emits(value: int, ctx: tr.Context) -> None:
+    ctx.emit("errors", value)
