@@ -42,15 +42,14 @@ from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.batches import BatchesTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
-from tailrace.task.operators.failures.halving import with_policy
-from tailrace.task.operators.failures.rows import GuardedRows
+from tailrace.task.operators.failures.tasks import operator_task
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.ordering.process import co_process_task, keyed_process_task
 from tailrace.task.operators.process import ProcessTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
-from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, FusedRows, ToColumnsTask, ToRowsTask, is_fusible
+from tailrace.task.operators.stateless import MAX_FUSED, ToColumnsTask, ToRowsTask, is_fusible
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 
@@ -381,7 +380,7 @@ def build_chain(
         nodes = [plan.graph.node(ident) for ident in group]
         ctxs = [OperatorContext(n.name, n.uid, subtask, vertex.parallelism, attempt, services) for n in nodes]
         index_of.update({ident: len(operators) for ident in group})
-        operators.append(_operator(nodes, ctxs))
+        operators.append(operator_task(RUNTIME.get(type(nodes[0].operator)), nodes, ctxs))
         learn_schema(operators[-1], plan.graph)
     feeds: list[list[int]] = [[] for _ in operators]
     leaving: list[list[OutputEdge]] = [[] for _ in operators]
@@ -401,13 +400,6 @@ def build_chain(
         _wire(operator, by_tag)
         operator.take_plan(plan)
     return Chain(operators, feeds, leaving)
-
-
-def _operator(nodes: list[Node], ctxs: list[OperatorContext]) -> OperatorTask:
-    kind = type(nodes[0].operator)
-    if kind not in FUSIBLE:
-        return with_policy(RUNTIME[kind](nodes[0], ctxs[0]))
-    return FusedRows(nodes, ctxs) if is_fusible(nodes[0]) else GuardedRows(nodes[0], ctxs[0])
 
 
 def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[int]]:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tailrace.api.failing import FAIL
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
@@ -79,13 +78,6 @@ class Halving:
         if isinstance(self.task, StatefulTask):
             for key in dict.fromkeys(settled_keys(self.task.keys.values(batch.to_rows()))):
                 self.journal.note(self.task.table, key)
-
-
-def with_policy(task: OperatorTask) -> OperatorTask:
-    """The operator, whose batches are tried in halves if it has a policy that it does not see to itself."""
-    if task.node.on_error != FAIL and task.policy is None:
-        task.process = Halving(task).process  # type: ignore[method-assign]
-    return task
 
 
 def _first(batch: Batch) -> tuple[Any, int]:
