@@ -78,6 +78,8 @@ _ENVIRONMENT = (
         "when a job that failed is started again ([the strategies](restarts.md#strategies))"),
     Parameter("standby", "`tr.StandbyConfig`", None, "", "", "--standby N",
         "a lost worker is [replaced](standbys.md) while the others go on; N is the number of `replicas`"),
+    Parameter("on_error", "a policy", "fail", "", "", "",
+        "what becomes of a [record for which user code raises](failing-records.md), unless its verb says otherwise"),
     Parameter("state_backend", "text", "memory", "", "", "", '`"disk"` for keyed state that is larger than memory'),
     Parameter("debug", "bool", False, "", "", "",
         "checks invariants, and that no operator changes what it received; slow"),

@@ -143,11 +143,16 @@ def check_on_error(value: Any, verb: str) -> OnError:
     return value
 
 
+def takes_policy(operator: Operator, form: Form) -> bool:
+    """True if the verb of an operator takes `on_error`. `form` is that of the operator's output."""
+    in_columns = form == "columns" and isinstance(operator, ops.Aggregate | ops.Window)
+    return isinstance(operator, TAKES_POLICY) and not in_columns
+
+
 def policy_of(operator: Operator, form: Form, given: Any, default: OnError, verb: str) -> OnError:
     """The policy of an operator whose output has this form: the one that its verb was given, else the environment's where
     it takes one. Raises `GraphError` for an operator that takes none, and `ConfigError` for what is no policy."""
-    in_columns = form == "columns" and isinstance(operator, ops.Aggregate | ops.Window)
-    takes = isinstance(operator, TAKES_POLICY) and not in_columns
+    takes = takes_policy(operator, form)
     if given is None:
         return _check_tag(operator, default, verb) if takes else FAIL
     if given == FAIL:

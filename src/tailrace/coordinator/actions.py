@@ -196,6 +196,8 @@ class Restarting:
 
     attempt: int
     cause: Cause
+    advice: str = ""
+    """The record that has failed, how often, and what to do about it; empty where no record is to blame."""
 
 
 @dataclass(frozen=True)

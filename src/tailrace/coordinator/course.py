@@ -267,7 +267,8 @@ class Course:
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")
         if self.status is not JobStatus.RESTARTING:
             self.move(JobStatus.RESTARTING)
-        self.actions.append(Restarting(self._attempts.restarts, cause))
+        advice = self._attempts.failed_records.advice(cause)
+        self.actions.append(Restarting(self._attempts.restarts, cause, advice))
         if self._stopping.is_open:
             self._stop_disturbed(cause, now)
         if self._stopping.stage not in (Stage.DOUBTFUL, Stage.SEALED):  # else the savepoint of the stop may yet come

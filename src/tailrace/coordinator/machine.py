@@ -204,8 +204,8 @@ class Coordinator:
             ):
                 self.course.do(decided, now)
             case Failed() if message.kind.of_worker:
-                where = (message.operator, message.subtask, message.record, message.peer)
-                self.course.fail(now, Cause(message.message, message.kind, *where, message.error, alone=index))
+                where = (message.operator, message.subtask, message.record, message.peer, message.error)
+                self.course.fail(now, Cause(message.message, message.kind, *where, message.takes_policy, index))
             case Deployed():
                 slot.deployed = True
                 if self.course.filling and self.roster.deployed:

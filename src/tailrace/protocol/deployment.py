@@ -198,6 +198,8 @@ class Failed(Message, frozen=True):
     """The slot of the peer that was lost, where that was the cause."""
     error: str = ""
     """The class of the exception that user code raised, where that was the cause."""
+    takes_policy: bool = False
+    """True if the verb of the operator takes a policy for records that fail."""
 
 
 # From the coordinator.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tailrace.coordinator.job.failures import FailedRecords
+
 
 class Attempts:
     """The bookkeeping of one job's attempts; the coordinator carries out what follows from it.
@@ -20,6 +22,7 @@ class Attempts:
         before the start."""
         self.resume_at: int | None = None
         """The time before which this attempt is not deployed."""
+        self.failed_records = FailedRecords()
         self._began_at = 0
 
     def begin(self, now: int) -> None:

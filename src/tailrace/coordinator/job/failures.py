@@ -22,6 +22,8 @@ class Cause:
     """The slot whose worker was lost, where that was the cause."""
     error: str = ""
     """The class of the exception that user code raised, where that was the cause."""
+    takes_policy: bool = False
+    """True if the verb of the operator takes a policy for records that fail (`on_error`)."""
     alone: int | None = None
     """The slot of a worker that lives, where the failure is its own: the other workers can go on without it."""
 
@@ -52,6 +54,33 @@ class Cause:
             record=self.record,
             taken_over=self.kind is FailureKind.FENCED,
         )
+
+
+class FailedRecords:
+    """The records for which user code has raised since the job began, and how often each has failed it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str | None, str, str], int] = {}
+
+    def advice(self, cause: Cause) -> str:
+        """A sentence for the user: the record that has failed, how often, and what to do; empty where no record is known.
+        Counts the failure."""
+        if cause.record is None or cause.kind is not FailureKind.USER:
+            return ""
+        place = cause.operator, cause.record, cause.error
+        count = self._counts[place] = self._counts.pop(place, 0) + 1
+        if len(self._counts) > _RECORDS:
+            del self._counts[next(iter(self._counts))]
+        times = "once" if count == 1 else f"{count} times"
+        verb = f"of operator {cause.operator!r}" if cause.takes_policy else "of a map before it, which checks the records,"
+        return (
+            f"record {cause.record} has failed {times} in operator {cause.operator!r}, and comes again after a restart; "
+            f'on_error=tr.Aside("errors") {verb} would set it aside, and the job would go on'
+        )
+
+
+_RECORDS = 100
+"""Number of failed records that are remembered."""
 
 
 class Reaction(Enum):

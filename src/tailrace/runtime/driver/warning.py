@@ -38,7 +38,8 @@ def warn(job: str, action: Told | StorageWarning) -> None:
         case Restarting():
             cause = action.cause
             where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
-            log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
+            text = f"{cause.message}\n{action.advice}" if action.advice else cause.message
+            log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, text)
         case Stalled():
             log.warning("job %r: %s", job, stall_text(action), extra=PACED)
         case Replacing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.api.failing import takes_policy
 from tailrace.graph.plan import Plan
 from tailrace.passwords import hides_passwords
 
@@ -64,3 +65,8 @@ class JobSpec:
         """The place where the user wrote an operator of this name; empty if there are several."""
         found = {node.written for node in self.plan.graph.nodes if node.name == operator}
         return found.pop() if len(found) == 1 else ""
+
+    def takes_policy(self, operator: str | None) -> bool:
+        """True if operators of this name take a policy for records that fail."""
+        found = [node for node in self.plan.graph.nodes if node.name == operator]
+        return bool(found) and all(takes_policy(node.operator, node.form) for node in found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import (
     CheckpointError,
@@ -17,6 +19,7 @@ from tailrace.errors import (
     short_repr,
 )
 from tailrace.protocol.deployment import Failed, FailureKind
+from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.usercode import user_traceback, whole_traceback
 
 Written = Callable[[str], str]
@@ -63,6 +66,12 @@ def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Fa
     if isinstance(error, Exception) and not isinstance(error, TailraceError):
         return failure(FailureKind.USER, f"{error_text(error)}\n{user_traceback(error)}")
     return fault_of(error, slot, None, written)
+
+
+def with_policy(fault: Failed, spec: JobSpec | None) -> Failed:
+    """The failure, marked if a policy of its operator (`on_error`) would have set the record aside."""
+    takes = spec is not None and spec.takes_policy(fault.operator)
+    return msgspec.structs.replace(fault, takes_policy=takes)
 
 
 def internal(error: BaseException) -> Failed:

@@ -70,7 +70,7 @@ from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
-from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks
+from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks, with_policy
 from tailrace.task.worker.task_services import services_of
 
 
@@ -488,7 +488,7 @@ class Worker:
         """Reports a failure to the coordinator, but only the first one of an attempt."""
         if not self.failed and self.phase is not Phase.LEFT:
             self.failed = True
-            self._send(fault)
+            self._send(with_policy(fault, self.spec))
 
     # Actions.
 
