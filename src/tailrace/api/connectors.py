@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from tailrace.elements.batches import Form
@@ -95,6 +95,12 @@ class Source:
     def reader(self, split: Any, position: Any = None) -> Reader:
         """A reader of one split, from its beginning or from the `position` of an earlier reader of it."""
         raise NotImplementedError
+
+    def unparsed(self) -> tuple[Source, Callable[[Any], Any]] | None:
+        """The source of records that are not parsed, with the same splits and positions, and the function that parses one
+        into a record of this source, for `from_source(source, on_error=...)`. None, the default: readers parse records
+        themselves."""
+        return None
 
 
 class SinkContext(Protocol):

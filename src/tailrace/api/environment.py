@@ -169,9 +169,23 @@ class Environment:
         return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
-        """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name` and
-        `parallelism`. Raises `GraphError` for what is no source."""
+        """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name`, `parallelism`,
+        and `on_error` for records that cannot be parsed, if the source has `unparsed` ones. Raises `GraphError` for what is
+        no source, and for `on_error` where the readers of the source parse its records."""
         check_object(source, Source, "from_source")
+        given = options.pop("on_error", None)
+        policy = self.on_error if given is None else check_on_error(given, "from_source")
+        apart = None if policy == FAIL else source.unparsed()
+        if apart is not None:
+            unparsed, parse = apart
+            raw = self._source(unparsed, f"from_source: {source.description}", options)
+            width = {"parallelism": options.get("parallelism")}
+            return raw._add(ops.Map(parse), "parse", {**width, "on_error": policy}, columns=source.columns)
+        if given not in (None, FAIL):
+            raise GraphError(
+                f"from_source: the readers of the source {source.description} parse its records, and on_error can set none "
+                f"aside; let them give raw records, and parse these with map(f, on_error=...)"
+            )
         return self._source(source, f"from_source: {source.description}", options)
 
     def _source(self, source: Source, verb: str, options: dict[str, Any]) -> DataStream:

@@ -41,8 +41,8 @@ class FollowedFile(Reader):
     """The lines of one generation of a file as it grows. The reader ends when the file was cut, or when it is out of sight
     and has not grown for `PATIENCE`."""
 
-    def __init__(self, path: str, split: Any, position: Any = None) -> None:
-        self.pattern = path
+    def __init__(self, path: str, split: Any, position: Any = None, decodes: bool = True) -> None:
+        self.pattern, self._decodes = path, decodes
         self.file = -1
         self.identity = (0, 0)
         self.copied = self.ended = False
@@ -72,7 +72,7 @@ class FollowedFile(Reader):
         self.place = place.mark
 
     def _begin(self, path: str, at: int) -> None:
-        self.path, self.splitter, self.head = path, Splitter(path, at, TAIL), b""
+        self.path, self.splitter, self.head = path, Splitter(path, at, TAIL, self._decodes), b""
 
     def _find(self, mark: Mark, *, restored: bool = False) -> None:
         """Opens the marked file wherever it is now, or a copy of it. Ends the reader if the file was cut and has no copy;

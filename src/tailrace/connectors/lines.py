@@ -95,9 +95,10 @@ def check_readable(paths: list[str]) -> list[str]:
 class Splitter:
     """A splitter of bytes into lines. A line ends with a line feed, or at the end of its file."""
 
-    def __init__(self, path: str, at: int, keeps: int = 0) -> None:
-        self.path, self.at = path, at
-        """`at`: number of bytes of the file up to the end of the last line that was handed out."""
+    def __init__(self, path: str, at: int, keeps: int = 0, decodes: bool = True) -> None:
+        self.path, self.at, self._decodes = path, at, decodes
+        """`decodes`: false for lines as bytes. `at`: number of bytes of the file up to the end of the last line that was
+        handed out."""
         self.before, self._keeps = b"", keeps
         """`before`: the last `keeps` bytes before `at`."""
         self._parts: list[bytes] = []
@@ -124,8 +125,9 @@ class Splitter:
     def _last_of(self, data: bytes) -> bytes:
         return data[max(0, len(data) - self._keeps) :]
 
-    def lines(self, limit: int) -> list[str]:
-        """The next lines, at most `limit`. Raises `ValueError` for a line that is not UTF-8."""
+    def lines(self, limit: int) -> list[Any]:
+        """The next lines, at most `limit`, as texts, or as bytes if they are not decoded. Raises `ValueError` for a line
+        that is not UTF-8."""
         if not self._parts or b"\n" not in self._parts[-1]:
             return []
         whole = b"".join(self._parts)
@@ -142,7 +144,7 @@ class Splitter:
         """Drops the bytes after the last line that was handed out."""
         self._parts = []
 
-    def last(self) -> list[str]:
+    def last(self) -> list[Any]:
         """The bytes after the last line feed as a line, if any: the last line of a file may lack its line feed."""
         self.before = self.tail()
         raw, self._parts = b"".join(self._parts), []
@@ -150,9 +152,11 @@ class Splitter:
         self.at += len(raw)
         return found
 
-    def _texts(self, raws: list[bytes]) -> list[str]:
+    def _texts(self, raws: list[bytes]) -> list[Any]:
         if self.at == 0 and raws:
             raws = [raws[0].removeprefix(BOM_UTF8), *raws[1:]]
+        if not self._decodes:
+            return [raw.removesuffix(b"\r") for raw in raws]
         try:
             return [raw.decode().removesuffix("\r") for raw in raws]
         except UnicodeDecodeError:
@@ -174,9 +178,9 @@ class LineReader(Reader):
     """The lines of a file that does not change. The position is a number of bytes; in a compressed file, of uncompressed
     bytes."""
 
-    def __init__(self, path: str, position: int) -> None:
+    def __init__(self, path: str, position: int, decodes: bool = True) -> None:
         self.path = path
-        self.splitter = Splitter(path, position)
+        self.splitter = Splitter(path, position, decodes=decodes)
         end = compression_of(path)
         self.file: Any = open(path, "rb") if end is None else _OPENERS[end](path)  # noqa: SIM115 - closed by close()
         if end is None:
@@ -224,10 +228,10 @@ class LineReader(Reader):
 class PacedLines(Reader):
     """The lines of several files, one after the other, at a rate. The position is the file and the byte in it."""
 
-    def __init__(self, paths: list[str], position: tuple[int, int], pace: Pace) -> None:
-        self.paths, self.pace = paths, pace
+    def __init__(self, paths: list[str], position: tuple[int, int], pace: Pace, decodes: bool = True) -> None:
+        self.paths, self.pace, self._decodes = paths, pace, decodes
         self.file, at = position
-        self.reader = LineReader(paths[self.file], at)
+        self.reader = LineReader(paths[self.file], at, decodes)
 
     def read(self, limit: int, now: float) -> Any:
         limit = self.pace.allowance(limit, now)
@@ -238,7 +242,7 @@ class PacedLines(Reader):
                 return None
             self.reader.close()
             self.file += 1
-            self.reader = LineReader(self.paths[self.file], 0)
+            self.reader = LineReader(self.paths[self.file], 0, self._decodes)
         self.pace.done += len(lines)
         return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import os
@@ -137,6 +138,10 @@ class _Items(Reader):
         return self.at
 
 
+def _itself(number: int) -> int:
+    return number
+
+
 class Generator(Source):
     """A source of records from a function. `fn(i)` is called for i = 0, 1, 2, …, over all subtasks: without end, or for
     `count` records. `fn()` without parameters returns an iterator, which one subtask reads to its end, or for `count`
@@ -167,6 +172,9 @@ class Generator(Source):
 
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
         return [(i, parallelism) for i in range(parallelism)] if self.indexed else [(0, 1)]
+
+    def unparsed(self) -> tuple[Source, Callable[[Any], Any]] | None:
+        return (Generator(_itself, rate=self.rate, count=self.count), self.fn) if self.indexed else None
 
     def reader(self, split: tuple[int, int], position: int | None = None) -> Reader:
         _check_numbered(split)
@@ -251,6 +259,7 @@ class TextFiles(Source):
 
     def __init__(self, path: str, *, follow: bool = False, rate: float | None = None) -> None:
         self.path, self.follow, self.rate = local_path(path, "TextFiles"), follow, check_rate(rate)
+        self._decodes = True
         self.bounded = not follow
         if follow and rate is not None:
             raise ConfigError(
@@ -276,11 +285,16 @@ class TextFiles(Source):
 
     def reader(self, split: Any, position: Any = None) -> Reader:
         if self.follow:
-            return FollowedFile(self.path, split, position)
+            return FollowedFile(self.path, split, position, self._decodes)
         if isinstance(split, tuple):
             files, rate = split
-            return PacedLines(files, position or (0, 0), Pace(rate))
-        return LineReader(split, position or 0)
+            return PacedLines(files, position or (0, 0), Pace(rate), self._decodes)
+        return LineReader(split, position or 0, self._decodes)
+
+    def unparsed(self) -> tuple[Source, Callable[[Any], Any]]:
+        made = copy.copy(self)
+        made._decodes = False
+        return made, bytes.decode
 
 
 class Parquet(Source):

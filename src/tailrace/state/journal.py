@@ -9,9 +9,10 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tailrace.elements.callables import PLAIN, check_put
 from tailrace.errors import StateAccessError, error_text
 from tailrace.state.codecs import immutable
-from tailrace.state.handles import Bound
+from tailrace.state.handles import Bound, ListState, MapState
 from tailrace.state.operator_state import OperatorState
 from tailrace.state.tables import MISSING, StateTable
 
@@ -39,6 +40,14 @@ def _value_of(saved: Any) -> Any:
     return pickle.loads(saved.data) if type(saved) is _Copy else saved
 
 
+def _put_back(entries: dict[Any, Any], old: dict[Any, Any]) -> None:
+    for entry, value in old.items():
+        if value is MISSING:
+            del entries[entry]
+        else:
+            entries[entry] = value
+
+
 class Journal:
     """The entries of state that the call under way has touched, and what else it has changed.
 
@@ -50,6 +59,10 @@ class Journal:
         """True while a call is under way."""
         self._entries: dict[tuple[int, Any], tuple[StateTable, Any]] = {}
         """Index of a table and key -> the table, and the value before the call."""
+        self._lengths: dict[tuple[int, Any], tuple[StateTable, int]] = {}
+        """Index of a table and key -> the table, and the length of its list, to which the call has only appended."""
+        self._replaced: dict[tuple[int, Any], tuple[StateTable, dict[Any, Any]]] = {}
+        """Index of a table and key -> the table, and old values of its mapping, in which the call has only replaced some."""
         self._states: dict[str, tuple[JournaledState, Any]] = {}
         """Name of an operator state -> it, and its value before the call."""
         self._steps: list[Callable[[], object]] = []
@@ -58,6 +71,8 @@ class Journal:
     def begin(self) -> None:
         """Begins a call."""
         self._entries.clear()
+        self._lengths.clear()
+        self._replaced.clear()
         self._states.clear()
         self._steps.clear()
         self.open = True
@@ -68,8 +83,28 @@ class Journal:
 
     def note(self, table: StateTable, key: Any) -> None:
         """Notes an entry of keyed state before it is handed out or changed."""
-        if self.open and (table.index, key) not in self._entries:
-            self._entries[table.index, key] = table, _copy_of(table.name, table.get(key, MISSING))
+        place = table.index, key
+        if not self.open or place in self._entries:
+            return
+        value = table.get(key, MISSING)
+        if place in self._lengths:
+            value = value[: self._lengths.pop(place)[1]]
+        elif place in self._replaced:
+            value = dict(value)
+            _put_back(value, self._replaced.pop(place)[1])
+        self._entries[place] = table, _copy_of(table.name, value)
+
+    def note_append(self, table: StateTable, key: Any, items: list[Any]) -> None:
+        """Notes a list before something is appended to it: its length is enough."""
+        place = table.index, key
+        if self.open and place not in self._entries and place not in self._lengths:
+            self._lengths[place] = table, len(items)
+
+    def note_put(self, table: StateTable, key: Any, entries: dict[Any, Any], entry: Any) -> None:
+        """Notes a mapping before one of its values is replaced: that value is enough."""
+        place = table.index, key
+        if self.open and place not in self._entries:
+            self._replaced.setdefault(place, (table, {}))[1].setdefault(entry, entries.get(entry, MISSING))
 
     def note_state(self, state: JournaledState) -> None:
         """Notes an operator state before it is handed out or changed."""
@@ -86,6 +121,10 @@ class Journal:
         self.open = False
         for step in reversed(self._steps):
             step()
+        for (_, key), (table, length) in self._lengths.items():
+            del table[key][length:]
+        for (_, key), (table, old) in self._replaced.items():
+            _put_back(table[key], old)
         for (_, key), (table, saved) in self._entries.items():
             if saved is MISSING:
                 table.pop(key)
@@ -139,6 +178,81 @@ class JournaledTable:
     def __contains__(self, key: object) -> bool:
         return key in self._table
 
+    def append(self, key: Any, item: Any) -> None:
+        """Appends an item to the list of a key."""
+        found = self._table.get(key)
+        if found:
+            self._journal.note_append(self._table, key, found)
+            found.append(item)
+        else:
+            self[key] = [item]
+
+    def put(self, key: Any, entry: Any, value: Any) -> None:
+        """Sets one value in the mapping of a key."""
+        found = self._table.get(key)
+        if found:
+            self._journal.note_put(self._table, key, found, entry)
+            found[entry] = value
+        else:
+            self[key] = {entry: value}
+
+    def peek(self, key: Any, default: Any) -> Any:
+        """The object of a key, of which the caller hands out nothing that can be changed in place."""
+        return self._table.get(key, default)
+
+
+class JournaledList(ListState):
+    """A handle of a list of which a call that only appends needs no copy."""
+
+    __slots__ = ()
+    _table: Any
+
+    def append(self, item: Any) -> None:
+        if type(item) not in PLAIN:
+            check_put(self.name, item)
+        self._table.append(self._holder.current_key, item)
+
+    add = append
+
+    def __len__(self) -> int:
+        return len(self._table.peek(self._holder.current_key, ()))
+
+
+class JournaledMap(MapState):
+    """A handle of a mapping of which a call that only reads and sets single values needs no copy."""
+
+    __slots__ = ()
+    _table: Any
+
+    def get(self, key: Any = MISSING, default: Any = None) -> Any:
+        if key is MISSING:
+            return super().get()
+        found = self._table.peek(self._holder.current_key, {}).get(key, default)
+        return found if immutable(found) else super().get(key, default)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._table.peek(self._holder.current_key, {})[key]
+        return found if immutable(found) else super().__getitem__(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        if type(value) not in PLAIN:
+            check_put(self.name, value)
+        self._table.put(self._holder.current_key, key, value)
+
+    __setitem__ = put
+
+    def contains(self, key: Any) -> bool:
+        return key in self._table.peek(self._holder.current_key, ())
+
+    __contains__ = contains
+
+    def __len__(self) -> int:
+        return len(self._table.peek(self._holder.current_key, ()))
+
+
+_JOURNALED: dict[type, Any] = {ListState: JournaledList, MapState: JournaledMap}
+"""Class of a handle -> the class that it has with a journal. The others copy each value that can be changed in place."""
+
 
 class JournaledState(OperatorState):
     """A handle of an operator state whose value is noted before it is handed out or changed."""
@@ -166,6 +280,7 @@ def keep_journal(journal: Journal, handles: Bound, states: Iterable[OperatorStat
         table.users[:] = [user for user in table.users if user is not handle]
         table.users.append(journaled)
         handle._table = handle._top = journaled
+        handle.__class__ = _JOURNALED.get(type(handle), type(handle))
     for state in states:
         held = state.__dict__.pop("_value")
         state.__class__ = JournaledState

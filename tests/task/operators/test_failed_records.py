@@ -1,5 +1,6 @@
 """A record that fails goes aside, and its call leaves no trace."""
 
+import random
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -317,3 +318,85 @@ def test_calls_in_the_order_of_time_go_aside_as_well() -> None:
     timed = source([3, 0, 2]).assign_timestamps(lambda n: n, out_of_orderness=5).key_by(lambda n: 0)
     found, aside = results(timed.process(lambda n, ctx: [6 // n], in_order=True, on_error=ASIDE))
     assert (found, [one.record for one in aside]) == ([3, 2], [0])
+
+
+def _with_bad(fn: Any) -> Any:
+    """The function of one record, which raises for negative numbers."""
+
+    def call(n: int, *more: Any) -> Any:
+        if n < 0:
+            raise ValueError(n)
+        return fn(n, *more)
+
+    return call
+
+
+class MeanOfGood(tr.AggregateFunction):
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        return _with_bad(lambda n: [*accumulator, n])(value)  # type: ignore[no-any-return]
+
+    def get_result(self, accumulator: list[int]) -> float:
+        return sum(accumulator) / len(accumulator)
+
+
+PIPELINES: list[Any] = [
+    lambda s, **o: s.map(_with_bad(lambda n: n * 2), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).process(_with_bad(lambda n, ctx: [(ctx.key, n)]), **o),
+    lambda s, **o: s.key_by(_with_bad(lambda n: n % 3), **o).count(),
+    lambda s, **o: s.key_by(lambda n: n % 3).sum(_with_bad(lambda n: n), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).aggregate(MeanOfGood(), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).aggregate(a=MeanOfGood(), b=tr.Sum(_with_bad(lambda n: n)), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).window(tr.Sliding(20, 10)).aggregate(MeanOfGood(), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).window(tr.Tumbling(10)).sum(_with_bad(lambda n: n), **o),
+]
+
+
+@pytest.mark.parametrize("pipeline", range(len(PIPELINES)))
+@pytest.mark.parametrize("seed", range(3))
+def test_results_are_those_of_the_records_that_do_not_fail(pipeline: int, seed: int) -> None:
+    rng = random.Random(seed)
+    items = [rng.randint(1, 60) * rng.choice([1, 1, 1, -1]) for _ in range(rng.choice([1, 10, 300]))]
+    good = [n for n in items if n >= 0]
+
+    def outcome(numbers: list[int], **options: Any) -> tuple[list[Any], list[Any]]:
+        env = tr.Environment(parallelism=1)
+        timed = env.from_collection(numbers).assign_timestamps(abs, out_of_orderness=100)
+        out, aside = tr.sinks.Collect(), tr.sinks.Collect()
+        keyed = PIPELINES[pipeline](timed, **options)
+        keyed.sink_to(out)
+        for node in env._graph.nodes if options else ():
+            if node.on_error != "fail":
+                tr.DataStream(env, ((node.id, "errors"),), "rows").sink_to(aside)
+        tr.testing.run(env)
+        failed = [one.record for one in aside.result()] if options else []
+        return sorted(map(tuple, out.result()) if pipeline else out.result()), failed
+
+    assert outcome(items, on_error=ASIDE) == (outcome(good)[0], [n for n in items if n < 0])
+
+
+# Sources.
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": 1e6}])
+def test_a_line_that_cannot_be_decoded_goes_aside(options: Any, tmp_path: Any) -> None:
+    (tmp_path / "log.txt").write_bytes("\ufeffone\r\n".encode() + b"b\xffd\nthree")
+    source = tr.sources.TextFiles(str(tmp_path), **options)
+    found, aside = results(tr.Environment(parallelism=1).from_source(source, on_error=ASIDE))
+    assert found == ["one", "three"]
+    assert [one.record for one in aside] == [b"b\xffd"] and "UnicodeDecodeError" in aside[0].error
+
+
+def test_a_generator_goes_on_behind_a_number_for_which_its_function_raises() -> None:
+    source = tr.sources.Generator(lambda i: 6 // (i - 1), count=4)
+    found, aside = results(tr.Environment(parallelism=1, on_error=ASIDE).from_source(source))
+    assert (found, [one.record for one in aside]) == ([-6, 6, 3], [1])
+
+
+def test_a_source_that_parses_its_records_itself_refuses_it() -> None:
+    env = tr.Environment(parallelism=1)
+    with pytest.raises(tr.GraphError, match="let them give raw records, and parse these with map"):
+        env.from_source(tr.sources.Sequence(0, 3), on_error=ASIDE)
+    assert env.from_source(tr.sources.Sequence(0, 3), on_error="fail").form == "rows"
