@@ -96,7 +96,7 @@ class Source:
         """A reader of one split, from its beginning or from the `position` of an earlier reader of it."""
         raise NotImplementedError
 
-    def unparsed(self) -> tuple[Source, Callable[[Any], Any]] | None:
+    def raw_source(self) -> tuple[Source, Callable[[Any], Any]] | None:
         """The source of records that are not parsed, with the same splits and positions, and the function that parses one
         into a record of this source, for `from_source(source, on_error=...)`. None, the default: readers parse records
         themselves."""

@@ -170,12 +170,12 @@ class Environment:
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
         """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name`, `parallelism`,
-        and `on_error` for records that cannot be parsed, if the source has `unparsed` ones. Raises `GraphError` for what is
+        and `on_error` for records that cannot be parsed, if the source has a `raw_source`. Raises `GraphError` for what is
         no source, and for `on_error` where the readers of the source parse its records."""
         check_object(source, Source, "from_source")
         given = options.pop("on_error", None)
         policy = self.on_error if given is None else check_on_error(given, "from_source")
-        apart = None if policy == FAIL else source.unparsed()
+        apart = None if policy == FAIL else source.raw_source()
         if apart is not None:
             unparsed, parse = apart
             raw = self._source(unparsed, f"from_source: {source.description}", options)

@@ -173,7 +173,7 @@ class Generator(Source):
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
         return [(i, parallelism) for i in range(parallelism)] if self.indexed else [(0, 1)]
 
-    def unparsed(self) -> tuple[Source, Callable[[Any], Any]] | None:
+    def raw_source(self) -> tuple[Source, Callable[[Any], Any]] | None:
         return (Generator(_itself, rate=self.rate, count=self.count), self.fn) if self.indexed else None
 
     def reader(self, split: tuple[int, int], position: int | None = None) -> Reader:
@@ -291,7 +291,7 @@ class TextFiles(Source):
             return PacedLines(files, position or (0, 0), Pace(rate), self._decodes)
         return LineReader(split, position or 0, self._decodes)
 
-    def unparsed(self) -> tuple[Source, Callable[[Any], Any]]:
+    def raw_source(self) -> tuple[Source, Callable[[Any], Any]]:
         made = copy.copy(self)
         made._decodes = False
         return made, bytes.decode

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tailrace.api.failing import FAIL, OnError, check_on_error
 from tailrace.api.functions import CoProcessFunction, Function, Instant, KeyedProcessFunction
 from tailrace.elements.batches import Rows
 from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, micros
@@ -133,12 +134,14 @@ def harness(
     now: Instant = 0.0,
     at_end: str = "wait",
     in_order: bool = False,
+    on_error: OnError = FAIL,
 ) -> Harness:
     """A harness for a process function: keyed with `key` (and `key2` for a second input), else without keys.
 
     `now` is where the processing-time clock starts. With `in_order` records wait for `advance_watermark`, as in
-    `process(fn, in_order=True)`. The function is used as it is, not copied. Raises `ConfigError` for a function that needs
-    a key, and for `in_order` without keys.
+    `process(fn, in_order=True)`. `on_error` is the policy for records that fail; those that go aside are in `side(tag)`. The
+    function is used as it is, not copied. Raises `ConfigError` for a function that needs a key, for `in_order` without
+    keys, and for what is no policy.
     """
     if in_order and (key is None or (key2 is None and isinstance(fn, CoProcessFunction))):
         raise ConfigError("in_order=True hands over the records of a key in order: give harness key= for each input")
@@ -155,6 +158,7 @@ def harness(
     name = type(fn).__name__
     if isinstance(fn, Function):
         call_user(fn.prepare, what="prepare", operator=name, subtask=0)
-    node = Node(0, operator, name, name, True, 1, "rows", ())
+    policy = check_on_error(on_error, "harness")
+    node = Node(0, operator, name, name, True, 1, "rows", (), on_error=policy)
     task: Any = RUNTIME[type(operator)](node, OperatorContext(name, name, 0, 1, 0, services))
     return Harness(task, services)

@@ -229,6 +229,13 @@ def test_what_no_record_is_to_blame_for_still_fails_the_job(kind: type[BaseExcep
         tr.testing.run(env)
 
 
+def test_a_harness_takes_a_policy_and_shows_what_went_aside() -> None:
+    harness = tr.testing.harness(Everything(), key=lambda n: 0, on_error=ASIDE)
+    assert (harness.push(5), harness.push(-1), harness.push(7)) == ([5], [], [7])
+    assert [one.record for one in harness.side("errors")] == [-1]
+    assert harness.state("seen") == {0: 2} and harness.state("log") == {0: [5, 7]} and harness.timers["event"] == 3
+
+
 # Batches: tried in halves.
 
 SCHEMA = pa.schema([("n", pa.int64())])
