@@ -391,7 +391,7 @@ class _History:
             return
         status, cause = world.coordinator.status, world.coordinator.cause
         if status is JobStatus.FINISHED:
-            self.wrong += self._judge(files) if whole else []
+            self.wrong += [*self._judge(files), *self._traces(world)] if whole else []
         elif status.final and not cancelled and not self.again.refused("" if cause is None else cause.message):
             self.wrong.append(f"{what}, it ended as {status}: {cause.message if cause is not None else 'no cause'}")
         if files is not self.files:
@@ -401,6 +401,17 @@ class _History:
         newest = manifests(files.contents)[-1]
         lineage, published = files.lineage[newest], self.book.published
         return self.again.check(Book(published={token: published[token] for token in published if token in lineage}))
+
+    def _traces(self, world: Simulation) -> list[str]:
+        """Errors for traces of the run that a start has gone on from: the start has finished, and no other one removes
+        them."""
+        world.drain()
+        output = world.coordinator.durability.output
+        restored, run = output.origin.manifest, "" if output.origin.manifest is None else output.origin.manifest.run_id
+        if restored is None or output.origin.spare or not output._origin_is_here:
+            return []
+        left = sorted(token for token in self.book.traces if token.decode().split("|")[1] == run)
+        return [f"traces of {run} are left beside the output for ever, such as {left[0]!r}"] if left else []
 
 
 def manifests(contents: Mapping[str, bytes | bytearray]) -> list[str]:

@@ -267,6 +267,26 @@ def _commits_in_doubt_are_given_up() -> Patches:
     return [method(Durability, "not_committed", not_committed)]
 
 
+def _the_end_waits_for_no_mark_that_failed() -> Patches:
+    """Bug: the last checkpoint waits for a mark of the origin only as long as that is on its way."""
+
+    def commit_next(commit_next: Any) -> Any:
+        def patched(self: Durability, now: int, running: bool) -> Any:
+            with mock.patch.object(JobOutput, "mark_visible", lambda self: []):
+                return commit_next(self, now, running)
+
+        return patched
+
+    def not_marked(self: Durability, path: str, reason: str, now: int) -> Any:
+        self.output.not_marked(path)
+        return self._commit_next(now, running=True)
+
+    return [
+        method(Durability, "_commit_next", commit_next),
+        method(Durability, "not_marked", lambda _: not_marked),
+    ]
+
+
 def _no_answers(made: Scenario) -> Scenario:
     """A scenario in which every third commit has no answer, though it was done."""
     assert made.checkpoints is not None
@@ -294,6 +314,7 @@ OUTPUT_BUGS = (
             ("a restart asks for what another start has published", _marks_of_others_not_read, 5),
             ("a start in a copy forgets what the original will ask for", _copies_settle, 3),
             ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
+            ("the last checkpoint waits for no mark that failed", _the_end_waits_for_no_mark_that_failed, 0),
         )
     ),
 )

@@ -182,11 +182,11 @@ def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is
         job.machine.mark_done("1/1.manifest", job.now)
         if not slow:
             job.says(0, Published(2))
-            job.machine.not_marked("1/2.manifest", job.now)
+            job.machine.not_marked("1/2.manifest", "full", job.now)
         for prepared in ([b"c"], []):
             job.complete(*prepared)
             assert job.sent(Settled) == [], "the second manifest has a, and is not marked"
-        job.machine.not_marked("1/2.manifest", job.now)
+        job.machine.not_marked("1/2.manifest", "full", job.now)
         job.says(0, Published(2))
         job.says(0, Published(3))
         marks = [action.path for action in job.actions(MarkPublished)]
@@ -207,7 +207,7 @@ def test_what_was_restored_is_not_forgotten_while_an_older_manifest_has_it_and_i
     job.all_say(Deployed())
     job.says(0, Published(0))
     job.machine.mark_done("1/2.manifest", job.now)
-    job.machine.not_marked("1/1.manifest", job.now)
+    job.machine.not_marked("1/1.manifest", "full", job.now)
     job.complete()
     assert job.sent(Settled) == []
     job.machine.mark_done("1/1.manifest", job.now)
@@ -263,7 +263,7 @@ def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing
     job.says(0, Published(0))
     assert [mark.path for mark in job.actions(MarkPublished)] == ["7/1.manifest", "7/2.manifest"]
     job.machine.mark_done("7/2.manifest", job.now)
-    job.machine.not_marked("7/1.manifest", job.now)
+    job.machine.not_marked("7/1.manifest", "full", job.now)
     number = job.trigger()
     job.ack(0, number)
     job.ack(1, number)
@@ -281,25 +281,33 @@ def test_the_last_checkpoint_waits_for_the_mark_of_the_one_that_the_job_started_
     end at once, and the last checkpoint may be there before the mark. Behind it comes no other one: sinks would never
     be notified that no job requests again what was published, and the traces of that would stay among the output."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
-    for marked in (True, False):
+    for marked in ("at once", "while it waits", "before it waits"):
         job = Job(start_from=origin, folder="here", path="7/4.manifest")
         job.machine.start(job.now)
         job.hello(0)
         job.hello(1)
         job.all_say(Deployed())
         job.says(0, Published(0))
+        if marked == "before it waits":
+            job.machine.not_marked("7/4.manifest", "full", job.now)
         job.all_say(SubtasksFinished([]))
         [number] = {trigger.checkpoint for trigger in job.said(Trigger)}
         job.ack(0, number)
         job.ack(1, number)
-        assert job.actions(Commit) == []
-        if marked:
-            job.machine.mark_done("7/4.manifest", job.now)
-        else:
-            job.machine.not_marked("7/4.manifest", job.now)
+        again = [MarkPublished("7/4.manifest")]
+        assert job.actions((Commit, MarkPublished)) == (again if marked == "before it waits" else [])
+        if marked == "while it waits":  # what could not be written is written when the storage is tried again
+            for _ in range(2):
+                job.machine.not_marked("7/4.manifest", "full", job.now)
+                assert job.actions((Commit, MarkPublished)) == []
+                assert job.machine.durability.storage.reason == "7/4.manifest could not be marked as published: full"
+                job.wait(LIMITS.retry_most / SECOND)
+                assert job.actions((Commit, MarkPublished)) == again
+        job.machine.mark_done("7/4.manifest", job.now)
         job.commit()
-        assert job.sent(Settled) == ([(0, Settled(0, True))] if marked else [])
+        assert job.sent(Settled) == [(0, Settled(0, True))]
         assert job.status is S.FINISHING
+        assert job.machine.durability.storage.since is None
 
 
 def test_a_storage_that_does_not_answer_for_a_mark_at_the_end_is_noticed() -> None:
@@ -389,7 +397,7 @@ def test_a_restart_leaves_traces_that_another_kept_checkpoint_needs() -> None:
         job.complete(b"a")
         job.says(0, Published(1))
         if failed:
-            job.machine.not_marked("1/1.manifest", job.now)
+            job.machine.not_marked("1/1.manifest", "full", job.now)
         else:
             job.machine.mark_done("1/1.manifest", job.now)
         job.complete(b"b")

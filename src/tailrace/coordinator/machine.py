@@ -328,10 +328,10 @@ class Coordinator:
         """Notes that a manifest is marked: all its output is published."""
         self.course.do(self.durability.mark_done(path, now, self.course.flowing), now)
 
-    def not_marked(self, path: str, now: int) -> None:
+    def not_marked(self, path: str, reason: str, now: int) -> None:
         """Notes that a mark could not be written: it is requested again with the next publication, or the next
         checkpoint."""
-        self.course.do(self.durability.not_marked(path, now, self.course.flowing), now)
+        self.course.do(self.durability.not_marked(path, reason, now), now)
 
     def copy_done(self, checkpoint: int, url: str, size: int, now: int) -> bool:
         """Takes the copy of a savepoint, of `size` bytes. Returns False where it is not awaited any more: the copy has to

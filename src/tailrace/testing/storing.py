@@ -298,7 +298,7 @@ class Storage:
                 if error is None:
                     coordinator.mark_done(action.path, driver.now())
                 else:
-                    coordinator.not_marked(action.path, driver.now())
+                    coordinator.not_marked(action.path, f"{type(error).__name__}: {error}", driver.now())
 
             self.request(party, "mark", lambda: store.mark_published(action.path), mark_done)
         elif isinstance(action, MarkSwept):

@@ -62,6 +62,8 @@ class Durability:
         """True while no checkpoint is taken, since a worker is being replaced."""
         self._held_since: int | None = None
         """The time since which the commit of the last checkpoint waits for a mark."""
+        self._marks_due_at: int | None = None
+        """The time at which marks that the last checkpoint waits for are requested once more: they could not be written."""
         self._commit: Commit | None = None
         """The commit under way."""
         self._commit_due_at: int | None = None
@@ -88,7 +90,7 @@ class Durability:
 
     def attempt_over(self, reason: str, now: int) -> Decisions:
         """Ends the attempt: nothing of it is committed any more."""
-        self._held_since = self.newest = self._commit = self._commit_due_at = None
+        self._held_since = self.newest = self._commit = self._commit_due_at = self._marks_due_at = None
         self.suspended = False
         self.output.attempt_over()
         self.checkpoints.stopping = False
@@ -170,6 +172,7 @@ class Durability:
 
     def _retries(self) -> Iterator[tuple[int | None, Callable[[int], Decisions]]]:
         yield self._commit_due_at, self._commit_again
+        yield self._marks_due_at, self._mark_again
         yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.send_again()
         if self.checkpoints.final_again:
             yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
@@ -179,6 +182,10 @@ class Durability:
         assert self._commit is not None
         self._commit_due_at, self.checkpoints.commit_sent_at = None, now
         return [self._commit]
+
+    def _mark_again(self, now: int) -> Decisions:
+        self._marks_due_at = None
+        return self.output.mark_visible()
 
     # Stops.
 
@@ -355,15 +362,16 @@ class Durability:
         ready = self.checkpoints.ready()
         if ready is None or not running:
             return []
-        if ready.ends and self.output.origin_marking:
-            # Behind the last commit no other one follows whose success lets sinks forget the origin's output.
+        # Behind the last commit no other one follows whose success lets sinks forget the origin's output.
+        marks = self.output.mark_visible() if ready.ends and self._marks_due_at is None else []
+        if ready.ends and (self._marks_due_at is not None or self.output.origin_marking):
             self._held_since = now if held is None else held
-            return []
+            return marks
         commit = self._commit = self.checkpoints.commit(
             ready, self.output.carried_output(), self.claims.incarnation, now
         )
         self.output.before_commit(ready.id)
-        return [commit]
+        return [*marks, commit]
 
     def commit_done(
         self, number: int, path: str, url: str, now: int, running: bool
@@ -444,11 +452,15 @@ class Durability:
         self.output.mark_done(path)
         return [*self._delete_surplus(), *self._commit_next(now, running)]
 
-    def not_marked(self, path: str, now: int, running: bool) -> Decisions:
-        """Notes that a mark could not be written: it is requested again with the next publication, or the next
-        checkpoint."""
+    def not_marked(self, path: str, reason: str, now: int) -> Decisions:
+        """Notes that a mark could not be written: it is requested again with the next publication, or the next checkpoint.
+        Where the last checkpoint waits for it, that is when the storage is tried again."""
         self.output.not_marked(path)
-        return self._commit_next(now, running)
+        if self._held_since is None:
+            return []
+        decided = self.storage.note_failure(f"{path} could not be marked as published: {reason}", now)
+        self._marks_due_at = self.storage.due_at
+        return decided
 
     def _delete_surplus(self) -> Decisions:
         """Deletes files that no checkpoint needs any more: behind a commit, or the mark of a manifest that is not kept."""

@@ -120,7 +120,7 @@ class JobOutput:
         if runs or prepared:
             return self._send(0, prepared, sorted(runs))
         self._origin_visible = self._origin_visible or self.restored.is_origin
-        return self._mark_visible()
+        return self.mark_visible()
 
     def start(self) -> Decisions:
         """Notes that the attempt runs: hidden output of earlier runs is removed."""
@@ -152,7 +152,7 @@ class JobOutput:
         return [*self._publish(number, fresh), *self._settle()]
 
     def _publish(self, number: int, prepared: list[Prepared]) -> Decisions:
-        return self._send(number, prepared, []) if prepared else self._mark_visible()
+        return self._send(number, prepared, []) if prepared else self.mark_visible()
 
     def _settle(self) -> Decisions:
         if self._due <= self._settled:
@@ -185,7 +185,7 @@ class JobOutput:
             self._origin_visible = True
         through = self.visible_through
         self._sent = {number: sent for number, sent in self._sent.items() if number > through}
-        return self._mark_visible()
+        return self.mark_visible()
 
     def not_published(self, report: NotPublished) -> bool:
         """Takes the worker's report that not all output of a number is visible. Returns True if the report is about the
@@ -263,8 +263,7 @@ class JobOutput:
         self._update(path, marked=True)
 
     def not_marked(self, path: str) -> None:
-        """Notes that a mark could not be written: it is requested again with the next publication, or the next
-        checkpoint."""
+        """Notes that a mark could not be written: `mark_visible` requests it again."""
         self._update(path, requested=False)
 
     def keep_only(self, paths: Collection[str]) -> None:
@@ -286,8 +285,9 @@ class JobOutput:
         """The checkpoint up to which all output is visible; below 0 while the restored one's output is not."""
         return self.resolution.visible_through
 
-    def _mark_visible(self) -> Decisions:
-        """Requests a mark for every manifest whose output is visible, and that is not marked."""
+    def mark_visible(self) -> Decisions:
+        """Requests a mark for every manifest whose output is visible, and that is not marked. One under way is not requested
+        again."""
         paths = self.resolution.to_mark
         self._update(*paths, requested=True)
         return [MarkPublished(path) for path in paths]

@@ -133,9 +133,10 @@ class JobStore:
         machine = self._machine
         try:
             self._store.mark_published(path)
-        except Exception:
+        except Exception as error:
+            reason = error_text(error)
             self._warn("could not mark a checkpoint as published")
-            self._post(lambda: machine.not_marked(path, monotonic_micros()))
+            self._post(lambda: machine.not_marked(path, reason, monotonic_micros()))
             return
         self._post(lambda: machine.mark_done(path, monotonic_micros()))
 
