@@ -403,12 +403,18 @@ class _History:
         return self.again.check(Book(published={token: published[token] for token in published if token in lineage}))
 
     def _traces(self, world: Simulation) -> list[str]:
-        """Errors for traces of the run that a start has gone on from: the start has finished, and no other one removes
-        them."""
-        world.drain()
+        """Errors for traces of the run that a start has gone on from: the start has finished, and no other one removes them.
+        Where sinks were sent that they may forget, a worker that was killed then may not have read it."""
         output = world.coordinator.durability.output
         restored, run = output.origin.manifest, "" if output.origin.manifest is None else output.origin.manifest.run_id
-        if restored is None or output.origin.spare or not output._origin_is_here:
+        there = any(node.uid == SINK for node in world.plan.graph.nodes)
+        if (
+            restored is None
+            or output.origin.spare
+            or not output._origin_is_here
+            or output._settled.restored
+            or not there
+        ):
             return []
         left = sorted(token for token in self.book.traces if token.decode().split("|")[1] == run)
         return [f"traces of {run} are left beside the output for ever, such as {left[0]!r}"] if left else []
