@@ -845,8 +845,8 @@ def test_many_distinct_values_in_many_columns() -> None:
 
 def test_only_distinct_keys_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[Any] = []
-    real = module.key_group
-    monkeypatch.setattr(module, "key_group", lambda key, maximum: (requested.append(key), real(key, maximum))[1])
+    real = module.canonical_bytes
+    monkeypatch.setattr(module, "canonical_bytes", lambda key: (requested.append(key), real(key))[1])
     groups_of_arrow(pa.array(["a", "b", "a", "b", "a"]), KeyGroups(128))
     assert sorted(k for k in requested if k is not None) == ["a", "b"]
 

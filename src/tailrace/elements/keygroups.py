@@ -12,11 +12,12 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from xxhash import xxh64_intdigest
 
 from tailrace.elements.batches import Groups
 from tailrace.elements.intkeys import hashes
 from tailrace.elements.keyclasses import RecordClass, key_class
-from tailrace.elements.keys import key_group
+from tailrace.elements.keys import canonical_bytes, key_group
 from tailrace.elements.plainkeys import NEVER, with_parts
 from tailrace.elements.timestamps import steady
 
@@ -95,7 +96,7 @@ class KeyGroups(dict[object, int]):
     `TypeError` for a key without a hash.
     """
 
-    __slots__ = ("_dense", "limit", "max_parallelism")
+    __slots__ = ("_dense", "_newest", "limit", "max_parallelism")
 
     def __init__(self, max_parallelism: int, limit: int = 1 << 18) -> None:
         _check_parallelism(1, max_parallelism)
@@ -106,9 +107,13 @@ class KeyGroups(dict[object, int]):
         self.limit = limit
         self._dense = np.empty(0, np.uint16)
         """Key groups of 0, 1, 2, …, up to about the largest integer that was looked up."""
+        self._newest: tuple[object, bytes] = None, canonical_bytes(None)
+        """The key that was looked up last of those that are not in the cache, and its canonical bytes."""
 
     def __missing__(self, key: object) -> int:
-        group = key_group(key, self.max_parallelism)
+        canonical = canonical_bytes(key)
+        self._newest = key, canonical
+        group = xxh64_intdigest(canonical) % self.max_parallelism
         stored = _stored_form(key)
         if stored is not NEVER:
             if len(self) >= self.limit:
@@ -124,6 +129,11 @@ class KeyGroups(dict[object, int]):
         except _LOOKUP_ERRORS:
             pass
         return key_group(key, self.max_parallelism)
+
+    def canonical_of(self, key: object) -> bytes:
+        """The canonical bytes of a key, which are there already where its group was just looked up for the first time."""
+        newest, canonical = self._newest
+        return canonical if newest is key else canonical_bytes(key)
 
     def groups_of(self, keys: Iterable[object]) -> Groups:
         """The groups of many keys, in order (not to be written to). Raises `UnsupportedKey`."""

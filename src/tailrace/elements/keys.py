@@ -113,11 +113,18 @@ class DescribedKeys:
         return None
 
     def _parts(self, data: bytes, at: int) -> tuple[Any, ...]:
-        parts, size = [], len(data)
+        parts: list[Any] = []
+        size, number = len(data), int.from_bytes
         while at < size:
-            end = at + 8 + int.from_bytes(data[at : at + 8], "big")
-            parts.append(self.read(data[at + 8 : end]))
-            at = end
+            start = at + 8
+            at = start + number(data[at:start], "big")
+            tag = data[start]
+            if tag == _INTEGER:
+                parts.append(number(data[start + 1 : at], "big", signed=True))
+            elif tag == _TEXT:
+                parts.append(data[start + 1 : at].decode("utf-8", "surrogatepass"))
+            else:
+                parts.append(self.read(data[start:at]))
         return tuple(parts)
 
 
@@ -214,10 +221,10 @@ def _encode_record(key: Any) -> bytes:
     except AttributeError as error:
         raise _refusal(key, f"a field has no value ({message_of(error)})", "set every field when it is made") from error
     parts = [b"r", known.prefix]
-    for field, item in zip(known.fields, items, strict=True):
+    for item in items:
         encoded = canonical_bytes(item)
         if encoded == b"x":
-            raise _nan_in(key, field)
+            raise _nan_in(key, known.fields[len(parts) // 2 - 1])
         parts += (_LENGTH.pack(len(encoded)), encoded)
     return b"".join(parts)
 
@@ -286,12 +293,12 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 def _inherited_encoder(key: object) -> Callable[[Any], bytes]:
     """The encoder for a key that is not exactly of a supported type."""
-    if isinstance(key, np.generic):
-        return _scalar_encoder(key)
     kind: Any = type(key)
     known = key_class(kind)
     if isinstance(known, RecordClass):
         return _encode_record
+    if isinstance(key, np.generic):
+        return _scalar_encoder(key)
     if isinstance(known, MemberClass):
         return _encode_member
     for base, encode in _ENCODERS.items():

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tailrace.elements.keys import PLAINLY_DESCRIBED, DescribedKeys, canonical_bytes
+from tailrace.elements.keys import PLAINLY_DESCRIBED, DescribedKeys
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
@@ -77,6 +77,7 @@ class DiskBase:
         index: int,
         codec: Codec,
         group_of: Callable[[Any], int],
+        canonical_of: Callable[[Any], bytes],
         cache_entries: int,
         absent_entries: int,
     ) -> None:
@@ -86,14 +87,15 @@ class DiskBase:
         self._index = index
         self._codec = codec
         self._group_of = group_of
+        self._canonical_of = canonical_of
         self._cache_entries = cache_entries
         self.cache: dict[Any, Any] = {}
         """Key -> its value in the database, for values that cannot be changed in place. For other values that were read:
         `THERE`, which saves a read when the key is written. `THERE` is noted only for keys whose place no unequal key
         shares."""
-        self._absent: set[Any] = set()
-        """Keys that were read and are not in the database. Most of them are in the layers above by now, and are written
-        next."""
+        self._absent: dict[Any, bytes] = {}
+        """Keys that were read and are not in the database -> their places. Most of them are in the layers above by now, and
+        are written next."""
         self._absent_entries = absent_entries
         self._described = DescribedKeys()
         self.alive: dict[int, int] = {}
@@ -102,20 +104,22 @@ class DiskBase:
         self._cut: Any = None
 
     def _place(self, key: Any, group: int) -> bytes:
-        return _PREFIX.pack(group, self._index) + canonical_bytes(key)
+        return _PREFIX.pack(group, self._index) + self._canonical_of(key)
 
     def get(self, key: Any, default: Any, /) -> Any:
-        found = self.cache.get(key, MISSING)
-        if found is not MISSING and found is not THERE:
-            return found
+        if self.cache:  # many new keys at once: their hash may be a function in Python
+            found = self.cache.get(key, MISSING)
+            if found is not MISSING and found is not THERE:
+                return found
         if key in self._absent:
             return default
-        stored = self._db.get(self._place(key, self._group_of(key)))
+        place = self._place(key, self._group_of(key))
+        stored = self._db.get(place)
         if stored is None:
             if key in self._described:
                 if len(self._absent) >= self._absent_entries:
                     self._absent.clear()
-                self._absent.add(key)
+                self._absent[key] = place
             return default
         found = self._codec.decode(stored[4 + _LENGTH.unpack_from(stored)[0] :])
         if immutable(found):
@@ -135,18 +139,18 @@ class DiskBase:
         self._absent.clear()
 
     def _is_new(self, key: Any, place: bytes) -> bool:
-        """True if the key is not in the database. Drops what is cached of its value, because the caller is going to write
-        it."""
-        if key in self._absent:
-            self._absent.discard(key)
-            return True
+        """True if a key that was not noted as absent is not in the database. Drops what is cached of its value, because the
+        caller is going to write it."""
         return self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None
 
     def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
         if data is None:
             data = self._codec.encode(value)
-        place = _PREFIX.pack(group, self._index) + canonical_bytes(key)
-        if self._is_new(key, place):
+        place = self._absent.pop(key, None)
+        known_absent = place is not None
+        if place is None:
+            place = self._place(key, group)
+        if known_absent or self._is_new(key, place):
             self.count += 1
             self.alive[group] = self.alive.get(group, 0) + 1
         if self._batch is None:
@@ -159,6 +163,8 @@ class DiskBase:
         return data
 
     def remove(self, key: Any, group: int) -> None:
+        if self._absent.pop(key, None) is not None:
+            return
         place = self._place(key, group)
         if self._is_new(key, place):
             return
@@ -283,7 +289,8 @@ class DiskBackend(LayeredBackend):
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
         """A table in the database, as the lowest layer of a state."""
         absent = self.top_entries + self.top_entries // 2
-        return DiskBase(self._db, self._passing, index, codec, group_of, self.cache_entries, absent)
+        canonical_of = self._groups.canonical_of
+        return DiskBase(self._db, self._passing, index, codec, group_of, canonical_of, self.cache_entries, absent)
 
     def relieve(self) -> None:
         """Moves the surplus of the top layers to disk. When many new keys come at once, it moves only as many entries as
