@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.compute as pc
+
 import tailrace as tr
 from search.random_flows import functions as fn
 from search.random_flows import script
@@ -13,9 +15,12 @@ from search.random_flows.interpreter import rests
 
 WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
+GAP = 2
+"""The gap of sessions, in seconds of event time."""
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
+    "sessions", "sessions of columns",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -240,7 +245,10 @@ class Building:
         number = do.number
         key: Any = fn.key_of
         if number % 2:
-            stream, key = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}"), "key"
+            stream, key = (
+                stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}"),
+                "key",
+            )
         return self._ordered(number, stream.key_by(key).process(fn.InOrder(number), in_order=True, **options))
 
     def _both_in_order(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
@@ -298,6 +306,19 @@ class Building:
     def _windows_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
         windows = columns.key_by(_key_of(do)).window(tr.Tumbling(WINDOW))
+        return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
+
+    def _sessions(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        windows = stream.key_by(fn.key_of).window(tr.Session(_gap_of(do, lambda r: 1 + r[0] % 3)))
+        counted = windows.aggregate(n=tr.Sum(lambda r: r[3]), worth=tr.Sum(lambda r: r[2] * r[3]), **options)
+        return self._windows(do, counted, stream)
+
+    def _sessions_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
+        gap = _gap_of(do, "gap")
+        if gap == "gap":
+            columns = columns.with_columns(gap=pc.add(pc.field("key"), 1), uid=f"gap{do.number}")
+        windows = columns.key_by(_key_of(do)).window(tr.Session(gap))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
     # Loops.
@@ -365,6 +386,11 @@ def _entering(around: tuple[Loop, ...], r: Any) -> Any:
 class _Joined(fn.Join):
     def process2(self, record: Any, ctx: tr.Context) -> Any:
         return super().process2(record[2], ctx)
+
+
+def _gap_of(do: Do, own: Any) -> Any:
+    """The gap of sessions: one for all, or that of each record."""
+    return own if do.number % 3 == 0 else GAP
 
 
 def _key_of(do: Do) -> str | tuple[str, ...]:

@@ -41,6 +41,8 @@ Kind = Literal[
     "in order",
     "both in order",
     "failing",
+    "sessions",
+    "sessions of columns",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

@@ -22,7 +22,7 @@ from search.random_flows.description import (
     change_steps,
 )
 from search.random_flows.ordering import ordering
-from search.random_flows.remembering import failing, reading, remembering
+from search.random_flows.remembering import failing, grouping, reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
 
@@ -265,6 +265,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     aside = random.Random(f"tailrace random aside {seed}")
     if aside.random() < 0.08:
         flow = failing(aside, flow)
+    sessions = random.Random(f"tailrace random sessions {seed}")
+    if sessions.random() < 0.3 and any(step.kind in WINDOWS for step in flow.operators()):
+        flow = grouping(sessions, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

@@ -104,6 +104,8 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "ties": 2,
             "readings": 2,
             "failing": 2,
+            "sessions": 1,
+            "sessions of columns": 1,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

@@ -15,7 +15,7 @@ from typing import Any
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
 
-MODULUS, KEYS, HOLD, WINDOW = 10_007, 5, 3, 8
+MODULUS, KEYS, HOLD, WINDOW, GAP = 10_007, 5, 3, 8, 2
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,8 @@ class _Interpreter:
         """(report, operator, key): number of reports."""
         self.windows: dict[Any, list[int]] = {}
         """(in a loop, operator, key, start): number and total value of records."""
+        self.sessions: dict[Any, list[tuple[int, int, int]]] = {}
+        """(operator, key): (time, gap, value) of each record."""
         self.sets: Counter[Any] = Counter()
         """(operator, key): number of visits of a set."""
         self.seconds: dict[Any, Counter[int]] = {}
@@ -152,6 +154,9 @@ class _Interpreter:
         for (inside, number, key, begin), (count, worth) in self.windows.items():
             what = "sum" if inside else "window"
             self.found.add((what, number, key, begin, count, worth))
+        for (number, key), visits in self.sessions.items():
+            for session in _sessions(visits):
+                self.found.add(("window", number, key, *session))
         return self.found
 
     def steps(self, steps: tuple[Step, ...], records: list[Moving]) -> list[Moving]:
@@ -260,6 +265,10 @@ class _Interpreter:
             self.found.most[number, key, "n"] = self.found.most.get((number, key, "n"), 0) + 1
             self.found.add(("most", number, key, "low", -record.value))
             self.found.add(("most", number, key, "high", record.value))
+        elif kind in ("sessions", "sessions of columns"):
+            own = record.id % 3 if kind == "sessions" else key
+            gap = own + 1 if number % 3 == 0 else GAP
+            self.sessions.setdefault((number, key), []).append((record.time, gap, record.value))
         elif kind in ("tumbling", "windows of columns", "sliding"):
             first = record.time - record.time % WINDOW
             begins = [first]
@@ -271,6 +280,18 @@ class _Interpreter:
                 window = self.windows.setdefault((bool(self.around), number, key, begin), [0, 0])
                 window[0] += 1
                 window[1] += record.value
+
+
+def _sessions(visits: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The start, the number of records and their total value, for each session of a key."""
+    begin = end = count = worth = 0
+    for time, gap, value in sorted(visits):
+        if count and time > end:
+            yield begin, count, worth
+            count = worth = 0
+        begin, end = (begin, max(end, time + gap)) if count else (time, time + gap)
+        count, worth = count + 1, worth + value
+    yield begin, count, worth
 
 
 def _records(events: Events) -> Iterator[Moving]:

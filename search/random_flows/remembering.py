@@ -44,6 +44,17 @@ def failing(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, made, list(flow.loops()))
 
 
+def grouping(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with sessions, outside of loops: in them no session is ever over. Where a source may count as silent while
+    its readers have nothing, its records may be late for sessions: such a flow stays as it is."""
+    sources = [flow.source, *(step.events for step in flow.operators() if step.events is not None)]
+    if any(one.falls_silent and one.pauses for one in sources):
+        return flow
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    kind: Kind = rng.choice(["sessions", "sessions of columns"])
+    return _with(rng, flow, Do(kind, number, parallelism=rng.choice([None, None, 1, 3])), [])
+
+
 def _with(rng: random.Random, flow: Flow, made: Do, loops: list[Loop]) -> Flow:
     """The flow with one more operator, outside of loops or in one of these."""
     if loops and rng.random() < 0.4:

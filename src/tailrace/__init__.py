@@ -46,7 +46,7 @@ from tailrace.api.streams import (
     LoopFunction,
     WindowedStream,
 )
-from tailrace.api.windows import Sliding, Tumbling
+from tailrace.api.windows import Session, Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
@@ -139,6 +139,7 @@ __all__ = [
     "Savepoint",
     "SavepointWriter",
     "ScopeError",
+    "Session",
     "Sink",
     "SinkContext",
     "SinkWriter",

@@ -412,7 +412,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "no windows": (
         lambda env: ROWS(env).key_by(id).window(60),
         tr.GraphError,
-        "window: expected tr.Tumbling(...) or tr.Sliding(...), got 60",
+        "window: expected windows, such as tr.Tumbling(...) or tr.Session(...), got 60",
     ),
     "a window without size": (
         lambda env: tr.Tumbling(0),

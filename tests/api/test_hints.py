@@ -57,9 +57,9 @@ def _windows(env: tr.Environment) -> Any:
 @pytest.mark.parametrize(
     ("write", "hint"),
     [
-        (lambda env: tr.Session(30), "there are no sessions; use timers"),
+        (lambda env: tr.EventTimeSessionWindows(30), "use tr.Session"),
         (lambda env: tr.TumblingWindow(30), "use tr.Tumbling"),
-        (lambda env: tr.SessionWindows, "there are no sessions; use timers"),
+        (lambda env: tr.SessionWindows, "use tr.Session"),
         (lambda env: tr.RocksDB, 'state_backend="disk"'),
         (lambda env: tr.Kafka, "write a tr.Source or a tr.Sink"),
         (lambda env: tr.Print, "use tr.sinks.Print"),

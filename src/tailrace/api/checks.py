@@ -246,6 +246,31 @@ def title_of(verb: str, options: dict[str, Any]) -> str:
     return f"{verb} {name!r}" if isinstance(name, str) and name else verb
 
 
+def check_merge(aggregate: AggregateFunction, verb: str) -> None:
+    """Raises `GraphError` for an aggregate that does not define `merge`, which sessions need."""
+    if type(aggregate).merge is AggregateFunction.merge:
+        raise GraphError(
+            f"{verb}: sessions that a record joins become one, and {type(aggregate).__name__} does not say how their "
+            f"accumulators do; define merge(a, b)"
+        )
+
+
+def check_sessions(gap_of: Selector | None, lateness: int, level: int, columns: tuple[str, ...] | None) -> None:
+    """Raises `GraphError` where sessions have no right result: in a loop, and where they would go on after their result."""
+    if gap_of is not None:
+        check_selector(gap_of, columns, "window: the gap of tr.Session")
+    if level:
+        raise GraphError(
+            "window: no session is ever over in a loop, because feedback may come at any time; use tr.Session in front of "
+            "the loop or behind it"
+        )
+    if lateness:
+        raise GraphError(
+            "window: allowed_lateness does not go with tr.Session: a late record may join sessions whose results are out; "
+            "give assign_timestamps a larger out_of_orderness, so that sessions wait for such records"
+        )
+
+
 def check_time_column(name: Any, verb: str) -> str | None:
     """The name of a column of timestamps, checked; None if none is given."""
     return None if name is None else check_name(name, verb, "timestamps")

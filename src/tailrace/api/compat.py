@@ -22,6 +22,7 @@ from tailrace.graph.operators import (
     MapBatches,
     Process,
     Reduce,
+    SessionWindow,
     Sink,
     Source,
     Window,
@@ -33,7 +34,7 @@ from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
 
-_AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window"}
+_AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window", SessionWindow: "session"}
 _TIMERS = [TableInfo("timers:event", "timers"), TableInfo("timers:processing", "timers")]
 
 

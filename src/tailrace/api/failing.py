@@ -124,7 +124,7 @@ TAKES_POLICY: tuple[type[Operator], ...] = (
     ops.CoProcess,
     ops.Aggregate,
     ops.Reduce,
-    ops.Window,
+    ops.Windowed,
 )
 """The kinds of operators that take `on_error`. Aggregates and windows take it in rows; in columns they run no user code."""
 
@@ -145,7 +145,7 @@ def check_on_error(value: Any, verb: str) -> OnError:
 
 def takes_policy(operator: Operator, form: Form) -> bool:
     """True if the verb of an operator takes `on_error`. `form` is that of the operator's output."""
-    in_columns = form == "columns" and isinstance(operator, ops.Aggregate | ops.Window)
+    in_columns = form == "columns" and isinstance(operator, ops.Aggregate | ops.Windowed)
     return isinstance(operator, TAKES_POLICY) and not in_columns
 
 
@@ -169,7 +169,7 @@ def _check_tag(operator: Operator, policy: OnError, verb: str) -> OnError:
     aside = aside_of(policy)
     if aside is None:
         return policy
-    has_late = isinstance(operator, ops.Window) or getattr(operator, "in_order", False)
+    has_late = isinstance(operator, ops.Windowed) or getattr(operator, "in_order", False)
     if has_late and aside.tag == "late":
         raise GraphError(f"{verb}: the side output 'late' has the late records; choose another tag for tr.Aside")
     if aside.tag in tags_of(getattr(operator, "fn", None)):

@@ -14,7 +14,6 @@ from tailrace.errors import ConfigError
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTION = "takes it as an argument of the verb, such as map(f, {}=...)"
 _VERB = "has {} for this"
-_NO_SESSIONS = "windows are tr.Tumbling and tr.Sliding, and there are no sessions; use timers: key_by(...).process(f)"
 _NOT_ASYNC = (
     "has no asynchronous verb; call the service for many records at once, in map_batches(f) with a pool of threads"
 )
@@ -58,7 +57,9 @@ VERBS: dict[str, str] = {
     **dict.fromkeys(("min", "max", "mean", "avg", "min_by", "max_by", "minBy", "maxBy"), f"has {_EVERY}"),
     **dict.fromkeys(("tumbling", "tumble"), "has key_by(...).window(tr.Tumbling(...)) for this"),
     **dict.fromkeys(("sliding", "slide", "hop"), "has key_by(...).window(tr.Sliding(...)) for this"),
-    **dict.fromkeys(("session", "sessions"), f"has none: {_NO_SESSIONS}"),
+    **dict.fromkeys(
+        ("session", "sessions", "session_window", "sessionWindow"), "has key_by(...).window(tr.Session(...)) for this"
+    ),
     **dict.fromkeys(("count_window", "countWindow"), "has key_by(...).process(f) with a tr.ListState for this"),
     **dict.fromkeys(("cache", "persist"), "may be used several times as it is, and is computed once"),
     **dict.fromkeys(("checkpoint", "start", "run"), "is run by its environment: env.execute(name)"),
@@ -101,8 +102,6 @@ VERBS: dict[str, str] = {
     "agg": _VERB.format("key_by(...).aggregate(name=...)"),
     "window_all": "has key_by(lambda r: 0).window(...) for this: one subtask does it all",
     "windowAll": "has key_by(lambda r: 0).window(...) for this: one subtask does it all",
-    "session_window": "has tumbling and sliding windows, and no sessions; use timers: key_by(...).process(function)",
-    "sessionWindow": "has tumbling and sliding windows, and no sessions; use timers: key_by(...).process(function)",
     "with_watermark": _VERB.format("assign_timestamps(...)"),
     "assign_timestamps_and_watermarks": _VERB.format("assign_timestamps(...)"),
     "distinct": "has key_by(...).process(function) with a tr.ValueState for this: whatever was seen before is state",
@@ -152,14 +151,15 @@ CONNECTED: dict[str, str] = {
 _PUBLIC: dict[str, str] = {
     **dict.fromkeys(
         (
-            "Session",
             "Sessions",
             "SessionWindow",
             "SessionWindows",
+            "SessionWindower",
             "EventTimeSessionWindows",
+            "DynamicEventTimeSessionWindows",
             "ProcessingTimeSessionWindows",
         ),
-        _NO_SESSIONS,
+        "use tr.Session",
     ),
     **dict.fromkeys(
         ("TumblingWindow", "TumblingEventTimeWindows", "TumblingWindows", "TumblingWindower", "Tumble"),
@@ -169,7 +169,7 @@ _PUBLIC: dict[str, str] = {
         ("SlidingWindow", "SlidingEventTimeWindows", "SlidingWindows", "SlidingWindower", "Slide", "Hop"),
         "use tr.Sliding",
     ),
-    **dict.fromkeys(("Window", "Windows"), "windows are tr.Tumbling and tr.Sliding"),
+    **dict.fromkeys(("Window", "Windows"), "windows are tr.Tumbling, tr.Sliding and tr.Session"),
     **dict.fromkeys(
         ("TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows"),
         "windows are in event time; use timers in processing time: ctx.set_timer(processing_time=...)",

@@ -20,6 +20,7 @@ from tailrace.graph.operators import (
     Operator,
     Process,
     Reduce,
+    SessionWindow,
     Sink,
     Source,
     Window,
@@ -36,6 +37,7 @@ KINDS: dict[type[Operator], str] = {
     Reduce: "reduce",
     Aggregate: "aggregate",
     Window: "window",
+    SessionWindow: "session",
     Head: "loop",
     Judge: "rounds",
     Sink: SINK,
@@ -49,6 +51,7 @@ CALLED = {
     "reduce": "a reduce",
     "aggregate": "an aggregate",
     "window": "a window",
+    "session": "a session window",
     "loop": "the head of a loop",
     "rounds": "the end of a loop's rounds",
     SINK: "a sink",
@@ -73,14 +76,21 @@ def shape_of(operator: Operator) -> list[str]:
         return ["in rounds"] if operator.loop.rounds is not None else []
     if isinstance(operator, Reduce):
         return ["custom"]
-    if not isinstance(operator, Aggregate | Window):
+    if not isinstance(operator, Aggregate | Window | SessionWindow):
         return []
     several = len(operator.aggregates) > 1
     parts = [_part(fn, name if several else "") for name, fn in operator.aggregates]
     if isinstance(operator, Aggregate):
         return parts
-    window = f"windows of {operator.size / 1e6:g} s every {operator.slide / 1e6:g} s from {operator.offset / 1e6:g} s"
-    return [window, *(["reduce"] if operator.reduce is not None else parts)]
+    return [_windows(operator), *(["reduce"] if operator.reduce is not None else parts)]
+
+
+def _windows(operator: Window | SessionWindow) -> str:
+    if isinstance(operator, Window):
+        return f"windows of {operator.size / 1e6:g} s every {operator.slide / 1e6:g} s from {operator.offset / 1e6:g} s"
+    return (
+        "sessions with a gap per record" if operator.gap is None else f"sessions with a gap of {operator.gap / 1e6:g} s"
+    )
 
 
 def key_columns(node: Node) -> list[list[str]]:

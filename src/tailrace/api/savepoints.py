@@ -114,7 +114,7 @@ class SavepointWriter:
         if not callable(change):
             raise ConfigError(f"{who}: expected a function of key and value, not {change!r}")
         old = self._base(who).table(uid, state)
-        if old.kind == "window":  # each window has timers under its key, and never fires without them
+        if old.kind in ("window", "session"):  # each window has timers under its key, and never fires without them
             raise ConfigError(
                 f"{who}: windows go on as they are, or not at all: drop({uid!r}) leaves them out; change their results, or "
                 f"the records that come into them"

@@ -11,7 +11,7 @@ from tailrace.api.functions import Function, takes_context
 from tailrace.api.tags import tags_of
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import CoProcess, KeyedProcess, MapBatches, Process, Window
+from tailrace.graph.operators import CoProcess, KeyedProcess, MapBatches, Process, Windowed
 
 if TYPE_CHECKING:
     from tailrace.api.nodes import Stream
@@ -26,7 +26,7 @@ def side_of(stream: Stream, tag: Any) -> Node:
     aside = aside_of(node.on_error)
     if aside is not None and tag == aside.tag:
         return node
-    if isinstance(node.operator, Window):
+    if isinstance(node.operator, Windowed):
         if tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
         return node

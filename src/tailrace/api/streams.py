@@ -17,10 +17,12 @@ from tailrace.api.checks import (
     check_callable,
     check_co_process,
     check_format,
+    check_merge,
     check_names,
     check_object,
     check_process,
     check_selector,
+    check_sessions,
     check_span,
     check_time_column,
     named_aggregates,
@@ -49,7 +51,7 @@ from tailrace.api.ordered import check_in_order
 from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
 from tailrace.api.spill import Spill
-from tailrace.api.windows import WindowSpec
+from tailrace.api.windows import SessionSpec, WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -301,7 +303,7 @@ class DataStream(LoopStream):
         aside = aside_of(node.on_error)
         if aside is not None and tag == aside.tag:
             return DataStream(self.env, ((node.id, tag),), "rows")
-        if not isinstance(node.operator, ops.Window):
+        if not isinstance(node.operator, ops.Windowed):
             batches = isinstance(node.operator, ops.MapBatches)
             return DataStream(self.env, ((node.id, tag),), "columns" if batches else "rows")
         before = self.env._graph.nodes[node.inputs[0].source]
@@ -515,13 +517,16 @@ class KeyedStream(DataStream):
         options = {"name": name, "uid": uid, "parallelism": parallelism, "on_error": on_error}
         return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
-    def window(self, windows: WindowSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
-        """The records of each key by event-time windows (`tr.Tumbling`, `tr.Sliding`). A window that has fired fires again
-        if a record for it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side
-        output "late". Raises `GraphError` for wrong arguments."""
-        if not isinstance(windows, WindowSpec):
-            raise GraphError(f"window: expected tr.Tumbling(...) or tr.Sliding(...), got {windows!r}")
+    def window(self, windows: WindowSpec | SessionSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
+        """The records of each key by event-time windows (`tr.Tumbling`, `tr.Sliding`, `tr.Session`). A window that has fired
+        fires again if a record for it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go
+        to the side output "late". Raises `GraphError` for wrong arguments, for sessions in a loop, and for sessions with an
+        allowed lateness."""
+        if not isinstance(windows, WindowSpec | SessionSpec):
+            raise GraphError(f"window: expected windows, such as tr.Tumbling(...) or tr.Session(...), got {windows!r}")
         lateness = check_span(allowed_lateness, "window")
+        if isinstance(windows, SessionSpec):
+            check_sessions(windows.gap_of, lateness, self.scope.level, self.columns)
         return WindowedStream(self, windows, lateness)
 
     def _aggregate(
@@ -544,12 +549,14 @@ class KeyedStream(DataStream):
         operator, wide = ops.ToColumns(arrow), {"parallelism": parallelism, "on_error": FAIL}
         return self._add(operator, "to_columns", wide, form="columns", columns=tuple(arrow.names))
 
-    def _aggregate_input(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
+    def _aggregate_input(
+        self, aggregates: tuple[tuple[str, AggregateFunction], ...], *fields: Selector | None
+    ) -> tuple[KeyedStream, Form]:
         """The stream that an aggregate reads, and the form of its results: in columns if the stream is in columns and Arrow
-        can compute all of it; else in rows."""
+        can compute all of it; else in rows. `fields`: what else is read of each record."""
         if self.form == "rows":
             return self, "rows"
-        by_name = not callable(self.key) and all(
+        by_name = not any(map(callable, (self.key, *fields))) and all(
             isinstance(f, BuiltinAggregate) and is_builtin(f) and (f.of is None or isinstance(f.of, str))
             for _, f in aggregates
         )
@@ -636,15 +643,15 @@ def _shape(key: Selector | None) -> str | None:
 
 class WindowedStream:
     """The records of each key by window. Results are rows (key, start, end, …) with `start` and `end` in float seconds since
-    1970; their timestamp is the window's last microsecond. A key of columns has the names of the columns, any other key is
-    called `key`."""
+    1970; their timestamp is the window's last microsecond, or the end of a session. A key of columns has the names of the
+    columns, any other key is called `key`."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
             raise missing("a windowed stream", name, WINDOWED, dir(type(self)))
 
-    def __init__(self, keyed: KeyedStream, windows: WindowSpec, allowed_lateness: int) -> None:
+    def __init__(self, keyed: KeyedStream, windows: WindowSpec | SessionSpec, allowed_lateness: int) -> None:
         self._keyed = keyed
         self._windows = windows
         self._lateness = allowed_lateness
@@ -693,13 +700,20 @@ class WindowedStream:
             of = getattr(one, "of", None)
             if of is not None:
                 check_selector(of, self._keyed.columns, title_of(verb, options))
-        stream, form = self._keyed._aggregate_input(aggregates)
+        w = self._windows
+        fields = (w.gap_of,) if isinstance(w, SessionSpec) else ()
+        stream, form = self._keyed._aggregate_input(aggregates, *fields)
         if reduce is not None:
             form = "rows"
         names = [name for name, _ in aggregates] or ["value"]
         columns = (*ops.key_columns(stream.key), "start", "end", *names)
-        w = self._windows
-        operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
+        operator: ops.Windowed
+        if isinstance(w, SessionSpec):
+            for title, one in aggregates:
+                check_merge(one, f"{title_of(verb, options)}: {title}")
+            operator = ops.SessionWindow(stream.key, w.gap, w.gap_of, aggregates, reduce)
+        else:
+            operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
         check_names(columns, title_of(verb, options))
         return stream._add(operator, verb, options, form=form, columns=columns)
 

@@ -24,7 +24,7 @@ from tailrace.graph.operators import (
     Sink,
     Source,
     ToColumns,
-    Window,
+    Windowed,
 )
 
 PASSING: tuple[type[Operator], ...] = (AssignTimestamps, EnterLoop, FilterColumns, LeaveLoop)
@@ -40,7 +40,7 @@ def form_over(node_of: NodeOf, edge: Edge) -> Form:
         return node.form
     if isinstance(node.operator, Head) and edge.tag == FEEDBACK:
         return "rows" if node.operator.loop.feedback_schema is None else "columns"
-    if isinstance(node.operator, Window):  # late records, in the form of the window's input
+    if isinstance(node.operator, Windowed):  # late records, in the form of the window's input
         return form_over(node_of, node.inputs[0])
     return "columns" if isinstance(node.operator, MapBatches) else "rows"
 

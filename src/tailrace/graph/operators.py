@@ -149,7 +149,12 @@ class Reduce(Operator):
 
 
 @dataclass(frozen=True)
-class Window(Operator):
+class Windowed(Operator):
+    """Base of all kinds of windows. Each has a key and the side output `late`."""
+
+
+@dataclass(frozen=True)
+class Window(Windowed):
     """An aggregate per key and event-time window. A reducing window has `reduce` instead of `aggregates`."""
 
     key: Selector
@@ -161,16 +166,33 @@ class Window(Operator):
     reduce: Any = None
 
 
+@dataclass(frozen=True)
+class SessionWindow(Windowed):
+    """An aggregate per key and session: records between which there is no gap in event time."""
+
+    key: Selector
+    gap: int | None
+    """The gap in int microseconds; None: each record has its own."""
+    gap_of: Selector | None
+    """The way to find the gap of a record."""
+    aggregates: tuple[tuple[str, Any], ...]
+    reduce: Any = None
+
+
 def key_columns(key: Selector) -> tuple[str, ...]:
     """The names of the columns that a key has in a result."""
     return (key,) if isinstance(key, str) else key if isinstance(key, tuple) else ("key",)
+
+
+KEYED = KeyedProcess | Aggregate | Reduce | Window | SessionWindow
+"""Operators of one input that keep state by its key."""
 
 
 def key_at(operator: Operator, port: int) -> Selector | None:
     """The key by which an operator keeps state for the records of an input; None if it keeps no keyed state."""
     if isinstance(operator, CoProcess):
         return operator.keys[port]
-    return operator.key if isinstance(operator, KeyedProcess | Aggregate | Reduce | Window) else None
+    return operator.key if isinstance(operator, KEYED) else None
 
 
 @dataclass(frozen=True)

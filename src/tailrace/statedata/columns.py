@@ -52,7 +52,7 @@ class StateColumns:
     @property
     def windowed(self) -> bool:
         """True if the entries belong to windows."""
-        return self.table.kind == "window"
+        return self.table.kind in ("window", "session")
 
     def schema(self) -> pa.Schema:
         """The columns, with types of Arrow. If a type is not declared, it is found by a look at some entries. Raises
@@ -137,8 +137,9 @@ class StateColumns:
     def _rows(self, one: GroupEntries) -> EntryRows:
         if not self.windowed:
             return EntryRows(list(one.entries), list(one.entries.values()), None)
-        keys = chain.from_iterable(repeat(key, len(windows)) for key, windows in one.entries.items())
-        windows = list(one.entries.values())
+        entries = one.entries if self.table.kind == "window" else _open_sessions(one.entries)
+        keys = chain.from_iterable(repeat(key, len(windows)) for key, windows in entries.items())
+        windows = list(entries.values())
         values = chain.from_iterable(each.values() for each in windows)
         return EntryRows(list(keys), list(values), list(chain.from_iterable(windows)))
 
@@ -209,3 +210,11 @@ def split_groups(weights: dict[int, int], parts: int) -> list[tuple[int, int]]:
             found.append((first, group + 1))
             first = None
     return found
+
+
+def _open_sessions(entries: dict[Any, Any]) -> dict[Any, dict[int, Any]]:
+    """Accumulators of sessions by key and start. Sessions that were emitted are left out."""
+    return {
+        key: {start: state for start, (_, order, state) in sessions.items() if order > 0}
+        for key, sessions in entries.items()
+    }

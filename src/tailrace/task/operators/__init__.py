@@ -7,6 +7,7 @@ In: batches, watermarks and timers from the chain of a subtask (`subtask.chain`)
 - `process`, `context`, `timers`: process functions, what they see, and when their timers fire.
 - `aggregate`, `accumulators`, `aggregateloops`, `arrow`, `grouping`, `columnstate`: aggregates in rows and in columns.
 - `window`, `windowstate`, `windowtimers`, `windowfronts`, `windowload`: windows in rows and in columns.
+- `windows`: sessions, and what all kinds of windows share.
 - `source`, `splits`, `sink`, `contracts`: the ends of a dataflow. `loops`: the ends of a loop.
 - `timestamps`, `batchtimes`: event time. `columns`, `schemas`, `expected`: the schema of a stream.
 - `groupchains`: which files of checkpoints hold the state of a key group.

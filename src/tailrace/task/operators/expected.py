@@ -11,7 +11,7 @@ import pyarrow as pa
 from tailrace.elements.batches import Columns
 from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.operators import Aggregate, Source, Window
+from tailrace.graph.operators import Aggregate, SessionWindow, Source, Window
 from tailrace.task.operators.arrow import GroupedBatch
 
 
@@ -27,10 +27,10 @@ def _make(node: Node, given: pa.Schema | None) -> pa.Schema | None:
     if isinstance(operator, Source):
         found = getattr(operator.source, "expected_schema", None)
         return found if isinstance(found, pa.Schema) else None
-    if given is None or node.form != "columns" or not isinstance(operator, Aggregate | Window):
+    if given is None or node.form != "columns" or not isinstance(operator, Aggregate | Window | SessionWindow):
         return None
     nothing = Columns(pa.RecordBatch.from_arrays([pa.array([], kind) for kind in given.types], schema=given))
-    windows = np.empty(0, np.int64) if isinstance(operator, Window) else None
+    windows = None if isinstance(operator, Aggregate) else np.empty(0, np.int64)
     nobody: Any = SimpleNamespace(node=node, ctx=SimpleNamespace(subtask=0), user_error=_error_of)
     grouped = GroupedBatch.of(nobody, nothing, operator.key, [one for _, one in operator.aggregates], windows)
     fields = [pa.field(name, one.type) for name, one in zip(grouped.key_names, grouped.key_columns, strict=True)]

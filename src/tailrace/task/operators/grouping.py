@@ -157,3 +157,23 @@ def _extremes(largest: bool, values: Array, codes: Array, groups: int) -> Array:
     found = np.full(groups, limits.min if largest else limits.max)
     (np.maximum if largest else np.minimum).at(found, codes, values)
     return found
+
+
+def answers_by_code(
+    batch: Columns, aggregates: list[Any], kinds: list[pa.DataType | None], codes: Array, count: int
+) -> list[list[pa.Array]] | None:
+    """Results of the aggregates' Arrow functions for `count` groups, of which `codes` has that of each record; None if Arrow
+    itself has to find them."""
+    columns = [None if one.of is None else batch.data.column(one.of) for one in aggregates]
+    of_kinds = list(map(type, aggregates))
+    if not all(map(_possible, of_kinds, kinds)) or any(one is not None and one.null_count for one in columns):
+        return None
+    counts = np.bincount(codes, minlength=count)
+    found = []
+    for kind, column in zip(of_kinds, columns, strict=True):
+        numbers = None if column is None else column.to_numpy(zero_copy_only=False)
+        answers = _answers(kind, numbers, codes, counts)
+        if answers is None:
+            return None
+        found.append([pa.array(one) for one in answers])
+    return found

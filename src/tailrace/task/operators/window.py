@@ -18,27 +18,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.aggregates import is_builtin
-from tailrace.api.functions import as_callable
-from tailrace.elements.batches import Batch, Columns, Rows, Times
-from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.convert import made_rows
+from tailrace.elements.batches import Columns, Rows, Times
 from tailrace.elements.slottables import Slots
-from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, is_late
-from tailrace.errors import IncompatibleState, short_repr
+from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Window, key_columns
-from tailrace.task.channels.keys import FieldReader, column_of, settled_keys
-from tailrace.task.contract.usercode import raised_text
+from tailrace.graph.operators import Window
+from tailrace.task.channels.keys import column_of, settled_keys
 from tailrace.task.operators.accumulators import NotInArrays
-from tailrace.task.operators.aggregate import StatefulTask
-from tailrace.task.operators.arrow import GroupedBatch, result_arrays
-from tailrace.task.operators.columns import fit
+from tailrace.task.operators.arrow import GroupedBatch
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.grouping import SlotGrouping, Windows
-from tailrace.task.operators.ordering.late import Floors, least_time, set_aside
+from tailrace.task.operators.ordering.late import set_aside
 from tailrace.task.operators.process import timers_of
 from tailrace.task.operators.windowload import into_arrays, into_entries
+from tailrace.task.operators.windows.firing import WindowedTask
 from tailrace.task.operators.windowstate import WindowState
 
 _NOTHING: Any = object()
@@ -46,77 +39,32 @@ _Fired = tuple[Any, int, Any]
 """Window that fires: (key, start, current state)."""
 
 
-class WindowTask(StatefulTask):
+class WindowTask(WindowedTask):
     """Tumbling and sliding windows.
 
     Invariant W2: a window has an entry in the state exactly from its first record until its clean-up timer, and while it
     has one, a timer for its end (until it fired) and one for its clean-up are set.
     """
 
-    one_schema_of = "input"
-
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Window)
-        super().__init__(node, ctx, node.operator.key, "window")
-        self.spec = spec = node.operator
-        self.reduce = as_callable(spec.reduce) if spec.reduce is not None else None
-        self.functions = [spec.reduce] if spec.reduce is not None else [f for _, f in spec.aggregates]
-        self.inputs = [
-            FieldReader(getattr(f, "of", None), node.name, ctx.subtask, node.written) for f in self.functions
-        ]
-        names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
-        self.names = names
-        self.in_loop = node.scope.level > 0
-        self._floors = Floors(node, ctx)
+        super().__init__(node, ctx, node.operator, "window")
+        self.spec = node.operator
         self.timers = timers_of(self.backend, "event", _key_of, self.journal)
-        self._columns_of_rows = (*key_columns(spec.key), "start", "end", *names)
-        self.one_schema = OneSchema()
         self._windows: WindowState | None = None
         """Windows in arrays; None while they are in entries."""
         self._grouping: SlotGrouping | None = None
         self._nulls = False
         """True if keys are known to be null now and then."""
         # Arrays must fit in memory, and a table on disk may be larger.
-        self._in_columns = self._is_vectorised() and node.form == "columns" and self.table.base.mutable
+        self._in_columns = self.is_vectorised() and node.form == "columns" and self.table.base.mutable
         """True if arrays may be tried, or continued."""
-        self._types: tuple[pa.Schema, GroupedBatch] | None = None
-        """Schema of the input in columns, and what a batch of it without records comes to, which gives the types of
-        results."""
 
     # Records in.
 
-    def process(self, batch: Batch, port: int) -> None:
-        if not len(batch):
-            return
-        least = least_time(self, batch, "a window")
-        assert batch.times is not None
-        self._check_range(least, int(batch.times.max()))
-        self._floors.take(batch, self.spec.key, self._take)
-
-    def restore_floors(self, floors: list[tuple[int, int, int]]) -> None:
-        self._floors.ranges = floors
-
-    def floors(self) -> list[tuple[int, int, int]]:
-        return self._floors.ranges
-
-    def _take(self, batch: Batch) -> None:
-        if isinstance(batch, Columns) and self._is_vectorised():
-            self._columns(Columns(fit(self, batch.data), batch.times))
-        else:
-            self._rows(batch.to_rows())
-
-    def _check_range(self, *times: int) -> None:
-        """Raises `UserCodeError` for a timestamp so near to the ends of time that its windows would lie beyond them."""
-        room = self.spec.size + self.spec.slide + self.spec.allowed_lateness
-        for time in times:
-            if not MIN_TIME + room < time < LAST_TIME - room:
-                wrong = OverflowError(
-                    f"a record's timestamp, {time} microseconds since 1970, is too near the end of the range of timestamps"
-                )
-                raise self.user_error(wrong)
-
-    def _is_vectorised(self) -> bool:
-        return self.reduce is None and all(map(is_builtin, self.functions))
+    @property
+    def room(self) -> int:
+        return self.spec.size + self.spec.slide + self.spec.allowed_lateness
 
     def _starts(self, times: Times) -> list[Times]:
         """Starts of the windows of each record: of its last window, then of the one before, …: `size / slide` arrays."""
@@ -139,7 +87,7 @@ class WindowTask(StatefulTask):
         """Start of the newest window that is over, its allowed lateness included."""
         return self.ctx.watermark_time - (self.spec.size - 1 + self.spec.allowed_lateness)
 
-    def _rows(self, rows: Rows) -> None:
+    def take_rows(self, rows: Rows) -> None:
         assert rows.times is not None
         self._leave_columns()
         keys = settled_keys(self.keys.values(rows))
@@ -191,7 +139,7 @@ class WindowTask(StatefulTask):
                 self.timers.set((key, start), last + self.spec.allowed_lateness)
         return windows
 
-    def _columns(self, batch: Columns) -> None:
+    def take_columns(self, batch: Columns) -> None:
         assert batch.times is not None
         accepted = np.zeros(len(batch), bool)
         updated: dict[tuple[Any, int], None] = {}
@@ -314,12 +262,9 @@ class WindowTask(StatefulTask):
     def _fire_slots(self, state: WindowState, slots: Slots) -> None:
         if not len(slots):
             return
-        grouped, starts = self._grouped_nothing(), state.starts(slots)
-        arrays = state.keys.columns(state.keys_of(slots))
-        arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
-        arrays += state.results(slots, grouped.result_types)
-        names = [*grouped.key_names, "start", "end", *self.names]
-        self.out(Columns(pa.RecordBatch.from_arrays(arrays, names=names), starts + (self.spec.size - 1)))
+        starts, keys = state.starts(slots), state.keys.columns(state.keys_of(slots))
+        ends, values = starts + self.spec.size, state.results(slots, self.grouped_nothing().result_types)
+        self.out(Columns(self.batch_of(keys, starts, ends, values), ends - 1))
 
     # Windows out.
 
@@ -334,7 +279,7 @@ class WindowTask(StatefulTask):
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
-        self._floors.pass_by(time)
+        self.reached.pass_by(time)
         if self._windows is not None:
             self._advance_columns(self._windows, time, limit)
         else:
@@ -374,64 +319,8 @@ class WindowTask(StatefulTask):
             self.table.pop(key)
 
     def _fire(self, fired: list[_Fired]) -> None:
-        if not fired:
-            return
-        results = list(map(self._results, fired))
-        some = self.sample()
-        for (key, start, state), result in zip(fired[some], results[some], strict=True):
-            made, giver = (result, "reduce") if self.reduce is not None else ((*state, *result), "an aggregate")
-            self.check_kept(made, f"{giver}, in {_place(key, start)},")
-        times = np.array([start + self.spec.size - 1 for _, start, _ in fired], np.int64)
-        if self.node.form == "columns":
-            self.out(Columns(self._record_batch(fired, results), times))
-            return
-        size, several = self.spec.size, isinstance(self.spec.key, tuple)
-        values = [
-            (*(key if several else (key,)), start / 1e6, (start + size) / 1e6, *result)
-            for (key, start, _), result in zip(fired, results, strict=True)
-        ]
-        self.out(Rows(made_rows(self._columns_of_rows, values), times))
-
-    def _results(self, fired: _Fired) -> tuple[Any, ...]:
-        key, start, state = fired
-        if self.reduce is not None:
-            return (state,)
-        try:
-            return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
-        except Exception as error:
-            where = _place(key, start)
-            raise self.user_error(error, what=f"{where}: get_result raised {raised_text(error)}") from error
-
-    def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        grouped = self._grouped_nothing()
-        keys = [key for key, _, _ in fired]
-        lists = list(zip(*keys, strict=True)) if grouped.tupled else [keys]
-        arrays = result_arrays(self, grouped.key_names, lists, [column.type for column in grouped.key_columns])
-        starts = np.array([start for _, start, _ in fired], np.int64)
-        arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
-        arrays += result_arrays(self, self.names, list(zip(*results, strict=True)), grouped.result_types)
-        names = [*grouped.key_names, "start", "end", *self.names]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
-
-    def _grouped_nothing(self) -> GroupedBatch:
-        """Groups of a batch without records: the types of keys and results follow from the one schema of the input.
-        Raises `IncompatibleState` if that schema is unknown."""
-        schema = None if self.one_schema is None else self.one_schema.schema
-        if schema is None:
-            raise IncompatibleState(
-                f"operator {self.node.name!r} (uid {self.ctx.uid!r}): the checkpoint holds windows of a stream in rows, and "
-                f"it is in columns now; declare its schema, with to_columns(schema) in front of it"
-            )
-        if self._types is None or self._types[0] is not schema:
-            empty = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
-            nothing = np.empty(0, np.int64)
-            grouped = GroupedBatch.of(self, Columns(empty, nothing), self.keys.selector, self.functions, nothing)
-            self._types = (schema, grouped)
-        return self._types[1]
-
-
-def _place(key: Any, start: int) -> str:
-    return f"the window of key {short_repr(key)} from {start / 1e6}"
+        size = self.spec.size
+        self.fire([(key, start, start + size, state) for key, start, state in fired])
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:

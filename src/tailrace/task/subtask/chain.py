@@ -30,7 +30,6 @@ from tailrace.graph.operators import (
     Tail,
     ToColumns,
     ToRows,
-    Window,
 )
 from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.channels.copies import copy_of, fingerprint, unpicklable
@@ -51,7 +50,7 @@ from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.stateless import MAX_FUSED, ToColumnsTask, ToRowsTask, is_fusible
 from tailrace.task.operators.timestamps import TimestampsTask
-from tailrace.task.operators.window import WindowTask
+from tailrace.task.operators.windows.kinds import WINDOW_TASKS
 
 RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
     Source: SourceTask,
@@ -66,7 +65,7 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     CoProcess: co_process_task,
     Aggregate: AggregateTask,
     Reduce: ReduceTask,
-    Window: WindowTask,
+    **WINDOW_TASKS,
     Sink: SinkTask,
     Head: HeadTask,
     Tail: TailTask,

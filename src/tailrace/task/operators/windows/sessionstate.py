@@ -1,0 +1,309 @@
+"""Sessions of built-in aggregates in arrays.
+
+Each distinct key has a slot, and each session has another one, by which its bounds and accumulators are arrays. All
+sessions are in arrays, or none is. While they are, the table of entries below holds only what it held at the last cut, for
+the checkpoints (`sessionfront`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.keyslots import KeySlots
+from tailrace.elements.slottables import Slots, grow
+from tailrace.task.channels.keys import settled_keys
+from tailrace.task.operators.accumulators import Accumulators, Answers, NotInArrays, accumulators_of
+from tailrace.task.operators.timers import Keyed
+from tailrace.task.operators.windows.agenda import Agenda
+from tailrace.task.operators.windows.sessionbatch import BatchGroups
+
+Array = np.ndarray[Any, Any]
+_NONE = -1
+_ROOM = 4_096
+"""Number of slots of keys that may be of keys without sessions, however few have some."""
+
+
+class SessionState:
+    """All sessions of one operator: open ones, and the newest emitted one of each key.
+
+    Invariant W6: `order` is above zero exactly for slots of open sessions, and below for emitted ones; each open session is
+    `one` of its key, or in `more`.
+    """
+
+    def __init__(self, keys: KeySlots, aggregates: list[Any], kinds: list[Any], reach: int) -> None:
+        self.keys = keys
+        self.aggregates, self.kinds = aggregates, kinds
+        """Aggregates (`aggregates`), and the types of the columns that they aggregate (`kinds`)."""
+        made = [accumulators_of(one, of) for one, of in zip(aggregates, kinds, strict=True)]
+        if any(one is None for one in made):
+            raise NotInArrays
+        self.accumulators: list[Accumulators] = [one for one in made if one is not None]
+        self.reach = reach
+        # Not empty, so that an index of `_NONE` finds something, which is masked.
+        self.key = np.zeros(1, np.int64)
+        """By slot of a session, the slot of its key; likewise the following."""
+        self.start, self.end = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.order = np.zeros(1, np.int64)
+        """Zero: the slot is free."""
+        self._count = 0
+        self._free: list[Slots] = []
+        width = max(reach // 16, 1) if reach else 1_000_000
+        self.ends, self.forgets = Agenda(width), Agenda(width)
+        """Open sessions by their ends, and emitted ones by the times at which they are forgotten."""
+        self.one = np.zeros(0, np.int64)
+        """By slot of a key, the slot of an open session; `_NONE` if it has none."""
+        self.more: dict[int, list[int]] = {}
+        """Slot of a key -> slots of its other open sessions."""
+        self.emitted = np.zeros(0, np.int64)
+        """By slot of a key, the slot of its newest emitted session; `_NONE` if there is none any more."""
+        self.dirty = np.zeros(0, np.bool_)
+        """By slot of a key, True if its sessions are not what the table has."""
+        self.below = np.zeros(0, np.bool_)
+        """By slot of a key, True if the table has, or may have, an entry of the key."""
+        self._tidied = 0
+        """Number of keys that had sessions when that was looked at last."""
+
+    # Slots.
+
+    def grow_keys(self) -> None:
+        """Makes room for all keys."""
+        before, count = len(self.one), self.keys.count
+        if count > before:
+            self.one, self.emitted = grow(self.one, count), grow(self.emitted, count)
+            self.one[before:] = self.emitted[before:] = _NONE
+            self.dirty, self.below = grow(self.dirty, len(self.one)), grow(self.below, len(self.one))
+
+    def take_slots(self, count: int) -> Slots:
+        """Free slots, with the accumulators of no records. They stay free until they have an order."""
+        found: list[Slots] = []
+        missing = count
+        while missing and self._free:
+            some = self._free.pop()
+            if len(some) > missing:
+                self._free.append(some[missing:])
+                some = some[:missing]
+            found.append(some)
+            missing -= len(some)
+        if missing:
+            first, self._count = self._count, self._count + missing
+            found.append(np.arange(first, self._count))
+            self.key, self.start, self.end, self.order = (
+                grow(one, self._count) for one in (self.key, self.start, self.end, self.order)
+            )
+            for accumulators in self.accumulators:
+                accumulators.grow(len(self.key))
+            self.ends.grow(len(self.key))
+            self.forgets.grow(len(self.key))
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def free(self, slots: Slots) -> None:
+        """Gives slots back."""
+        if len(slots):
+            self.order[slots] = 0
+            self.clear(slots)
+            self.ends.drop(slots)
+            self.forgets.drop(slots)
+            self._free.append(slots)
+
+    def clear(self, slots: Slots) -> None:
+        """Resets accumulators to those of no records."""
+        for one in self.accumulators:
+            one.store(slots, [np.zeros(len(slots), array.dtype) for array in one.arrays])
+
+    @property
+    def live(self) -> Slots:
+        """Slots of all sessions, open and emitted."""
+        return np.flatnonzero(self.order)
+
+    def open_of(self, keys: Slots) -> Slots:
+        """Open sessions of these distinct keys."""
+        one = self.one[keys]
+        found: Slots = one[one != _NONE]
+        if self.more:
+            others = [slot for key in keys.tolist() for slot in self.more.get(key, ())]
+            found = np.concatenate([found, np.array(others, np.int64)])
+        return found
+
+    def put(self, slots: Slots) -> None:
+        """Makes sessions known by their keys and times, which were written before."""
+        opened = slots[self.order[slots] > 0]
+        emitted = slots[self.order[slots] < 0]
+        self.emitted[self.key[emitted]] = emitted
+        self.forgets.put(emitted, self.end[emitted] + self.reach)
+        self.ends.put(opened, self.end[opened])
+        keys = self.key[opened]
+        _, first = np.unique(keys, return_index=True)
+        alone = np.zeros(len(keys), np.bool_)
+        alone[first] = self.one[keys[first]] == _NONE
+        self.one[keys[alone]] = opened[alone]
+        for key, slot in zip(keys[~alone].tolist(), opened[~alone].tolist(), strict=True):
+            self.more.setdefault(key, []).append(slot)
+
+    def _part(self, slots: Slots) -> None:
+        """Takes open sessions from their keys."""
+        if not self.more:
+            self.one[self.key[slots]] = _NONE
+            return
+        for slot, key in zip(slots.tolist(), self.key[slots].tolist(), strict=True):
+            others = self.more.get(key, [])
+            if slot in others:
+                others.remove(slot)
+            else:
+                self.one[key] = others.pop() if others else _NONE
+            if not others:
+                self.more.pop(key, None)
+
+    # Records in.
+
+    def welcome(self, keys: Slots, times: Array, reached: int) -> Array:
+        """Mask of the records behind the watermark that are not late."""
+        one, emitted = self.one[keys], self.emitted[keys]
+        inside = (one != _NONE) & (self.start[one] <= times) & (times <= self.end[one])
+        for at in np.flatnonzero(np.isin(keys, list(self.more))).tolist() if self.more else ():
+            others = self.more[int(keys[at])]
+            inside[at] |= any(self.start[slot] <= times[at] <= self.end[slot] for slot in others)
+        opens = (times > reached - self.reach) & ((emitted == _NONE) | (times > self.end[emitted]))
+        found: Array = inside | opens
+        return found
+
+    def merge(self, groups: BatchGroups, answers: Sequence[Answers]) -> None:
+        """Adds the groups of a batch, with their results by aggregate. Raises `NotInArrays` before anything is changed."""
+        targets = groups.targets.copy()
+        new = np.flatnonzero(targets == _NONE)
+        targets[new] = self.take_slots(len(new))
+        made = [one.merge(targets, found) for one, found in zip(self.accumulators, answers, strict=True)]
+        orders = np.where(groups.targets == _NONE, groups.orders, self.order[targets])
+        absorbed = [slot for slots in groups.absorbed.values() for slot in slots]
+        for group, slots in groups.absorbed.items():
+            self._absorb(made, group, slots)
+            orders[group] = min(int(orders[group]), *self.order[slots].tolist())
+        for one, values in zip(self.accumulators, made, strict=True):
+            one.store(targets, values)
+        if absorbed:
+            gone = np.array(absorbed, np.int64)
+            self._part(gone)
+            self.free(gone)
+        self.key[targets], self.start[targets], self.end[targets] = groups.keys, groups.starts, groups.ends
+        self.order[targets] = orders
+        self.put(targets[new])
+        self.dirty[groups.keys] = True
+
+    def _absorb(self, made: list[list[Array]], group: int, slots: list[int]) -> None:
+        """Adds the accumulators of other sessions to those of a group."""
+        for aggregate, one, arrays in zip(self.aggregates, self.accumulators, made, strict=True):
+            [value] = one.values([array[group : group + 1] for array in arrays])
+            for other in one.values(one.at(np.array(slots, np.int64))):
+                value = aggregate.merge(value, other)
+            for array, [word] in zip(arrays, one.arrays_of([value]), strict=True):
+                array[group] = word
+
+    # Sessions out.
+
+    def next_time(self) -> int | None:
+        """Time at which the first session is to be emitted or forgotten, or None."""
+        times = (self.ends.next_time(self.end), self.forgets.next_time(self.end + self.reach))
+        return min((time for time in times if time is not None), default=None)
+
+    def due(self, time: int, limit: int) -> Slots:
+        """Takes the first open sessions that are due, at most `limit`, in order of their ends, then of opening."""
+        slots = self.ends.due(time, self.end, limit)
+        return self._in_order(slots, self.ends, self.end, limit)
+
+    def _in_order(self, slots: Slots, agenda: Agenda, times: Array, limit: int) -> Slots:
+        if not len(slots):
+            return slots
+        slots = slots[np.lexsort((np.abs(self.order[slots]), times[slots]))]
+        slots = self._by_key_where_equal(slots, times)
+        agenda.put(slots[limit:], times[slots[limit:]])
+        return slots[:limit]
+
+    def _by_key_where_equal(self, slots: Slots, times: Array) -> Slots:
+        """Orders sessions of equal time and order by their keys: different subtasks had opened them before a start at
+        another parallelism."""
+        same = (np.diff(times[slots]) == 0) & (np.diff(np.abs(self.order[slots])) == 0)
+        if not same.any():
+            return slots
+        keys = settled_keys(self.keys.keys(self.key[slots]))
+        rows = zip(
+            times[slots].tolist(), np.abs(self.order[slots]).tolist(), map(Keyed, keys), slots.tolist(), strict=True
+        )
+        return np.array([row[3] for row in sorted(rows)], np.int64)
+
+    def emit(self, slots: Slots) -> None:
+        """Counts sessions as emitted, in this order. Only the newest emitted one of a key is kept, if any can be touched."""
+        if not len(slots):
+            return
+        self._part(slots)
+        keys = self.key[slots]
+        self.dirty[keys] = True
+        if not self.reach:
+            self.free(slots)
+            return
+        old = self.emitted[keys]
+        newest = np.zeros(len(slots), np.bool_)
+        newest[len(slots) - 1 - np.unique(keys[::-1], return_index=True)[1]] = True
+        self.free(np.unique(old[old != _NONE]))
+        self.free(slots[~newest])
+        kept = slots[newest]
+        self.order[kept] = -self.order[kept]
+        self.clear(kept)
+        self.put(kept)
+
+    def forget(self, time: int, limit: int) -> bool:
+        """Forgets emitted sessions that nothing can touch any more, at most `limit`. True if none is left."""
+        if not self.forgets.begins_by(time):
+            return True
+        times = self.end + self.reach
+        slots = self._in_order(self.forgets.due(time, times, limit), self.forgets, times, limit)
+        self.emitted[self.key[slots]] = _NONE
+        self.dirty[self.key[slots]] = True
+        self.free(slots)
+        return not self.forgets.any_due(time, times)
+
+    def results(self, slots: Slots, kinds: list[pa.DataType]) -> list[pa.Array]:
+        """Results of sessions, in columns of these types. Raises `NotInArrays`."""
+        return [one.results(one.at(slots), kind) for one, kind in zip(self.accumulators, kinds, strict=True)]
+
+    # Room.
+
+    def has(self) -> Array:
+        """By slot of a key, True if the key has sessions."""
+        found: Array = (self.one != _NONE) | (self.emitted != _NONE)
+        return found
+
+    def tidy(self) -> None:
+        """Gives slots of keys back if most are of keys without sessions. To be called only while no checkpoint has anything
+        to take."""
+        if self.keys.count <= 2 * self._tidied + _ROOM:
+            return
+        needed = self.has() | (self.dirty & self.below)
+        old = np.flatnonzero(needed)
+        self._tidied = max(len(old), self.keys.count // 2)
+        if self.keys.count <= 2 * len(old) + _ROOM:
+            return
+        self.keys, columns = self.keys.empty(), self.keys.columns(old)
+        new = self.keys.slots(columns)
+        to = np.zeros(len(needed), np.int64)
+        to[old] = new
+        places = np.empty(len(old), np.int64)
+        places[new] = old
+        self.one, self.emitted = self.one[places], self.emitted[places]
+        self.dirty, self.below = self.dirty[places], self.below[places]
+        self.more = {int(to[key]): slots for key, slots in self.more.items()}
+        live = self.live
+        self.key[live] = to[self.key[live]]
+
+    def check(self) -> None:
+        """Raises `AssertionError` where the arrays contradict each other."""
+        opened, emitted = np.flatnonzero(self.order > 0), np.flatnonzero(self.order < 0)
+        known = np.concatenate([self.one[self.one != _NONE], [s for some in self.more.values() for s in some]])
+        assert sorted(known.tolist()) == opened.tolist()
+        assert sorted(self.emitted[self.emitted != _NONE].tolist()) == emitted.tolist()
+        self.ends.check(opened, self.end)
+        self.forgets.check(emitted, self.end + self.reach)
+        free = np.concatenate([*self._free, np.empty(0, np.int64)])
+        assert len(free) + len(opened) + len(emitted) == self._count
