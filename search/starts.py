@@ -276,6 +276,7 @@ class _History:
         """Starts again with the same command, `latest`, some times after the last start is over. Now and then the start
         begins anew where the job has finished, and is left alone or cancelled on its way."""
         chance, left = self.rest, None
+        counts: JobStatus | None = None
         for _ in range(chance.choice([2, 3, 4])):
             world = self.last
             if self.wrong or world is None or newest_committed(self.files) in self.renamed:
@@ -284,7 +285,8 @@ class _History:
             if ended is not None and left is not world:
                 left = world
                 self.story.append(f"it left {leaves(world, chance)}")
-                ended = self._forget_unseen(ended)
+                counts = self._forget_unseen(ended)
+            ended = counts if left is world else ended
             found = found_by(self.files, dataflow=dataflow_of(world.plan.graph))
             self.found.append(found if found in (FINISHED, NOTHING) else "a checkpoint" if found else "the beginning")
             wrong = mistake(found, self.files, ended) or (mistaken(world, self.files) if found == FINISHED else None)

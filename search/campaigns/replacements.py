@@ -55,6 +55,8 @@ def moving(made: Scenario) -> Scenario:
         first, at = rng.randint(0, 5), rng.randint(0, 40) if after else turns
         for which in range(first, first + rng.choice([1, 1, 2, 3])):
             found.append(Fault(at, "move", which, duration=rng.choice([0, 0, 0, 1, 4, 12, 40]) * MS, after=after))
+    seen = random.Random(f"tailrace seen by workers {made.seed}")
+    found = [replace(one, other=int(seen.random() < 0.4)) if one.kind == "move" else one for one in found]
     interval = (made.checkpoints.interval or MS) * rng.choice([1, 1, 5])
     return replace(
         narrow(made),

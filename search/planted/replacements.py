@@ -285,7 +285,7 @@ REPLACING_BUGS = (
     Bug("a replaced worker sends what others have", "counted", _sent_twice, replacing),
     Bug("what is done again sees the clock of now", "joined", _clock_read_live, replacing),
     Bug("a lost worker is heard by the others", "by_classes", _lost_one_is_heard, replacing),
-    Bug("a worker that has moved is heard by the others", "by_classes", _lost_one_is_heard, moving),
+    Bug("a worker that has moved is heard by the others", "by_classes", _lost_one_is_heard, moving, seed=11),
     Bug("a replaced worker goes on too soon", "counted", _goes_on_too_soon, replacing),
     Bug("what was spilled is lost", "counted", _spilled_is_lost, replacing),
     Bug("spilled frames are given back for each other", "counted", _spilled_in_any_order, replacing),

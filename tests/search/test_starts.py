@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from search.campaigns.replacements import moving
 from search.planted.table import BUGS
 from search.scenarios import Scenario, Verdict, run_scenario, scenario
 from search.starts import KEPT, Moments
@@ -105,3 +106,8 @@ def _refusing(self: Ledger, prepared: Any) -> None:
 
 def test_a_folder_in_memory_is_known_by_its_url() -> None:
     assert MemoryFiles().url == "memory:" and WatchedFiles(url="memory:copy").url == "memory:copy"
+
+
+def test_a_run_that_counts_for_nothing_does_not_count_at_the_next_start_either() -> None:
+    """A job had finished, was begun anew and cancelled before it had learned of its first checkpoint, and then once more."""
+    assert run_scenario(moving(scenario(20028))).wrong == []

@@ -240,9 +240,14 @@ class Coordinator:
             case _:
                 assert_never(message)
 
-    def heartbeat(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> None:
-        """Takes a sign of life of a worker's process, with the work of its thread where that takes long."""
+    def heartbeat(
+        self, index: int, pid: int, now: int, under_way: UnderWay | None = None, leaving: bool = False
+    ) -> None:
+        """Takes a sign of life of a worker's process, with the work of its thread where that takes long. `leaving`: its
+        executor is about to go."""
         self.course.do(self.roster.note_sign_of_life(index, pid, now, under_way), now)
+        if leaving and self.course.running:
+            self.course.do(self.moves.report(self.roster.starts_of(index, pid), room=False), now)
 
     def link_lost(self, index: int, epoch: int, reason: str, now: int) -> None:
         """Takes the loss of a worker's link: the worker is lost, unless it was to leave."""

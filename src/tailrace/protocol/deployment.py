@@ -73,6 +73,8 @@ class Heartbeat(Message, frozen=True):
     pid: int
     under_way: UnderWay | None = None
     """Work that the worker's own thread has been at for a second or longer."""
+    leaving: bool = False
+    """True if Spark has decommissioned the executor of the process, as far as the process sees it."""
 
 
 class Deployed(Message, frozen=True):

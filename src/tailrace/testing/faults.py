@@ -32,8 +32,8 @@ class Fault:
     - `kill`: a worker's process dies;
     - `respawn`: as `kill`, and Spark starts the worker again by itself, without a report to the driver;
     - `lose-executor`: all processes of a worker's executor die at once (`Conditions.executor_slots`);
-    - `move`: the executor of a worker is about to go, and the driver moves its workers elsewhere, where it can; it goes
-      after `duration` microseconds, where that is not 0;
+    - `move`: the executor of a worker is about to go, as Spark reports, or, with `other` 1, its workers themselves. The
+      driver moves its workers elsewhere, where it can; it goes after `duration` microseconds, where that is not 0;
     - `freeze`: a worker's process does nothing for `duration` microseconds;
     - `cut-link`: the connection of a worker to another one (`other`) breaks;
     - `raise`: user code of a worker raises an error, in a chain of operators that `other` chooses: behind the work of the

@@ -130,7 +130,7 @@ class Strikes(Observer):
                 self._raising.append(_Raising(process.slot, vertex, fault.times))
                 self._arm(process, self._raising[-1])
         elif fault.kind == "move":
-            self._leave(process, fault.duration)
+            self._leave(process, fault.duration, by_itself=fault.other == 1)
         elif fault.kind == "lose-executor":
             cluster.count("lost an executor")
             for one in self._in_executor_of(process):
@@ -148,11 +148,18 @@ class Strikes(Observer):
         found = [one for one in self._cluster.processes.values() if process.executor and one.executor == process.executor]
         return found or [process]
 
-    def _leave(self, process: SimulatedProcess, after: int) -> None:
-        """Reports that the executor of a worker is about to go, and lets it go."""
+    def _leave(self, process: SimulatedProcess, after: int, by_itself: bool) -> None:
+        """Reports that the executor of a worker is about to go, and lets it go. `by_itself`: not Spark reports that, but the
+        signs of life of its workers."""
         cluster, leaving = self._cluster, self._in_executor_of(process)
         launches = [(one.place, one.launch) for one in leaving if one.driver is cluster.driver]
-        cluster.driver.coordinator.move(launches, cluster.driver.now())
+        coordinator, now = cluster.driver.coordinator, cluster.driver.now()
+        if by_itself:
+            cluster.count("a worker reported that its machine is about to go")
+            for one in leaving:
+                coordinator.heartbeat(one.place, one.party, now, leaving=True)
+        else:
+            coordinator.move(launches, now)
         self._drivers.coordinate(cluster.driver)
 
         def act() -> None:

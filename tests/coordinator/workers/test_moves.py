@@ -315,6 +315,38 @@ def test_a_job_that_may_not_restart_still_replaces_workers() -> None:
     assert messages(held(job, 2), TakeSlot)
 
 
+# Workers report it themselves.
+
+
+def seen(job: Job, place: int) -> list[Any]:
+    """The sign of life of a worker reports that its executor is about to go. Returns the actions that follow at once."""
+    job.machine.heartbeat(place, 10 + place, job.now, leaving=True)
+    return ticked(job)
+
+
+def test_a_worker_whose_sign_of_life_reports_that_its_executor_goes_moves_when_a_standby_is_for_it() -> None:
+    job = standing()
+    assert len(messages(seen(job, 1), Trigger)) == 2 and seen(job, 1) == []
+    completed(job)
+    assert [one.slot for one in messages(held(job, 2), TakeSlot)] == [1]
+    replaced(job, 1, 2)
+    assert seen(job, 1) == [], "another process has the slot"
+
+
+def test_a_standby_that_reports_it_is_started_elsewhere() -> None:
+    job = standing()
+    assert [one for one in seen(job, 2) if isinstance(one, Launch)] == [Launch(2, 2)]
+
+
+def test_where_nobody_knows_whether_there_is_room_elsewhere_no_worker_moves_without_a_standby() -> None:
+    for job in (Job(standbys=0).run(), Job().run()):
+        assert seen(job, 1) == []
+    job = Standing(1).run()
+    seen(job, 1)
+    job.wait(LIMITS.move / SECOND + 1)
+    assert job.actions((Restarting, Replacing)) == [] and job.status is S.RUNNING
+
+
 # All workers restart, where the job replaces none.
 
 

@@ -50,6 +50,8 @@ class Moves:
         self._may_restart = may_restart
         self._leaving: set[Start] = set()
         """Starts of slots whose machines are about to go."""
+        self._room = True
+        """True if there are task slots on other machines, as far as is known."""
         self._waits_in: int | None = None
         """The attempt of the job in which the wait for the next move has begun; None where it has not."""
         self._until = 0
@@ -60,12 +62,17 @@ class Moves:
         """The number of checkpoints that the standby has yet to hold. The first one may take long to read; behind the last
         one there is little to repeat."""
 
-    def report(self, launches: Collection[Start]) -> Decisions:
+    def report(self, launches: Collection[Start], room: bool = True) -> Decisions:
         """Takes the report that the machines of these starts are about to go. It may come again and again. Standbys among
-        them are started elsewhere at once. A start that is not the current one of its place is over."""
+        them are started elsewhere at once. A start that is not the current one of its place is over. `room`: False where
+        nobody knows whether Spark has task slots on other machines. Then a worker moves only where a standby is for it: it
+        is better off on its machine, for as long as that is there."""
         durability, replaces = self._durability, self._replacements.enabled
         if not durability.takes_checkpoints or not (self._may_restart or replaces):
             return []
+        if not room and not (replaces and self._roster.standbys.replicas):
+            return []
+        self._room = room
         current = {slot.start for slot in self._roster.connected}
         self._leaving = {start for start in (*self._leaving, *launches) if start in current}
         return self._roster.move_standbys(launches)
@@ -103,9 +110,11 @@ class Moves:
         self._waits_in = None
         covered = self._replaceable(slots)
         if covered:
-            moved = self._with_standbys(covered) or covered[:1]
+            moved = self._with_standbys(covered) or (covered[:1] if self._room else [])
             self._leaving -= {slot.start for slot in moved}
             return [_cause_of(slot) for slot in moved]
+        if not self._room:
+            return []
         leaving, self._leaving = self._leaving, set()
         return self._roster.move(leaving) if self._may_restart else []
 

@@ -271,6 +271,16 @@ class Roster:
                     decided += place.works_at(under_way)
         return decided
 
+    def starts_of(self, index: int, pid: int) -> list[Start]:
+        """The start of the process with this pid that was started for this place, if it holds a place."""
+        places = map(self.at, self._started.get(index, ()))
+        hellos = [(place.hello, place.start) for place in places]
+        return [
+            start
+            for hello, start in hellos
+            if hello is not None and start is not None and hello.pid == pid and start_of(hello)[0] == index
+        ]
+
     def replace_silent(self, now: int, lease: int) -> Decisions:
         """Replaces the first worker, or standby, that has given no sign of life for `lease`: it is lost."""
         slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)

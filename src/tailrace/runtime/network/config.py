@@ -30,6 +30,8 @@ class WorkerConfig:
 
     intercepts: bool = False
     """True if workers of the job are replaced: what user code reads of clocks and random bytes is recorded."""
+    watches_executor: bool = False
+    """True if the worker is to report that Spark has decommissioned its executor: nobody else sees it."""
 
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

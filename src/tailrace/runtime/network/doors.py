@@ -144,7 +144,7 @@ class WorkerDoor:
             for _, payload in link.readable():
                 beat = wire.decode_greeting(payload)
                 if isinstance(beat, Heartbeat):
-                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros(), beat.under_way)
+                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros(), beat.under_way, beat.leaving)
         except (LinkError, ProtocolViolation):
             self._close(link)
 

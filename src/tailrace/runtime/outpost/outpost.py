@@ -173,7 +173,7 @@ class FarSlots:
             self.over(SlotOver(slot, launch, None, False, False, True))
 
     def watch(self, leaving: Leaving) -> None:
-        """Does nothing: decommissioned executors are not seen here."""
+        """Does nothing: workers themselves see that their executors are decommissioned (`runtime.worker.executor_end`)."""
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         self._box.add(KillSlot(slot, launch, pid))

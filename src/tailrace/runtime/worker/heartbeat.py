@@ -15,6 +15,7 @@ from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.dialing import reach
 from tailrace.runtime.network.link import CONTROL
 from tailrace.runtime.network.listener import DialFailed
+from tailrace.runtime.worker.executor_end import ExecutorWatch
 
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 3.0
@@ -24,12 +25,13 @@ GRACE_SECONDS = 3.0
 class Heart(threading.Thread):
     """The heartbeat of a worker. It beats until the coordinator closes the link, or the worker stops it. If the
     coordinator closes it the job is over, and user code that has not come back after a grace period is ended with the
-    process. Each beat carries what `look` sees of the worker's thread."""
+    process. Each beat carries what `look` sees of the worker's thread, and whether its executor is about to go."""
 
     def __init__(self, config: WorkerConfig, look: Callable[[], UnderWay | None] = lambda: None) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
         self._config = config
         self._look = look
+        self._executor = ExecutorWatch() if config.watches_executor else None
         self._done = threading.Event()
         self._sock: socket.socket | None = None
 
@@ -58,7 +60,8 @@ class Heart(threading.Thread):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _beat(self) -> bytes:
-        payload = wire.encode(Heartbeat(self._config.slot, os.getpid(), self._look()))
+        leaving = self._executor is not None and self._executor.look()
+        payload = wire.encode(Heartbeat(self._config.slot, os.getpid(), self._look(), leaving))
         return len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
 
     def spare(self) -> None:

@@ -237,6 +237,7 @@ class SparkSlots:
 
         start = (config.slot, config.launch)
         self._starts.add(start)
+        config = replace(config, watches_executor=self.app.context is None and may_happen(self.app.setting))
 
         def keep() -> Callable[[], object]:
             over = self._keep(config)
