@@ -72,6 +72,35 @@ def test_it_names_the_operator_that_takes_something_else_for_its_input(fn: Calla
     assert f"operator 'mine', subtask {first.subtask}, emitted {first.was}" in str(audit)
 
 
+class Unstable(Exception):
+    """An exception that pickle cannot make again from its arguments."""
+
+    def __init__(self, word: str, size: int) -> None:
+        super().__init__(f"{word} of {size}")
+
+
+def call_a_service(word: str) -> str:
+    if word < "d":
+        raise ValueError(f"no {word} in {object()}")
+    if word < "g":
+        raise Unstable(word, 7)
+    return word
+
+
+def test_records_that_go_aside_are_the_same_wherever_their_error_comes_from() -> None:
+    """The line and the text of an error of `ctx.call`, whose answer comes from a log when a step is repeated."""
+    env = tr.Environment(parallelism=2)
+    words = env.from_collection(WORDS).map(lambda row: row["word"])
+    found = words.process(lambda word, ctx: [ctx.call(call_a_service, word)], on_error=tr.Aside("errors"))
+    failed = found.side_output("errors").key_by(lambda one: one.record).map(lambda one: one)
+    out = tr.sinks.Collect()
+    failed.sink_to(out)
+    found.sink_to(tr.sinks.Collect())
+    audit = tr.testing.audit(env)
+    assert audit.same, audit
+    assert {(one.record < "d", one.error) for one in out.result()} >= {(True, "ValueError: no a in <object object at 0x…>")}
+
+
 def as_set(word: str) -> frozenset[str]:
     return frozenset({"x", "y", "z", "one", "two", "three", word})
 
