@@ -263,24 +263,34 @@ class Building:
         return out
 
     def _failing(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        """An operator that fails for some records: a process function, a function without state, or a key. These records
-        come back from its side output, and are reported."""
+        """An operator that fails for some records: a process function, a function without state or of batches, a key, or
+        an aggregate beside which the stream goes on. These records come back from its side output, and are reported."""
         number = do.number
         aside = tr.Aside("failed")
         policy = aside if number % 2 else tr.Retry(2, then=aside)
+        options |= {"on_error": policy}
+        record = lambda one: one.record  # noqa: E731
         if number % 3 == 0:
-            guarded = stream.key_by(fn.key_of).process(fn.Failing(number), on_error=policy, **options)
-            out = guarded
+            out = guarded = stream.key_by(fn.key_of).process(fn.Failing(number), **options)
             self.tell(guarded.side_output("told"))
-        elif number % 3 == 1:
-            out = guarded = stream.flat_map(lambda r: fn.record_then_error(r, number), on_error=policy, **options)
-        else:
+        elif number % 6 == 1:
+            out = guarded = stream.flat_map(lambda r: fn.record_then_error(r, number), **options)
+        elif number % 6 == 4:
+            columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
+            guarded = columns.map_batches(lambda batch: fn.batch_or_error(batch, number), **options)
+            out, record = guarded.map(fn.as_record, uid=f"rows{number}"), lambda one: fn.as_record(one.record)
+        elif number % 6 == 5:
             guarded = stream.key_by(lambda r: fn.key_or_error(r, number), on_error=policy, uid=f"key{number}")
-            out = guarded.process(fn.Bags(number), **options)
+            out = guarded.process(fn.Bags(number), uid=options["uid"], parallelism=do.parallelism)
             self.tell(out.side_output("told"))
-        failed = guarded.side_output("failed").map(lambda one: one.record, uid=f"failed{number}")
+        else:
+            out = stream
+            of = tr.Sum(lambda r: fn.weight_or_error(r, number))
+            guarded = stream.key_by(fn.key_of).aggregate(n=of, **options)
+            self.tell(guarded.map(lambda r: ("most", number, r[0], "n", r[1]), uid=f"most{number}"))
+        failed = guarded.side_output("failed").map(record, uid=f"failed{number}")
         self.tell(failed.flat_map(lambda r: [("failed", number, r[0])] * r[3], uid=f"reported{number}"))
-        return out.union(failed)
+        return out if out is stream else out.union(failed)
 
     # Windows: a stream goes on beside them.
 

@@ -266,6 +266,20 @@ def record_then_error(record: Record, number: int) -> Iterator[Record]:
         raise ValueError(record[0])
 
 
+def batch_or_error(batch: Any, number: int) -> Any:
+    """The batch. Raises `ValueError` for one with some records."""
+    if any((one + number) % 3 == 0 for one in batch.column("id").to_pylist()):
+        raise ValueError(batch.num_rows)
+    return batch
+
+
+def weight_or_error(record: Record, number: int) -> int:
+    """The weight of a record. Raises `ValueError` for some records."""
+    if fails(record, number):
+        raise ValueError(record[0])
+    return record[3]
+
+
 class Failing(Bags):
     """A function that raises for some records, when it has changed all of its state, emitted and set a timer."""
 

@@ -248,6 +248,8 @@ class _Interpreter:
                 self.visits[what, number, key] += 1
         elif kind == "failing" and (record.id + number) % 3 == 0:
             self.found.exactly["failed", number, record.id] += 1
+        elif kind == "failing" and number % 6 == 2:
+            self.found.most[number, key, "n"] = self.found.most.get((number, key, "n"), 0) + 1
         elif kind == "failing" and number % 3 != 1:
             self.tell("bags", number, record)
         elif kind in ("sets", "sets in flight"):

@@ -348,6 +348,9 @@ class MeanOfGood(tr.AggregateFunction):
     def get_result(self, accumulator: list[int]) -> float:
         return sum(accumulator) / len(accumulator)
 
+    def merge(self, a: list[int], b: list[int]) -> list[int]:
+        return a + b
+
 
 PIPELINES: list[Any] = [
     lambda s, **o: s.map(_with_bad(lambda n: n * 2), **o),
@@ -358,6 +361,8 @@ PIPELINES: list[Any] = [
     lambda s, **o: s.key_by(lambda n: n % 3).aggregate(a=MeanOfGood(), b=tr.Sum(_with_bad(lambda n: n)), **o),
     lambda s, **o: s.key_by(lambda n: n % 3).window(tr.Sliding(20, 10)).aggregate(MeanOfGood(), **o),
     lambda s, **o: s.key_by(lambda n: n % 3).window(tr.Tumbling(10)).sum(_with_bad(lambda n: n), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).window(tr.Session(3)).aggregate(MeanOfGood(), **o),
+    lambda s, **o: s.key_by(lambda n: n % 3).window(tr.Session(_with_bad(lambda n: 1 + n % 4))).sum(lambda n: n, **o),
 ]
 
 
