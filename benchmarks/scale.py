@@ -29,7 +29,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Deployed, Hello, Progress, Publish, Published, SubtaskReport
 from tailrace.protocol.recovery import WasReset
-from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Resume
+from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Resume, WorkerLost
 from tailrace.protocol.snapshot import Ack, Declined, OperatorAck, SubtaskAck, Transaction
 from tailrace.protocol.termination import Quiet, RoundReport, WaveFacts, WaveReport
 from tailrace.runtime.driver.settings import nests_of
@@ -271,9 +271,9 @@ class Played:
         self.begin("failover")
         for slot in lost:
             self.do(self.machine.link_lost, slot, self.epochs[slot], "reset")
-        history = Gained(self.steps - STEPS, [bytes(ENTRY)] * STEPS)
+        known = {question.slice: question.known for question in self.messages(WorkerLost)}
         answers = [
-            (slot, wire.encode(KnownHistory(one, history, [(0, one, slot, 10, 7)], takeovers.turn)))
+            (slot, wire.encode(KnownHistory(one, self._rest(known[one]), [(0, one, slot, 10, 7)], takeovers.turn)))
             for slot in survivors
             for one in lost
         ]
@@ -289,6 +289,11 @@ class Played:
             done = ReplayDone(reported.first + len(reported.messages) - 1)
             self.hear([(slot, wire.encode(done))])
         assert self.machine.attempts.restarts == 0 and takeovers.count == len(lost)
+
+    def _rest(self, known: int) -> Gained:
+        """A survivor's copy of a history, from the entry on that the coordinator does not know."""
+        first = max(known, self.steps - STEPS)
+        return Gained(first, [bytes(ENTRY)] * (self.steps - first))
 
     def abort(self) -> None:
         """One that a worker declines when half of the others have acked; the other half receive the abort too late."""
