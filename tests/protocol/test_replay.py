@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from tailrace.errors import InternalError
@@ -102,6 +104,13 @@ def test_copies_that_have_no_room_in_memory_are_what_they_were() -> None:
     assert len(spill.stored) == 5 and copies.memory.memory == 0
     copies.clear()
     assert not spill.stored and 3 not in copies
+
+
+def test_copies_travel_to_an_executor_with_their_coordinator() -> None:
+    """Before anything is known: the coordinator of a client that executors cannot reach runs there."""
+    copies = pickle.loads(pickle.dumps(Copies(1, MemorySpill)))
+    copies[3].gain(Gained(0, [b"a", b"b"]))
+    assert copies[3].entries == [b"a", b"b"] and copies.memory.memory == 0
 
 
 def test_the_longest_copy_has_what_all_have() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 import msgspec
 
@@ -30,12 +29,12 @@ class EntryMemory:
         self._budget, self._make_spill = budget, make_spill
         self.memory = self.spilled = 0
         """Bytes of entries in memory, and in the spill."""
-        self._logs: WeakSet[EntryLog] = WeakSet()
+        self._logs: list[EntryLog] = []
         self._spill: FrameSpill | None = None
 
     def enter(self, log: EntryLog) -> None:
         """Adds a log that shares the memory."""
-        self._logs.add(log)
+        self._logs.append(log)
 
     def take(self, size: int) -> None:
         """Counts bytes that a log has taken. Beyond the budget, the largest logs go to the spill, until half of the budget
@@ -66,9 +65,13 @@ class EntryMemory:
         self.spilled -= size
         self._spill.release(ref)
 
+    def forget(self) -> None:
+        """Forgets all logs, which are empty and not used any more."""
+        self._logs.clear()
+
     def close(self) -> None:
         """Releases the spill. The logs are not used any more."""
-        self._logs.clear()
+        self.forget()
         if self._spill is not None:
             self._spill.close()
             self._spill = None

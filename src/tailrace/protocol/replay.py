@@ -382,6 +382,7 @@ class Copies(dict[int, Copy]):
         for copy in self.values():
             copy.clear()
         super().clear()
+        self.memory.forget()
 
 
 class Hearsay:
