@@ -70,7 +70,12 @@ class Building:
         if events.timed and not events.stamped_inside:
             silent = (script.longest_pause(events) + 1) / 1e6 if events.falls_silent else None
             stream = stream.assign_timestamps(
-                lambda i: script.at(events, i), float(events.disorder), idle_after=silent, uid=f"{uid}-times"
+                lambda i: script.at(events, i),
+                float(events.disorder),
+                idle_after=silent,
+                when_all_idle="advance" if events.goes_on else "wait",
+                max_drift=events.drift,
+                uid=f"{uid}-times",
             )
         kept = stream.filter(lambda i: i < events.n, uid=f"{uid}-kept")
         found = self.records[events] = kept.map(lambda i: _record(events, i), uid=f"{uid}-records")

@@ -71,6 +71,10 @@ class Events:
     parallelism: int | None = None
     falls_silent: bool = False
     """True where a split counts as silent once it has had nothing for longer than it ever has between two records."""
+    goes_on: bool = False
+    """True where event time goes on by the clock while all its splits are silent."""
+    drift: int | None = None
+    """Largest time, in seconds, by which one of its splits is read ahead of another."""
     stamped_inside: bool = False
     """True where its records receive their timestamps only where they enter, maybe in a loop."""
     pauses: int = 0

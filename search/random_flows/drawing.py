@@ -21,7 +21,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
-from search.random_flows.ordering import ordering
+from search.random_flows.ordering import ordering, source_time
 from search.random_flows.remembering import failing, grouping, reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
@@ -268,6 +268,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     sessions = random.Random(f"tailrace random sessions {seed}")
     if sessions.random() < 0.3 and any(step.kind in WINDOWS for step in flow.operators()):
         flow = grouping(sessions, flow)
+    time = random.Random(f"tailrace random source time {seed}")
+    if time.random() < 0.25:
+        flow = source_time(time, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
@@ -423,6 +426,8 @@ def options(run: Run) -> dict[str, set[Any]]:
         "disorder": {events.disorder for events in flow.sources()},
         "silence": {events.silence > 0 for events in flow.sources()},
         "falls silent": {events.falls_silent for events in flow.sources()},
+        "goes on": {events.goes_on for events in flow.sources()},
+        "drift": {events.drift for events in flow.sources()},
         "pace": {events.pace for events in flow.sources()},
         "phases": {len(run.phases)},
         "left at": {phase.after for phase in run.phases},

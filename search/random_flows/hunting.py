@@ -41,6 +41,8 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "disorder": frozenset({0, 2, 6}),
     "silence": frozenset({True, False}),
     "falls silent": frozenset({True, False}),
+    "goes on": frozenset({True, False}),
+    "drift": frozenset({None, 0, 1, 3}),
     "pace": frozenset({0, 300, 2_000}),
     "phases": frozenset({1, 2, 3}),
     "left at": frozenset({"", *MOMENTS}),

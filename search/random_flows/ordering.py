@@ -1,14 +1,14 @@
-"""Additions to some random flows: functions that are called in the order of event time, on one stream or on two. A generator
-of their own keeps all other draws of a seed as they were."""
+"""Additions to some random flows: functions that are called in the order of event time, on one stream or on two, and the
+event time of sources. Generators of their own keep all other draws of a seed as they were."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
-from search.random_flows.description import Do, Flow, Kind
+from search.random_flows.description import Do, Events, Flow, Kind, Step, change_steps
 
-NO_ONE_TIME = frozenset({"later", "join", "hoard", "last call", "at the end", "drawn"})
+NO_ONE_TIME = frozenset({"later", "join", "hoard", "last call", "at the end", "drawn", "to the round's end"})
 """Kinds of operators behind which the time of a record depends on the run."""
 
 
@@ -25,11 +25,31 @@ def ordering(rng: random.Random, flow: Flow) -> Flow:
     return flow
 
 
+def source_time(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with sources that read no split far ahead of another, and whose event time goes on by the clock while they
+    are silent, where no loop is behind them."""
+    loops = any(True for _ in flow.loops())
+
+    def varied(events: Events) -> Events:
+        if not events.timed or events.stamped_inside:
+            return events
+        drift = rng.choice([None, 0, 1, 3]) if events.splits > 1 else None
+        return replace(events, drift=drift, goes_on=events.falls_silent and not loops and rng.random() < 0.7)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        return (replace(step, events=varied(step.events)),) if isinstance(step, Do) and step.events else (step,)
+
+    flow = replace(flow, source=varied(flow.source), table=varied(flow.table))
+    return replace(flow, steps=change_steps(flow.steps, change))
+
+
 def _has_one_time(flow: Flow) -> bool:
-    """True where the time of each record is the same in all runs, and none comes when event time has ended before."""
+    """True where the time of each record is the same in all runs, and none comes when event time has gone on without it: it
+    has ended before, or a reader that pauses counts as silent."""
     merged = any(loop.combine for loop in flow.loops())
     return (
         not NO_ONE_TIME & {step.kind for step in flow.operators()}
         and not any(step.phases for step in flow.operators() if step.kind == "more")
         and all(events.timed and not (merged and events.distinct < events.n) for events in flow.sources())
+        and not any(events.falls_silent and events.pauses for events in flow.sources())
     )

@@ -11,6 +11,7 @@ from tailrace.api.checks import check_callable, check_methods, check_selector
 from tailrace.api.columnwise import declared_schema
 from tailrace.api.looping import Combine, LoopCall, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
+from tailrace.api.sourcetime import check_waits_when_idle
 from tailrace.api.spill import CHECKPOINT, Spill
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
@@ -80,6 +81,7 @@ def _body(f: Any, call: LoopCall, kind: type, other: type) -> Callable[[Any], An
 def _check(stream: LoopStream, call: LoopCall, separate: bool) -> None:
     """Raises `ConfigError` for wrong options, and `TypeMismatch` or `GraphError` if they do not fit the stream or its
     place."""
+    check_waits_when_idle(stream, str(call))
     if call.priority not in ("adaptive", "feedback-first"):
         raise ConfigError(f"{call}: priority must be 'adaptive' or 'feedback-first', not {call.priority!r}")
     for option, kind in (("rounds", Rounds), ("combine", Combine), ("spill", Spill)):
@@ -331,6 +333,7 @@ def _no_way_in(stream: LoopStream, scope: StreamScope) -> str:
 
 
 def _enter(stream: LoopStream, head: Node) -> LoopStream:
+    check_waits_when_idle(stream, "enter")
     loop = _loop_of(head)
     if loop.rounds is not None:
         _check_bounded(stream, head.name)

@@ -11,7 +11,7 @@ from tailrace.api.functions import Function, takes_context
 from tailrace.api.tags import tags_of
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import CoProcess, KeyedProcess, MapBatches, Process, Windowed
+from tailrace.graph.operators import AHEAD, AssignTimestamps, CoProcess, KeyedProcess, MapBatches, Process, Windowed
 
 if TYPE_CHECKING:
     from tailrace.api.nodes import Stream
@@ -29,6 +29,13 @@ def side_of(stream: Stream, tag: Any) -> Node:
     if isinstance(node.operator, Windowed):
         if tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
+        return node
+    if isinstance(node.operator, AssignTimestamps):
+        if tag != AHEAD or node.operator.most_ahead is None or node.operator.if_ahead != "aside":
+            raise GraphError(
+                f"side_output: {node.name!r} has the side output 'ahead' only, and that with most_ahead=... and "
+                f"if_ahead=\"aside\""
+            )
         return node
     if not isinstance(node.operator, Process | KeyedProcess | CoProcess | MapBatches):
         instead = (

@@ -50,13 +50,23 @@ from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
 from tailrace.api.ordered import check_in_order
 from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
+from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
 from tailrace.api.windows import SessionSpec, WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import AtEnd, BatchFormat, Operator, Partitioning, Priority, Selector
+from tailrace.graph.operators import (
+    AtEnd,
+    BatchFormat,
+    IfAhead,
+    Operator,
+    Partitioning,
+    Priority,
+    Selector,
+    WhenAllIdle,
+)
 from tailrace.graph.scope import StreamScope
 from tailrace.state.handles import states_of
 
@@ -194,20 +204,40 @@ class DataStream(LoopStream):
     # Time.
 
     def assign_timestamps(
-        self, f: Selector, out_of_orderness: Span = 0.0, *, idle_after: Span | None = None, **options: Any
+        self,
+        f: Selector,
+        out_of_orderness: Span = 0.0,
+        *,
+        idle_after: Span | None = None,
+        when_all_idle: WhenAllIdle = "wait",
+        most_ahead: Span | None = None,
+        if_ahead: IfAhead = "aside",
+        max_drift: Span | None = None,
+        **options: Any,
     ) -> DataStream:
         """The stream with a timestamp for each record: `f(record)` or a column, as seconds since 1970, `datetime`, `date`
         or None. The watermark stays `out_of_orderness` behind the largest timestamp. A split or input that is empty for
         `idle_after` does not hold the watermark back until its next record; time in which the subtask is busy does not
-        count. Both are seconds, a `timedelta` or a text. Raises `GraphError` for wrong arguments."""
+        count.
+
+        - `when_all_idle`: while all splits or inputs of a subtask are idle its watermark stays ("wait"), or goes on as the
+          clock does ("advance").
+        - `most_ahead`: the largest time by which a timestamp may be ahead of the clock. `if_ahead`: a record beyond that
+          goes to the side output "ahead" ("aside"), has that time instead ("clamp"), or fails the job ("fail").
+        - `max_drift`: a split that is farther ahead of the slowest split of its subtask is not read on until that has
+          caught up. Only directly behind a source.
+
+        Spans are seconds, a `timedelta` or a text. Raises `GraphError` for wrong arguments."""
         verb = title_of("assign_timestamps", options)
         selector = check_selector(f, self.columns, verb)
-        lateness, idle = (
-            check_span(out_of_orderness, verb),
-            None if idle_after is None else check_span(idle_after, verb),
-        )
-        operator = ops.AssignTimestamps(selector, lateness, idle)
-        return self._add(operator, "assign_timestamps", options, form=self.form, columns=self.columns)
+        spans = [None if span is None else check_span(span, verb) for span in (idle_after, most_ahead, max_drift)]
+        clock = check_clock_options(self, spans[0], when_all_idle, if_ahead, verb)
+        lateness, (idle, ahead, drift) = check_span(out_of_orderness, verb), spans
+        operator = ops.AssignTimestamps(selector, lateness, idle, clock[0], ahead, clock[1], drift)
+        stream = self._add(operator, "assign_timestamps", options, form=self.form, columns=self.columns)
+        if max_drift is not None:
+            check_behind_source(stream, verb)
+        return stream
 
     # Keys and partitionings.
 
@@ -296,16 +326,19 @@ class DataStream(LoopStream):
         return ConnectedStreams(self, other)
 
     def side_output(self, tag: str) -> DataStream:
-        """The records that the operator emits to `tag` by `ctx.emit(tag, value)`. The tag of a window's late records is
-        "late". A side output of `map_batches` is in columns. Records that fail (`on_error=tr.Aside(tag)`) are `tr.Failed` in
-        rows. Raises `GraphError` if the operator has no such side output."""
+        """The records that the operator emits to `tag` by `ctx.emit(tag, value)`. The tag of the late records of a window,
+        or of a function that is called in order, is "late"; that of records that `assign_timestamps(most_ahead=...)` puts
+        aside is "ahead". A side output of `map_batches` is in columns. Records that fail (`on_error=tr.Aside(tag)`) are
+        `tr.Failed` in rows. Raises `GraphError` if the operator has no such side output."""
         node = side_of(self, tag)
         aside = aside_of(node.on_error)
         if aside is not None and tag == aside.tag:
             return DataStream(self.env, ((node.id, tag),), "rows")
-        if not isinstance(node.operator, ops.Windowed):
+        if not isinstance(node.operator, ops.Windowed | ops.AssignTimestamps):
             batches = isinstance(node.operator, ops.MapBatches)
             return DataStream(self.env, ((node.id, tag),), "columns" if batches else "rows")
+        if isinstance(node.operator, ops.AssignTimestamps):
+            return DataStream(self.env, ((node.id, tag),), node.form, node.columns)
         before = self.env._graph.nodes[node.inputs[0].source]
         columns = before.columns if len(node.inputs) == 1 else None
         return DataStream(self.env, ((node.id, tag),), before.form, columns)

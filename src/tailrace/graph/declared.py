@@ -12,6 +12,7 @@ from tailrace.elements.columns.expressions import Formula
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.graph.graph import Edge, Graph, Node
 from tailrace.graph.operators import (
+    AHEAD,
     FEEDBACK,
     AssignTimestamps,
     EnterLoop,
@@ -40,8 +41,8 @@ def form_over(node_of: NodeOf, edge: Edge) -> Form:
         return node.form
     if isinstance(node.operator, Head) and edge.tag == FEEDBACK:
         return "rows" if node.operator.loop.feedback_schema is None else "columns"
-    if isinstance(node.operator, Windowed):  # late records, in the form of the window's input
-        return form_over(node_of, node.inputs[0])
+    if isinstance(node.operator, Windowed) or (isinstance(node.operator, AssignTimestamps) and edge.tag == AHEAD):
+        return form_over(node_of, node.inputs[0])  # records that it puts aside, in the form of its input
     return "columns" if isinstance(node.operator, MapBatches) else "rows"
 
 

@@ -15,6 +15,8 @@ Selector = Callable[[Any], Any] | str | tuple[str, ...]
 """The way to find a key or a value in a record: a function, a column name, or several column names."""
 
 AtEnd = Literal["wait", "drop"]
+WhenAllIdle = Literal["wait", "advance"]
+IfAhead = Literal["aside", "clamp", "fail"]
 BatchFormat = Literal["arrow", "pandas", "polars"]
 Priority = Literal["adaptive", "feedback-first"]
 
@@ -93,13 +95,28 @@ class ToColumns(Operator):
     schema: Any
 
 
+AHEAD = "ahead"
+"""The side output of records whose timestamps are too far ahead of the clock."""
+
+
 @dataclass(frozen=True)
 class AssignTimestamps(Operator):
-    """An assignment of timestamps and watermarks. Both durations are int microseconds."""
+    """An assignment of timestamps and watermarks. Durations are int microseconds."""
 
     fn: Selector
     out_of_orderness: int
     idle_after: int | None
+    when_all_idle: WhenAllIdle = "wait"
+    most_ahead: int | None = None
+    """Largest time by which a timestamp may be ahead of the clock; None: any."""
+    if_ahead: IfAhead = "aside"
+    max_drift: int | None = None
+    """Largest time by which a split of the source may be ahead of the slowest one before it is not read on; None: any."""
+
+    @property
+    def by_the_clock(self) -> bool:
+        """True if results depend on the clock, or on which splits are read first."""
+        return self.idle_after is not None or self.most_ahead is not None or self.max_drift is not None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ SAME = {
     "FusedRows": "_plain _timed",
     "Gate": "channels",
     "HeadTask": "_today channel queue redistribution",
+    "InOrderTask": "waiting",
     "TimedTask": "copies keys processing_timers",
     "LoopPlace": "channels",
     "OperatorContext": "name processing_timers",
@@ -62,7 +63,7 @@ SAME = {
     "RecordedOutbox": "compared logs received",
     "RoundRobin": "count",
     "SelectTask": "spec",
-    "SourceTask": "all_at_once",
+    "SourceTask": "too_far",
     "StatefulTask": "keys table",
     "TailTask": "queue",
     "Task": "cuts",
@@ -77,12 +78,14 @@ RESTORED = {
     "AggregateTask": "_grouping _in_columns _state",  # the columns of the table
     "Alignment": "done live",  # `task_state` has them
     "FeedbackQueue": "_front _later _ready _round _start over records returned waiting",  # its log; and with its head
+    "Floors": "ranges",
     "GroupChains": "confirmed",
     "InputChannel": "expected flow queue reading taken",  # the position, and what its sender or the checkpoint has
     "JudgeTask": "_feedback _output verdict",
     "TimedTask": "_touches touched",  # a table
     "Metrics": "counters gauges",  # with the state of its context
     "OperatorTask": "one_schema side_schemas",
+    "RecordBuffer": "_came _heap _table _top",  # of a table
     "RecordedGate": "_digests _numbered front values",
     "RecordedOutbox": "kept_since",
     "SinkTask": "_state",
@@ -250,7 +253,7 @@ def held(value: Any) -> Iterator[object]:
 
 PROGRAM = (
     "counted", "aggregated", "windowed", "in_columns", "in_splits", "scattered", "joined", "visited",
-    "judged", "merged", "set_aside", "windowed_behind",
+    "judged", "merged", "set_aside", "windowed_behind", "in_order",
 )  # fmt: skip
 """Programs that have every kind of object between them."""
 

@@ -100,7 +100,7 @@ def task_of(
     services = Services(random.Random, checkpointing=True)
     node = _node(source)
     task = SourceTask(node, OperatorContext("numbers", "numbers", subtask, parallelism, 0, services))
-    task.all_at_once = all_at_once
+    task.too_far = set if all_at_once else None
     if parts is not None:
         task.restore(parts)
     return task

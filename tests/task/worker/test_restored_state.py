@@ -198,7 +198,7 @@ def _sources(parallelism: int, parts: list[MetaPart] | None = None) -> list[Sour
     services = Services(random_factory=random.Random, checkpointing=True)
     made = [SourceTask(node, OperatorContext("s", "s", i, parallelism, 0, services)) for i in range(parallelism)]
     for task in made:
-        task.all_at_once = True
+        task.too_far = set
         if parts is not None:
             task.restore(parts)
         task.open()

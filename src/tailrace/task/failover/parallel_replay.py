@@ -313,7 +313,7 @@ def _takes_any_portions(operator: operators.Operator) -> bool:
     """True for an operator that makes the same of its records in whatever portions they come, and of watermarks wherever
     they are between these."""
     if isinstance(operator, operators.AssignTimestamps):
-        return operator.idle_after is None
+        return not operator.by_the_clock
     in_order = getattr(operator, "in_order", False)  # whether a record is late depends on the watermark before it
     return isinstance(operator, RECORD_BY_RECORD) and not in_order
 

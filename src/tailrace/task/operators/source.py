@@ -116,8 +116,9 @@ class SourceTask(OperatorTask, SourceCutState):
         assert isinstance(node.operator, Source)
         self.source = node.operator.source
         self.outside = ctx.services.outside
-        self.all_at_once = False
-        """True if the chain makes watermarks from the splits; set before `open`."""
+        self.too_far: Callable[[], set[int]] | None = None
+        """Function that returns the splits that are not read on because they are too far ahead of others; set before `open`
+        if the chain makes watermarks from the splits."""
         self.splits: list[_OpenSplit] = []
         self.empty_splits: list[int] = []
         """Splits that were read since the task last looked, and had nothing."""
@@ -167,7 +168,7 @@ class SourceTask(OperatorTask, SourceCutState):
 
     @property
     def _everything(self) -> bool:
-        return self.all_at_once or not self.source.bounded
+        return self.too_far is not None or not self.source.bounded
 
     def _list_splits(self, position: bytes | None, fresh: bool) -> None:
         """Lists the splits, or starts the enumerator that finds them."""
@@ -292,12 +293,17 @@ class SourceTask(OperatorTask, SourceCutState):
     def _incomplete(self) -> bool:
         """True if the source must not read yet what it holds. After a restore, splits may still come that no subtask had
         at the cut, and event time would run ahead of them."""
-        return self.all_at_once and self._asking
+        return self.too_far is not None and self._asking
 
     def ready(self, now: int) -> bool:
         """True if there is work now: a split may have records, the enumerator is due, or a stop closes the splits."""
         due = self._ends_here or (self._discover_at is not None and self._discover_at <= now)
-        return due or (not self._incomplete and any(split.ready_at <= now for split in self.splits))
+        return due or (not self._incomplete and any(split.ready_at <= now for split in self._read_on()))
+
+    def _read_on(self) -> list[_OpenSplit]:
+        """Splits that are not too far ahead of others."""
+        held = self.too_far() if self.too_far is not None else ()
+        return [split for split in self.splits if split.index not in held] if held else self.splits
 
     def known_empty(self, now: int) -> set[int]:
         """Splits that have nothing now, as their readers have reported."""
@@ -306,7 +312,7 @@ class SourceTask(OperatorTask, SourceCutState):
     def wake_at(self) -> int | None:
         """Time at which there may be work, if there is none now; None if only a message from another subtask can bring
         some."""
-        times = [] if self._incomplete else [split.ready_at for split in self.splits]
+        times = [] if self._incomplete else [split.ready_at for split in self._read_on()]
         return min(times if self._discover_at is None else [*times, self._discover_at], default=None)
 
     def read(self, limit: int, now: int) -> int:
@@ -376,9 +382,10 @@ class SourceTask(OperatorTask, SourceCutState):
         return (None if records is None else Rows(list(records), split=split.index)), lost
 
     def _turn(self, now: int) -> _OpenSplit | None:
+        held = self.too_far() if self.too_far is not None else ()
         for offset in range(len(self.splits)):
             split = self.splits[(self._next + offset) % len(self.splits)]
-            if split.ready_at <= now:
+            if split.ready_at <= now and split.index not in held:
                 self._next = (self._next + offset + 1) % len(self.splits)
                 return split
         return None

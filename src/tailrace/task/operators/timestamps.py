@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns, Rows, Times
-from tailrace.elements.timestamps import MIN_TIME, NO_TIME, floor_micros, floor_of_floats
+from tailrace.elements.timestamps import MIN_TIME, NO_TIME, floor_micros, floor_of_floats, isoformat, seconds
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import AssignTimestamps, describe_selector
+from tailrace.graph.operators import AHEAD, AssignTimestamps, describe_selector
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.keys import FieldReader, column_of
 from tailrace.task.contract.cut_state import CutState
@@ -29,6 +29,8 @@ INPUT = -1
 """Number of the one split of a task without a source in its chain: all of its input."""
 LOOKS = 4
 """Least number of looks at an input until its silence has lasted long enough."""
+SHORTEST_MOVE, LONGEST_MOVE = 10_000, 1_000_000
+"""Limits of the time from one move of event time by the clock to the next (int64 microseconds)."""
 
 
 @dataclass(eq=False)
@@ -44,6 +46,13 @@ class TimestampsCutState(CutState):
     """Splits that have given nothing for `idle_after`."""
     idle: bool = False
     """True if all splits are silent."""
+    idle_since: int | None = None
+    """Time of the clock at which all splits were found silent (int64 microseconds); None unless event time goes on by the
+    clock."""
+    idle_from: int = MIN_TIME
+    """Event time at that time: that of the split that was farthest ahead."""
+    moved_at: int = 0
+    """Time of the clock at which it was last moved on (int64 microseconds)."""
     held: bool = False
     """True if the watermark stays where it is, because records come that were in flight to several old subtasks. The
     records of each old subtask are in order, but the subtasks had not come equally far."""
@@ -57,7 +66,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     task (one, if no source is in its chain) of the largest timestamp seen less the out-of-orderness and one microsecond.
 
     Invariant W1: the watermark never decreases. A split that ended, or that was silent for `idle_after`, does not count;
-    with all of them silent the output is idle and the watermark stays where it is.
+    with all of them silent the output is idle and the watermark stays where it is, or goes on as the clock does.
     Invariant W4: silence is what was looked at and found empty: it begins with an empty read of that very split, and a
     split falls silent while it is known to have nothing. Records that the task had no time to read are no silence.
     """
@@ -95,6 +104,8 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         self.largest.pop(INPUT, None)
         for split in splits:
             self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
+        if splits:  # a split counts from its opening, also if it never has a record
+            self.idle, self.idle_since = False, None
 
     def split_ended(self, split: int) -> None:
         """Removes a split of the chain's source that has ended."""
@@ -113,16 +124,61 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
 
     def process(self, batch: Batch, port: int) -> None:
         times = self._times(batch)
+        if self.spec.most_ahead is not None and len(times):
+            batch, times = self._limit(batch, times, self.ctx.services.now + self.spec.most_ahead)
+            if not len(times):
+                self._note_records(self._split_of(batch))
+                return
         if isinstance(batch, Columns):
             made: Batch = Columns(batch.data, times, batch.groups, batch.split)
         else:
             made = Rows(batch.values, times, batch.groups, batch.split)
         self.out(made)
         if len(times):
-            split = batch.split if batch.split in self.largest else next(iter(self.largest), INPUT)
+            split = self._split_of(batch)
             self.largest[split] = max(self.largest.get(split, MIN_TIME), int(times.max()))
             self._note_records(split)
             self._update()
+
+    def _limit(self, batch: Batch, times: Times, limit: int) -> tuple[Batch, Times]:
+        """The records and their timestamps, none of them behind `limit`."""
+        ahead = times > limit
+        if not ahead.any():
+            return batch, times
+        self.ctx.services.clock_read = True
+        if self.spec.if_ahead == "fail":
+            at = int(np.flatnonzero(ahead)[0])
+            time, clock = int(times[at]), self.ctx.services.now
+            wrong = OverflowError(
+                f"its timestamp, {isoformat(time)}, is {seconds(time - clock):,.6g} s ahead of the clock of the job, and "
+                f"most_ahead is {seconds(limit - clock):,.6g} s"
+            )
+            raise self.user_error(wrong, *batch.slice(at, at + 1).to_rows().values)
+        self.ctx.metrics.inc("ahead_records", int(ahead.sum()))
+        if self.spec.if_ahead == "clamp":
+            return batch, np.minimum(times, limit)
+        target, split = self.side_out.get(AHEAD), batch.split
+        kept: Batch = batch.slice(0, 0)
+        for which, part in batch.partition(ahead.astype(np.int64), 2):
+            part.split = split
+            if not which:
+                kept = part
+            elif target is not None:
+                target(part)
+        return kept, times[~ahead]
+
+    def _split_of(self, batch: Batch) -> int:
+        """The split that a batch counts for."""
+        return batch.split if batch.split in self.largest else next(iter(self.largest), INPUT)
+
+    def too_far(self) -> set[int]:
+        """Splits that are so far ahead of the slowest one that they are not read on."""
+        most = self.spec.max_drift
+        counted = {split: time for split, time in self.largest.items() if split not in self.silent}
+        if most is None or len(counted) < 2:
+            return set()
+        bound = min(counted.values()) + most
+        return {split for split, time in counted.items() if time > bound}
 
     def _note_records(self, split: int) -> None:
         self.empty.pop(split, None)
@@ -131,6 +187,8 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     def _update(self) -> None:
         counted = [time for split, time in self.largest.items() if split not in self.silent]
         self.idle = bool(self.largest) and not counted
+        if not self.idle:
+            self.idle_since = None
         if counted and not self.held:
             reached = max(min(counted) - self.spec.out_of_orderness - 1, MIN_TIME)
             self._watermark = max(self._watermark, reached)
@@ -161,7 +219,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         if after is None:
             return False
         found = [split for split, since in self.empty.items() if split in known_empty and since + after <= now]
-        self._silence(found)
+        self._silence(found, now)
         return bool(found)
 
     def look(self, now: int) -> int | None:
@@ -169,7 +227,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         microseconds). Of the time between two looks only the planned pause counts: a longer time, for which the task or
         its worker was busy, proves nothing about the input."""
         if self.spec.idle_after is None or self.silent:
-            return None
+            return self.next_move()
         self.empty[INPUT], self.looked = self._since(now), now
         return min(self.empty[INPUT] + self.spec.idle_after, now + self._pause)
 
@@ -192,14 +250,45 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         """Silences the input if it has been empty for long enough. That is a decision: no event implies when the input was
         looked at."""
         if self.ctx.services.decision(self.input_is_silent(now)):
-            self._silence([INPUT])
+            self._silence([INPUT], now)
+        elif self.spec.when_all_idle == "advance" and self.ctx.services.decision(self.is_to_move(now)):
+            self.move_by_the_clock(now)
 
-    def _silence(self, splits: list[int]) -> None:
+    def next_move(self) -> int | None:
+        """Time of the clock at which event time is moved on by it (int64 microseconds); None while it is not."""
+        if self.idle_since is None or self.idle_from == MIN_TIME or self.held:
+            return None
+        return self.moved_at + self._move
+
+    @property
+    def _move(self) -> int:
+        """Time from one move of event time by the clock to the next (int64 microseconds)."""
+        return max(SHORTEST_MOVE, min(self._pause, LONGEST_MOVE))
+
+    def is_to_move(self, now: int) -> bool:
+        """True if event time is to be moved on by the clock now."""
+        due = self.next_move()
+        return due is not None and due <= now
+
+    def move_by_the_clock(self, now: int) -> bool:
+        """Moves event time on by as much as the clock has gone on since all was silent. True if it has moved."""
+        if not self.is_to_move(now):
+            return False
+        assert self.idle_since is not None
+        self.moved_at = now
+        self._watermark = self.ctx.watermark_time = max(self._watermark, self.idle_from + now - self.idle_since)
+        return True
+
+    def _silence(self, splits: list[int], now: int) -> None:
         for split in splits:
             self.empty.pop(split, None)
             self.silent.add(split)
         if splits:
             self._update()
+        if self.idle and self.idle_since is None and self.spec.when_all_idle == "advance":
+            newest = max(self.largest.values()) - self.spec.out_of_orderness - 1
+            self.idle_since, self.idle_from = now, max(self._watermark, newest)
+            self.moved_at = now - self._move
 
     def _times(self, batch: Batch) -> Times:
         if isinstance(batch, Columns) and isinstance(self.spec.fn, str):

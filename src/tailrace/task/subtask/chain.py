@@ -136,7 +136,8 @@ class Chain(ChainCutState):
         """Opens the operators, the last one first, so that no operator receives a record before it is open."""
         source = self.source
         if source is not None and self.generators:
-            source.all_at_once = True  # their watermark is a minimum over splits
+            drifting = [generator for generator in self.generators if generator.spec.max_drift is not None]
+            source.too_far = lambda: set().union(*(generator.too_far() for generator in drifting))
         for operator in reversed(self.operators):
             with opening(operator):
                 operator.open()

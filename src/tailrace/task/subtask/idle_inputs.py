@@ -22,10 +22,11 @@ class EmptyInputs:
 
     def next_due(self) -> int | None:
         """The earliest time (int64 microseconds) at which a split of the source will have been silent for long enough, if
-        it stays so."""
+        it stays so, or at which event time goes on by the clock."""
         if not self._listening:
             return None
-        return min((time for op in self._listening if (time := op.next_silence()) is not None), default=None)
+        due = (time for op in self._listening for time in (op.next_silence(), op.next_move()) if time is not None)
+        return min(due, default=None)
 
     def splits_fall_silent(self, now: int) -> bool:
         """Passes on which splits were found empty. True if one that is empty now has been so for long enough."""
@@ -41,7 +42,7 @@ class EmptyInputs:
         if due is None or due > now:
             return False
         known = self._source.known_empty(now).union(found)
-        fell = [generator.fall_silent(known, now) for generator in self._listening]
+        fell = [generator.fall_silent(known, now) | generator.move_by_the_clock(now) for generator in self._listening]
         return any(fell)
 
     def look(self, now: int) -> int | None:
@@ -54,7 +55,7 @@ class EmptyInputs:
     def input_is_due(self, now: int) -> bool:
         """True if the input is empty, and has been so for long enough."""
         gate, head = self._gate, self._head
-        if gate.has_input or not any(op.input_is_silent(now) for op in self._listening):
+        if gate.has_input or not any(op.input_is_silent(now) or op.is_to_move(now) for op in self._listening):
             return False
         return not gate.ended if head is None else not (head.over or head.queue.ready)
 
