@@ -351,7 +351,9 @@ class Attempt:
         if services.debug:
             self._check_stirred()
         stirred.clear()
-        stirred.update((task.id.vertex, None) for task in tasks if task.checkpoints.snapshot is not None)
+        for task in tasks:
+            if task.checkpoints.snapshot is not None:
+                stirred[task.id.vertex] = None
         return tasks
 
     def _check_stirred(self) -> None:
@@ -417,7 +419,8 @@ class Attempt:
     def encoding(self) -> bool:
         """True while a snapshot or a log is to be encoded."""
         checkpoints = self.checkpoints
-        return checkpoints.logs_to_encode or checkpoints.ahead_to_encode or self.to_encode() is not None
+        logs = not checkpoints.idle and (checkpoints.logs_to_encode or checkpoints.ahead_to_encode)
+        return logs or self.to_encode() is not None
 
     @property
     def urgency(self) -> Urgency:

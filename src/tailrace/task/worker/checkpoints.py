@@ -159,6 +159,11 @@ class WorkerCheckpoints:
         return data
 
     @property
+    def idle(self) -> bool:
+        """True while no file is under way or begun ahead of its cut, so that there is no log to encode."""
+        return not self._pending and self._next is None
+
+    @property
     def logs_to_encode(self) -> bool:
         """True when a log is complete, and is to be encoded."""
         return any(self._next_log(number) is not None for number in self._pending)
