@@ -177,10 +177,10 @@ AS_IT_WAS_BUGS = (
         _opened_anew,
         shape=with_replacements,
         suits=_finds("anew"),
-        seed=9,
+        seed=40,
     ),
     Bug("sets come back in another order", RANDOM, _in_any_order, shape=_alone(SETS, SETS), seed=11),
-    Bug("a cut that is done again cuts no state", RANDOM, _no_cut_of_state, shape=_alone(SETS, SETS), seed=24),
+    Bug("a cut that is done again cuts no state", RANDOM, _no_cut_of_state, shape=_alone(SETS, SETS), seed=45),
     Bug(
         "timers of one time have no order",
         RANDOM,
@@ -190,7 +190,11 @@ AS_IT_WAS_BUGS = (
         seed=467,
     ),
     Bug(
-        "values behind a key differ and nobody notices", RANDOM, _values_behind_keys_ignored, shape=_alone(DRAWN, DRAWN)
+        "values behind a key differ and nobody notices",
+        RANDOM,
+        _values_behind_keys_ignored,
+        shape=_alone(DRAWN, DRAWN),
+        seed=5,
     ),
     Bug("functions are not prepared in a standby", RANDOM, _functions_not_prepared, standing_by, shape=_alone(MAP)),
     Bug("a followed file is found by its name", FOLLOWED, _files_by_name, seed=2),

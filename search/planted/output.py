@@ -296,24 +296,35 @@ def _no_answers(made: Scenario) -> Scenario:
 
 OUTPUT_BUGS = (
     Bug("a job that has finished leaves no mark", "counted", _no_mark_of_the_end, _started_again),
-    Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end),
+    Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end, seed=2),
     Bug("checkpoints are removed before the end is marked", "counted", _removed_before_the_mark, _started_again),
-    Bug("output that goes through ends the wait for what did not", OUTAGES, _output_that_goes_through_ends_the_wait),
+    Bug(
+        "output that goes through ends the wait for what did not",
+        OUTAGES,
+        _output_that_goes_through_ends_the_wait,
+        seed=2,
+    ),
     Bug("a publisher says that all is visible of which a part is not", OUTAGES, _parts_behind_a_failure_count),
     Bug("a commit without an answer counts as not done", "counted", _commits_in_doubt_are_given_up, _no_answers),
-    Bug("a successor sweeps away that a checkpoint is published", "counted", _marks_swept, _coordinators_lost_in_a_row),
+    Bug(
+        "a successor sweeps away that a checkpoint is published",
+        "counted",
+        _marks_swept,
+        _coordinators_lost_in_a_row,
+        seed=22,
+    ),
     Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no, seed=3),
     *(
         Bug(name, "counted", patches, TUNES.get(name, _started_again), seed)
         for name, patches, seed in (
             ("sinks forget what a later manifest carries along", _settled_by_number, 54),
             ("checkpoints are given up before they are marked", _given_up_unmarked, 13),
-            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 11),
+            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 14),
             ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 10),
-            ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 8),
-            ("a restart asks for what another start has published", _marks_of_others_not_read, 5),
+            ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 16),
+            ("a restart asks for what another start has published", _marks_of_others_not_read, 8),
             ("a start in a copy forgets what the original will ask for", _copies_settle, 3),
-            ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
+            ("output of a sink that is gone is passed over", _lost_with_its_sink, 11),
             ("the last checkpoint waits for no mark that failed", _the_end_waits_for_no_mark_that_failed, 63),
         )
     ),

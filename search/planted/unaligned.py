@@ -246,6 +246,7 @@ OVERTAKING_BUGS = (
         "without_going_back",
         _time_forgotten_between_portions,
         _in_portions,
+        seed=25,
     ),
     Bug(
         "what was in flight is not dealt out record by record",
