@@ -55,10 +55,8 @@ def moving(made: Scenario) -> Scenario:
         first, at = rng.randint(0, 5), rng.randint(0, 40) if after else turns
         for which in range(first, first + rng.choice([1, 1, 2, 3])):
             found.append(Fault(at, "move", which, duration=rng.choice([0, 0, 0, 1, 4, 12, 40]) * MS, after=after))
-    seen = random.Random(f"tailrace seen by workers {made.seed}")
-    found = [replace(one, other=int(seen.random() < 0.4)) if one.kind == "move" else one for one in found]
     interval = (made.checkpoints.interval or MS) * rng.choice([1, 1, 5])
-    return replace(
+    made = replace(
         narrow(made),
         faults=tuple(found),
         spares=rng.choice([0, 1, 1, 2, 3]),
@@ -66,6 +64,15 @@ def moving(made: Scenario) -> Scenario:
         executor_slots=rng.choice([0, 0, 2, 3]),
         checkpoints=replace(made.checkpoints, interval=interval),
     )
+    return _seen_by_workers(made) if made.spares else made
+
+
+def _seen_by_workers(made: Scenario) -> Scenario:
+    """The scenario in which now and then workers themselves report that their executor is about to go: they move where a
+    standby is for them."""
+    rng = random.Random(f"tailrace seen by workers {made.seed}")
+    faults = [replace(one, other=int(rng.random() < 0.4)) if one.kind == "move" else one for one in made.faults]
+    return replace(made, faults=tuple(faults))
 
 
 def narrow(made: Scenario) -> Scenario:
