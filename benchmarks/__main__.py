@@ -107,8 +107,8 @@ def main() -> None:
         cli.error("graphx and dataframe are peers of components")
     if args.no_ours and not args.peer:
         cli.error("--no-ours needs a --peer")
-    if args.workload == "windows" and args.peer:
-        cli.error("windows are measured in both forms, and not of peers")
+    if args.workload == "windows" and args.peer and (options.get("window") != "session" or args.peer != ["bytewax"]):
+        cli.error("windows are measured in both forms, and not of peers; sessions (--set window=session) of bytewax")
     if args.function == "process" and args.form == "columns":
         cli.error("a KeyedProcessFunction runs in rows")
     specs = []

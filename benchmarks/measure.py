@@ -50,7 +50,7 @@ def default_records(workload: str, system: str, form: str, function: str | None)
     if form == "columns":
         return {"chain": 2_000_000_000, "keyed": 200_000_000}.get(workload, 100_000_000)
     if workload == "windows":
-        return 6_000_000
+        return 1_000_000 if system == "bytewax" else 6_000_000
     if workload == "chain":
         return {"bytewax": 60_000_000, "tailrace": 80_000_000}.get(system, 100_000_000)
     return 8_000_000 if system == "bytewax" else 50_000_000

@@ -18,6 +18,7 @@ import tailrace as tr
 
 from .measure import Spec
 from .workload import (
+    GAP,
     KEYS,
     STRIDE,
     WINDOW,
@@ -30,6 +31,8 @@ from .workload import (
     keep,
     keep_columns,
     rows,
+    session_columns,
+    session_rows,
     share,
     shift,
     shift_columns,
@@ -77,9 +80,10 @@ class GenerateReader(tr.Reader):
 class GenerateInTurn(Generate):
     """The same, with the time of each record; the readers take turns."""
 
-    def __init__(self, records: int, form: Any, folder: str) -> None:
+    def __init__(self, records: int, form: Any, folder: str, sessions: bool = False) -> None:
         super().__init__(records, form, folder)
         self.columns = ("time", "key", "value") if form == "columns" else None
+        self.sessions = sessions
 
     def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
         return [(i, parallelism) for i in range(parallelism)]
@@ -90,10 +94,11 @@ class GenerateInTurn(Generate):
 
 
 class InTurnReader(GenerateReader):
-    def __init__(self, source: Generate, at: int, turns: int) -> None:
+    def __init__(self, source: GenerateInTurn, at: int, turns: int) -> None:
         super().__init__(source, at, source.records)
         self.turns = turns
-        self.make = timed_columns if source.form == "columns" else rows
+        by_form = {"columns": (timed_columns, session_columns), "rows": (rows, session_rows)}
+        self.make = by_form[source.form][source.sessions]
 
     def read(self, limit: int, now: float = 0.0) -> Any:
         if self.at >= self.end:
@@ -180,6 +185,9 @@ class LatestColumns(CountRows):
 
 
 class WindowRows(CountRows):
+    every = WINDOW
+    """Microseconds from the start of a window to that of the next one."""
+
     def __init__(self, subtask: int) -> None:
         super().__init__(subtask)
         self.counts, self.totals = np.zeros(KEYS), np.zeros(KEYS)
@@ -189,7 +197,7 @@ class WindowRows(CountRows):
 
     def add(self, key: Any, start: Any, end: Any, count: Any, total: Any) -> None:
         self.tally.count += len(key)
-        nth = np.round(start * 1e6 / WINDOW) + 1
+        nth = np.floor(np.round(start * 1e6) / self.every) + 1
         key = key.astype(np.int64)
         np.add.at(self.counts, key, nth * count)
         np.add.at(self.totals, key, nth * total)
@@ -206,6 +214,14 @@ class WindowColumns(WindowRows):
         self.add(*(column.to_numpy() for column in batch.columns))
 
 
+class SessionRows(WindowRows):
+    every = 2 * WINDOW
+
+
+class SessionColumns(WindowColumns):
+    every = 2 * WINDOW
+
+
 class Running(tr.KeyedProcessFunction):
     """Running count and sum, as a user writes it with state."""
 
@@ -219,9 +235,11 @@ class Running(tr.KeyedProcessFunction):
 
 
 def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
-    source = GenerateInTurn if spec.workload == "windows" else Generate
-    stream = env.from_source(source(spec.records, spec.form, folder))
-    in_rows = spec.form == "rows"
+    sessions, in_rows = spec.options.get("window") == "session", spec.form == "rows"
+    if spec.workload == "windows":
+        stream = env.from_source(GenerateInTurn(spec.records, spec.form, folder, sessions))
+    else:
+        stream = env.from_source(Generate(spec.records, spec.form, folder))
     if in_rows:
         stream = stream.map(shift).filter(keep).map(halve)
     elif spec.options.get("steps") == "expressions":
@@ -233,7 +251,8 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
         stream.sink_to(Report(folder, CountRows if in_rows else CountColumns))
         return
     if spec.workload == "windows":
-        windows(stream, in_rows).sink_to(Report(folder, WindowRows if in_rows else WindowColumns))
+        writers = (SessionRows, SessionColumns) if sessions else (WindowRows, WindowColumns)
+        windows(stream, in_rows, sessions).sink_to(Report(folder, writers[not in_rows]))
         return
     if spec.function == "process":
         keyed = stream.key_by(itemgetter(1)).process(Running())
@@ -244,9 +263,9 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
     keyed.sink_to(Report(folder, LatestRows if in_rows else LatestColumns))
 
 
-def windows(stream: tr.DataStream, in_rows: bool) -> tr.DataStream:
-    """Count and sum of each key in windows of `WINDOW` records."""
-    size = tr.Tumbling(WINDOW / 1e6)
+def windows(stream: tr.DataStream, in_rows: bool, sessions: bool = False) -> tr.DataStream:
+    """Count and sum of each key in windows of `WINDOW` records, or in sessions that hold the same."""
+    size = tr.Session(GAP / 1e6) if sessions else tr.Tumbling(WINDOW / 1e6)
     if in_rows:
         keyed = stream.assign_timestamps(lambda record: record[0] / 1e6).key_by(itemgetter(1))
         return keyed.window(size).aggregate(count=tr.Count(), total=tr.Sum(itemgetter(2)))

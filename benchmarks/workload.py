@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 KEYS = 10_000
 WINDOW = 1_000_000
 """Records of a window, each a microsecond behind the one before."""
+GAP = WINDOW // 2
+"""Gap of sessions in microseconds, far longer than it ever takes until a key comes again."""
 STRIDE = 1 << 15
 """Where there are windows, workers generate so many records in turn: time goes on for all of them together."""
 CHUNK = 1 << 20
@@ -42,11 +44,33 @@ def columns(start: int, end: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays(start, end)], names=["id", "key", "value"])
 
 
+def session_micros(i: np.ndarray) -> np.ndarray:
+    """Times of records with a pause of `WINDOW` microseconds behind each window: sessions hold what windows hold."""
+    return i + i // WINDOW * WINDOW
+
+
+def session_rows(start: int, end: int) -> list[Record]:
+    return [(i + i // WINDOW * WINDOW, key, value) for i, key, value in rows(start, end)]
+
+
+def session_columns(start: int, end: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    i, key, value = arrays(start, end)
+    made = map(pa.array, (session_micros(i), key, value))
+    return _timed(*made)
+
+
 def timed_columns(start: int, end: int) -> pa.RecordBatch:
     import pyarrow as pa
 
-    i, key, value = map(pa.array, arrays(start, end))
-    return pa.RecordBatch.from_arrays([i.view(pa.timestamp("us")), key, value], names=["time", "key", "value"])
+    return _timed(*map(pa.array, arrays(start, end)))
+
+
+def _timed(micros: pa.Array, key: pa.Array, value: pa.Array) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([micros.view(pa.timestamp("us")), key, value], names=["time", "key", "value"])
 
 
 # The three steps in rows: ordinary functions, handed to every system as they are.

@@ -14,11 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import bytewax.operators as op
+import bytewax.operators.windowing as windowing
 from bytewax._bytewax import cluster_main, run_main
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import DynamicSource, StatelessSourcePartition
@@ -26,9 +27,10 @@ from bytewax.operators import StatefulBatchLogic
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
 from ..measure import Spec
-from ..workload import KEYS, Record, Tally, halve, keep, rows, share, shift, value_of
+from ..workload import GAP, KEYS, STRIDE, WINDOW, Record, Tally, halve, keep, rows, session_rows, share, shift, value_of
 
-BATCH = {"chain": 2048, "keyed": 16384}
+BATCH = {"chain": 2048, "keyed": 16384, "windows": 16384}
+ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 NAMES = [str(key) for key in range(KEYS)]  # keys must be strings
 
 
@@ -55,6 +57,31 @@ class Generate(DynamicSource[Record]):
         return Reader(start, end, self.batch, self.tally)
 
 
+class InTurnReader(Reader):
+    """Records of sessions; the readers of all workers take turns."""
+
+    def __init__(self, records: int, batch: int, tally: Tally, index: int, turns: int) -> None:
+        super().__init__(index * STRIDE, records, batch, tally)
+        self.turns = turns
+
+    def next_batch(self) -> list[Record]:
+        start = self.at
+        if start >= self.end:
+            raise StopIteration
+        if self.tally.first == float("inf"):
+            self.tally.first = time.time()
+        self.at = min(start + self.batch, self.end, start + STRIDE - start % STRIDE)
+        made = session_rows(start, self.at)
+        if self.at % STRIDE == 0:
+            self.at += (self.turns - 1) * STRIDE
+        return made
+
+
+class GenerateInTurn(Generate):
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> Reader:
+        return InTurnReader(self.records, self.batch, self.tally, worker_index, worker_count)
+
+
 class CountWriter(StatelessSinkPartition[Record]):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -72,6 +99,22 @@ class LatestWriter(StatelessSinkPartition[tuple[str, tuple[int, float]]]):
     def write_batch(self, items: list[tuple[str, tuple[int, float]]]) -> None:
         self.tally.count += len(items)
         self.tally.latest.update(items)
+        self.tally.last = time.time()
+
+
+class SessionWriter(StatelessSinkPartition[Any]):
+    """Adds up the sessions of each key, the n-th one n times."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    def write_batch(self, items: list[Any]) -> None:
+        latest = self.tally.latest
+        for key, (_, (count, total, start)) in items:
+            nth = start // (2 * WINDOW) + 1
+            before = latest.get(int(key), (0.0, 0.0))
+            latest[int(key)] = (before[0] + nth * count, before[1] + nth * total)
+        self.tally.count += len(items)
         self.tally.last = time.time()
 
 
@@ -108,12 +151,17 @@ class Running(StatefulBatchLogic[float, tuple[int, float], tuple[int, float]]):
 def flow(spec: Spec, tally: Tally) -> Dataflow:
     batch = int(spec.options.get("bytewax.batch", BATCH[spec.workload]))
     dataflow = Dataflow("bench")
-    s = op.input("generate", dataflow, Generate(spec.records, batch, tally))
+    source = GenerateInTurn if spec.workload == "windows" else Generate
+    s = op.input("generate", dataflow, source(spec.records, batch, tally))
     s = op.map("shift", s, shift)
     s = op.filter("keep", s, keep)
     s = op.map("halve", s, halve)
     if spec.workload == "chain":
         op.output("count", s, Into(CountWriter, tally))
+        return dataflow
+    if spec.workload == "windows":
+        k = op.map("key", s, lambda r: (NAMES[r[1]], (r[0], r[2])))
+        op.output("sessions", sessions(k), Into(SessionWriter, tally))
         return dataflow
     how = spec.options.get("bytewax.key", "project")
     if how == "project":
@@ -127,6 +175,21 @@ def flow(spec: Spec, tally: Tally) -> Dataflow:
         k = op.stateful_map("running", k, running)
     op.output("latest", k, Into(LatestWriter, tally))
     return dataflow
+
+
+def sessions(keyed: Any) -> Any:
+    """Count, sum and first time of each key and session. Its watermark goes on with the clock of the machine, and generated
+    event time is slower than that under load: an hour of waiting makes no record late."""
+    clock = windowing.EventClock(lambda v: ZERO + timedelta(microseconds=v[0]), timedelta(hours=1))
+    return windowing.fold_window(
+        "fold",
+        keyed,
+        clock,
+        windowing.SessionWindower(timedelta(microseconds=GAP)),
+        lambda: (0, 0.0, 1 << 62),
+        lambda acc, v: (acc[0] + 1, acc[1] + v[1], min(acc[2], v[0])),
+        lambda a, b: (a[0] + b[0], a[1] + b[1], min(a[2], b[2])),
+    ).down
 
 
 def running(state, value):

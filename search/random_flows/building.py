@@ -15,12 +15,14 @@ from search.random_flows.interpreter import rests
 
 WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
+COUNT = (1, 3)
+"""Numbers of records of windows that do not depend on time."""
 GAP = 2
 """The gap of sessions, in seconds of event time."""
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
-    "sessions", "sessions of columns",
+    "sessions", "sessions of columns", "counted",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -335,6 +337,12 @@ class Building:
             columns = columns.with_columns(gap=pc.add(pc.field("key"), 1), uid=f"gap{do.number}")
         windows = columns.key_by(_key_of(do)).window(tr.Session(gap))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
+
+    def _counted(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number, size = do.number, COUNT[do.number % 2]
+        counted = stream.key_by(fn.key_of).window(tr.CountWindow(size)).process(fn.sizes, **options)
+        self.tell(counted.map(lambda r: ("counted", number, *r), uid=f"counted{number}"))
+        return stream
 
     # Loops.
 

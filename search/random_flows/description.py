@@ -43,6 +43,7 @@ Kind = Literal[
     "failing",
     "sessions",
     "sessions of columns",
+    "counted",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from search.drawn_faults import ANCHORS, LOOP_ANCHORS, drawn_faults
+from search.random_flows.counting import numbering
 from search.random_flows.description import (
     LEVELS,
     WAYS,
@@ -265,6 +266,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     aside = random.Random(f"tailrace random aside {seed}")
     if aside.random() < 0.08:
         flow = failing(aside, flow)
+    counted = random.Random(f"tailrace random counted {seed}")
+    if counted.random() < 0.08:
+        flow = numbering(counted, flow)
     sessions = random.Random(f"tailrace random sessions {seed}")
     if sessions.random() < 0.3 and any(step.kind in WINDOWS for step in flow.operators()):
         flow = grouping(sessions, flow)

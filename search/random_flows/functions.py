@@ -633,6 +633,11 @@ class LastCall(tr.KeyedProcessFunction):
         yield from waiting
 
 
+def sizes(key: Any, window: Any, records: list[Any], ctx: tr.Context) -> list[Any]:
+    """The key and the number of records of a window."""
+    return [(key, len(records))]
+
+
 class NotTooEarly(tr.ProcessFunction):
     """Emits the results of windows, and reports windows that fired before event time can have come to their end."""
 

@@ -108,6 +108,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "failing": 2,
             "sessions": 1,
             "sessions of columns": 1,
+            "counted": 1,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

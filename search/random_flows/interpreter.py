@@ -15,7 +15,7 @@ from typing import Any
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
 
-MODULUS, KEYS, HOLD, WINDOW, GAP = 10_007, 5, 3, 8, 2
+MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT = 10_007, 5, 3, 8, 2, (1, 3)
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,8 @@ class _Interpreter:
         """(in a loop, operator, key, start): number and total value of records."""
         self.sessions: dict[Any, list[tuple[int, int, int]]] = {}
         """(operator, key): (time, gap, value) of each record."""
+        self.counted: Counter[Any] = Counter()
+        """(operator, key): number of records."""
         self.sets: Counter[Any] = Counter()
         """(operator, key): number of visits of a set."""
         self.seconds: dict[Any, Counter[int]] = {}
@@ -154,6 +156,10 @@ class _Interpreter:
         for (inside, number, key, begin), (count, worth) in self.windows.items():
             what = "sum" if inside else "window"
             self.found.add((what, number, key, begin, count, worth))
+        for (number, key), total in self.counted.items():
+            full, rest = divmod(total, COUNT[number % 2])
+            self.found.exactly["counted", number, key, COUNT[number % 2]] += full
+            self.found.exactly["counted", number, key, rest] += bool(rest)
         for (number, key), visits in self.sessions.items():
             for session in _sessions(visits):
                 self.found.add(("window", number, key, *session))
@@ -267,6 +273,8 @@ class _Interpreter:
             self.found.most[number, key, "n"] = self.found.most.get((number, key, "n"), 0) + 1
             self.found.add(("most", number, key, "low", -record.value))
             self.found.add(("most", number, key, "high", record.value))
+        elif kind == "counted":
+            self.counted[number, key] += 1
         elif kind in ("sessions", "sessions of columns"):
             own = record.id % 3 if kind == "sessions" else key
             gap = own + 1 if number % 3 == 0 else GAP

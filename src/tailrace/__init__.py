@@ -32,6 +32,7 @@ from tailrace.api.functions import (
     MapFunction,
     ProcessFunction,
     ReduceFunction,
+    WindowFunction,
 )
 from tailrace.api.hints import PUBLIC, missing, with_hints
 from tailrace.api.looping import Combine, Rounds
@@ -46,7 +47,8 @@ from tailrace.api.streams import (
     LoopFunction,
     WindowedStream,
 )
-from tailrace.api.windows import Session, Sliding, Tumbling
+from tailrace.api.windowfunctions import WindowBounds
+from tailrace.api.windows import CountWindow, Global, Session, Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
@@ -100,6 +102,7 @@ __all__ = [
     "ConnectedStreams",
     "Context",
     "Count",
+    "CountWindow",
     "DataStream",
     "Enumerator",
     "Environment",
@@ -111,6 +114,7 @@ __all__ = [
     "FixedDelay",
     "FlatMapFunction",
     "Function",
+    "Global",
     "GraphError",
     "IncompatibleState",
     "InternalError",
@@ -159,6 +163,8 @@ __all__ = [
     "UidError",
     "UserCodeError",
     "ValueState",
+    "WindowBounds",
+    "WindowFunction",
     "WindowedStream",
     "sinks",
     "sources",

@@ -66,7 +66,7 @@ def _windows(env: tr.Environment) -> Any:
         (lambda env: tr.simulate, "use tr.testing.simulate"),
         (lambda env: env.from_text("x"), r"use from_source\(tr.sources.TextFiles\(path\)\)"),
         (lambda env: env.from_collection([1]).key_by(id).max("x"), "there are tr.Min, tr.Max and tr.Mean"),
-        (lambda env: _windows(env).apply(id), r"use aggregate\(function\)"),
+        (lambda env: _windows(env).apply(id), r"use process\(function\)"),
         (lambda env: _windows(env).allowed_lateness(5), r"window\(windows, allowed_lateness=...\)"),
         (lambda env: _windows(env).map(id), r"a verb of the stream that count\(\)"),
         (lambda env: _windows(env).agregate(id), "did you mean aggregate?"),

@@ -10,7 +10,7 @@ import datetime as dt
 import random
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -53,6 +53,10 @@ ENDS: dict[str, list[Any]] = {
 """Types that can be compared and not summed."""
 
 
+Kind = Literal["running", "windows", "sessions"]
+KINDS: tuple[Kind, ...] = ("running", "windows", "sessions")
+
+
 @dataclass
 class Case:
     """A query of a random DataFrame: its key, the window, and the aggregates by name, in Spark's terms."""
@@ -72,25 +76,30 @@ class Case:
             "first": tr.Min("e"), "last": tr.Max("e"),
         }  # fmt: skip
 
-    def by_spark(self, df: Any, windowed: bool) -> Any:
+    def by_spark(self, df: Any, kind: Kind) -> Any:
         from pyspark.sql import functions as F
 
         sums = F.coalesce(F.sum("x").cast(self.total), F.lit(0).cast(self.total))  # ours, over nothing, is zero
         requested = [F.count("*").alias("n"), sums.alias("total"), F.avg("x").alias("mean"), F.min("x").alias("low"),
                  F.max("x").alias("high"), F.min("e").alias("first"), F.max("e").alias("last")]  # fmt: skip
-        if not windowed:
+        if kind == "running":
             return df.groupBy(*self.keys).agg(*requested)
-        window = F.window("at", f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
+        window = F.session_window("at", f"{self.size} seconds")
+        if kind == "windows":
+            window = F.window("at", f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
         found = df.groupBy(*self.keys, window.alias("w")).agg(*requested)
-        ends = [F.unix_seconds(f"w.{name}").cast("double").alias(name) for name in ("start", "end")]
+        ends = [(F.unix_micros(f"w.{name}") / 1e6).alias(name) for name in ("start", "end")]
         return found.select(*self.keys, *ends, *list(self.aggregates))
 
-    def by_us(self, stream: Any, windowed: bool, schema: Any) -> Any:
+    def by_us(self, stream: Any, kind: Kind, schema: Any) -> Any:
         """A sink of what our operators give, in the columns of Spark's answer."""
-        key, window = tuple(self.keys), tr.Sliding(self.size, self.slide, offset=self.offset)
+        key = tuple(self.keys)
+        window: Any = tr.Session(self.size)
+        if kind == "windows":
+            window = tr.Sliding(self.size, self.slide, offset=self.offset)
         keyed = stream.assign_timestamps("at", out_of_orderness=10_000_000).key_by(*key)
-        made = (keyed.window(window) if windowed else keyed).aggregate(**self.aggregates)
-        if made.form == "rows" and len(key) > 1:
+        made = (keyed if kind == "running" else keyed.window(window)).aggregate(**self.aggregates)
+        if made.form == "rows" and kind == "running" and len(key) > 1:
             made = made.map(lambda row: (*row[0], *row[1:]))
         elif made.form == "rows":
             made = made.map(tuple)
@@ -134,15 +143,15 @@ def last_of(df: Any, keys: list[str]) -> Any:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_by_chance_aggregates_and_windows_are_those_of_spark_sql(jobs: Any, seed: int) -> None:
     case, df = a_case(jobs.spark, seed)
-    expected = {windowed: case.by_spark(df, windowed) for windowed in (False, True)}
+    expected = {kind: case.by_spark(df, kind) for kind in KINDS}
     env = jobs.env(2)
     found = {
-        (form, windowed): case.by_us(env.from_dataframe(df, form=form), windowed, expected[windowed].schema)
+        (form, kind): case.by_us(env.from_dataframe(df, form=form), kind, expected[kind].schema)
         for form in ("rows", "columns")
-        for windowed in (False, True)
+        for kind in KINDS
     }
     env.execute("aggregates by chance").await_termination()
-    for (form, windowed), sink in found.items():
-        ours = sink.dataframe() if windowed else last_of(sink.dataframe(), case.keys)
-        assert same(expected[windowed], ours), (case, form, windowed)
+    for (form, kind), sink in found.items():
+        ours = last_of(sink.dataframe(), case.keys) if kind == "running" else sink.dataframe()
+        assert same(expected[kind], ours), (case, form, kind)
     df.unpersist()

@@ -100,6 +100,21 @@ def test_windows_have_their_start_as_namespace(checkpoint_of: Any) -> None:
     assert starts and all(start % 5 == 0 for start in starts)
 
 
+def test_of_sessions_there_are_those_that_are_open(checkpoint_of: Any) -> None:
+    def build(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, 9_000), uid="numbers")
+        timed = numbers.assign_timestamps(lambda n: n / 100, uid="times")
+        sessions = timed.key_by(lambda n: n // 100 % 10).window(tr.Session(0.5))
+        sessions.aggregate(sum=tr.Count(), uid="counts").sink_to(tr.sinks.Collect(), uid="out")
+
+    table = table_of(checkpoint_of(build, number=2), "counts")
+    assert table.column_names == ["key", "namespace", "value"]
+    assert table.num_rows
+    for key, start, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        assert start.timestamp() % 10 == key
+        assert 1 <= value["_1"] <= 100
+
+
 @dataclass(frozen=True)
 class Place:
     street: str

@@ -271,6 +271,17 @@ def check_sessions(gap_of: Selector | None, lateness: int, level: int, columns: 
         )
 
 
+def check_counted(partial_at_end: bool, lateness: int, level: int) -> None:
+    """Raises `GraphError` where windows that do not depend on time have no right result."""
+    if level and partial_at_end:
+        raise GraphError(
+            "window: in a loop the end of the input is not the end of the records, so no window is over there; "
+            "use tr.CountWindow(..., partial_at_end=False), or windows behind the loop"
+        )
+    if lateness:
+        raise GraphError("window: allowed_lateness is for windows of event time; a window of so many records has none late")
+
+
 def check_time_column(name: Any, verb: str) -> str | None:
     """The name of a column of timestamps, checked; None if none is given."""
     return None if name is None else check_name(name, verb, "timestamps")

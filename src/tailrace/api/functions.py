@@ -197,6 +197,15 @@ class AggregateFunction(Function):
         raise NotImplementedError
 
 
+class WindowFunction(Function):
+    """A function of all records of a window."""
+
+    def process(self, key: Any, window: Any, records: list[Any], ctx: Context) -> Iterable[Any] | None:
+        """Called once for each result of a window, with its records in the order in which they came. `window` has `start`
+        and `end` in seconds since 1970. It yields the records to emit, returns an iterable of them, or returns None."""
+        raise NotImplementedError
+
+
 class ProcessFunction(Function):
     """A function that works on a stream record by record. Each method yields the records to emit, returns an iterable of
     them, or returns None."""

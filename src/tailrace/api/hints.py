@@ -21,7 +21,6 @@ _SPARK_READS = "let Spark read it: env.from_dataframe(spark.read...); for an end
 _EVERY = (
     'key_by(...).aggregate(...) for this, such as aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean'
 )
-_COLLECTS = "aggregate(function) for this, a tr.AggregateFunction: its accumulator may be a list of all records"
 _JOINS = "connect(other) and a tr.CoProcessFunction for this"
 _NO_TRIGGERS = (
     "a window gives its result when event time has passed its end; for anything else use timers: key_by(...).process(f)"
@@ -60,7 +59,7 @@ VERBS: dict[str, str] = {
     **dict.fromkeys(
         ("session", "sessions", "session_window", "sessionWindow"), "has key_by(...).window(tr.Session(...)) for this"
     ),
-    **dict.fromkeys(("count_window", "countWindow"), "has key_by(...).process(f) with a tr.ListState for this"),
+    **dict.fromkeys(("count_window", "countWindow"), "has key_by(...).window(tr.CountWindow(...)) for this"),
     **dict.fromkeys(("cache", "persist"), "may be used several times as it is, and is computed once"),
     **dict.fromkeys(("checkpoint", "start", "run"), "is run by its environment: env.execute(name)"),
     **dict.fromkeys(("explain", "describe"), "is a part of its environment's plan: env.explain()"),
@@ -119,7 +118,9 @@ VERBS: dict[str, str] = {
 """Verb that a stream does not have -> hint. Each continues a sentence that begins with "the stream"."""
 
 WINDOWED: dict[str, str] = {
-    **dict.fromkeys(("apply", "process", "collect_list", "to_list", "list"), f"use {_COLLECTS}"),
+    **dict.fromkeys(
+        ("apply", "collect_list", "to_list", "list"), "use process(function), which has all records of a window"
+    ),
     **dict.fromkeys(("trigger", "evictor", "continuous_trigger"), _NO_TRIGGERS),
     **dict.fromkeys(
         ("allowed_lateness", "allowedLateness"), "it is an argument of window(windows, allowed_lateness=...)"
@@ -174,9 +175,8 @@ _PUBLIC: dict[str, str] = {
         ("TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows"),
         "windows are in event time; use timers in processing time: ctx.set_timer(processing_time=...)",
     ),
-    **dict.fromkeys(
-        ("CountWindow", "GlobalWindow", "GlobalWindows"), "use key_by(...).process(function) with a tr.ListState"
-    ),
+    **dict.fromkeys(("CountWindows", "CountTumblingWindow"), "use tr.CountWindow"),
+    **dict.fromkeys(("GlobalWindow", "GlobalWindows"), "use tr.Global"),
     "StreamExecutionEnvironment": "use tr.Environment",
     "Dataflow": "use tr.Environment",
     "StreamingContext": "use tr.Environment",
@@ -185,7 +185,7 @@ _PUBLIC: dict[str, str] = {
     "MapStateDescriptor": "declare a tr.MapState on the class of the function",
     "State": "declare a tr.ValueState, tr.ListState or tr.MapState on the class of the function",
     "WatermarkStrategy": "use stream.assign_timestamps(...)",
-    "ProcessWindowFunction": "a window takes a tr.AggregateFunction: window(...).aggregate(...)",
+    "ProcessWindowFunction": "use tr.WindowFunction",
     "RichMapFunction": "use tr.MapFunction",
     "RichFlatMapFunction": "use tr.FlatMapFunction",
     **dict.fromkeys(("StateTtlConfig", "StateTTL", "TTL", "TTLConfig"), _NO_TTL),

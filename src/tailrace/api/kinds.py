@@ -87,6 +87,8 @@ def shape_of(operator: Operator) -> list[str]:
 
 def _windows(operator: Window | SessionWindow) -> str:
     if isinstance(operator, Window):
+        if operator.calendar is not None:
+            return f"windows of {operator.calendar}"
         return f"windows of {operator.size / 1e6:g} s every {operator.slide / 1e6:g} s from {operator.offset / 1e6:g} s"
     return (
         "sessions with a gap per record" if operator.gap is None else f"sessions with a gap of {operator.gap / 1e6:g} s"

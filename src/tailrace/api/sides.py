@@ -9,6 +9,7 @@ from tailrace.api.checks import check_name
 from tailrace.api.failing import aside_of
 from tailrace.api.functions import Function, takes_context
 from tailrace.api.tags import tags_of
+from tailrace.api.windowfunctions import CountedWindows, WindowCall
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AHEAD, AssignTimestamps, CoProcess, KeyedProcess, MapBatches, Process, Windowed
@@ -48,6 +49,10 @@ def side_of(stream: Stream, tag: Any) -> Node:
             f"have{instead}"
         )
     fn = node.operator.fn
+    if tag == "late" and isinstance(fn, WindowCall):
+        return side_of_window(stream, node)
+    if isinstance(fn, CountedWindows):
+        raise GraphError(f"side_output: window {node.name!r} does not depend on time, and has no late records")
     if tag == "late" and isinstance(node.operator, KeyedProcess | CoProcess) and node.operator.in_order:
         return node  # the operator itself sends late records there
     if isinstance(node.operator, MapBatches) and not isinstance(fn, Function) and not takes_context(fn):
@@ -57,6 +62,15 @@ def side_of(stream: Stream, tag: Any) -> Node:
         )
     warn_of_tag(node.operator.fn, tag, node.name)
     return node
+
+
+def side_of_window(stream: Stream, node: Node) -> Node:
+    """The window in front of the operator that calls a function with its records. Raises `GraphError` if no record is late
+    for it."""
+    window = stream.env._graph.nodes[node.inputs[0].source]
+    if isinstance(window.operator, Windowed):
+        return window
+    raise GraphError(f"side_output: window {window.name!r} does not depend on time, and has no late records")
 
 
 def warn_of_tag(fn: Any, tag: str, operator: str) -> None:

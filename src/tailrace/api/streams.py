@@ -16,6 +16,7 @@ from tailrace.api.checks import (
     check_at_end,
     check_callable,
     check_co_process,
+    check_counted,
     check_format,
     check_merge,
     check_names,
@@ -40,6 +41,7 @@ from tailrace.api.functions import (
     MapFunction,
     ReduceFunction,
     Span,
+    WindowFunction,
     takes_context,
 )
 from tailrace.api.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
@@ -52,7 +54,8 @@ from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
-from tailrace.api.windows import SessionSpec, WindowSpec
+from tailrace.api.windowfunctions import CountedWindows, Gather, WindowCall, check_window_function
+from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -550,14 +553,17 @@ class KeyedStream(DataStream):
         options = {"name": name, "uid": uid, "parallelism": parallelism, "on_error": on_error}
         return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
-    def window(self, windows: WindowSpec | SessionSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
-        """The records of each key by event-time windows (`tr.Tumbling`, `tr.Sliding`, `tr.Session`). A window that has fired
-        fires again if a record for it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go
-        to the side output "late". Raises `GraphError` for wrong arguments, for sessions in a loop, and for sessions with an
+    def window(self, windows: WindowSpec | SessionSpec | CountSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
+        """The records of each key by windows: of event time (`tr.Tumbling`, `tr.Sliding`, `tr.Session`), of so many records
+        (`tr.CountWindow`), or of all (`tr.Global`). A tumbling or sliding window that has fired fires again if a record for
+        it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side output "late".
+        Raises `GraphError` for wrong arguments, for windows that have no end in a loop, and for other windows with an
         allowed lateness."""
-        if not isinstance(windows, WindowSpec | SessionSpec):
+        if not isinstance(windows, WindowSpec | SessionSpec | CountSpec):
             raise GraphError(f"window: expected windows, such as tr.Tumbling(...) or tr.Session(...), got {windows!r}")
         lateness = check_span(allowed_lateness, "window")
+        if isinstance(windows, CountSpec):
+            check_counted(windows.partial_at_end, lateness, self.scope.level)
         if isinstance(windows, SessionSpec):
             check_sessions(windows.gap_of, lateness, self.scope.level, self.columns)
         return WindowedStream(self, windows, lateness)
@@ -676,7 +682,8 @@ def _shape(key: Selector | None) -> str | None:
 
 class WindowedStream:
     """The records of each key by window. Results are rows (key, start, end, …) with `start` and `end` in float seconds since
-    1970; their timestamp is the window's last microsecond, or the end of a session. A key of columns has the names of the
+    1970; their timestamp is the window's last microsecond, or the end of a session. Results of windows that do not depend
+    on time are rows (key, …). A key of columns has the names of the
     columns, any other key is called `key`."""
 
     if not TYPE_CHECKING:
@@ -684,7 +691,9 @@ class WindowedStream:
         def __getattr__(self, name):
             raise missing("a windowed stream", name, WINDOWED, dir(type(self)))
 
-    def __init__(self, keyed: KeyedStream, windows: WindowSpec | SessionSpec, allowed_lateness: int) -> None:
+    def __init__(
+        self, keyed: KeyedStream, windows: WindowSpec | SessionSpec | CountSpec, allowed_lateness: int
+    ) -> None:
         self._keyed = keyed
         self._windows = windows
         self._lateness = allowed_lateness
@@ -726,6 +735,33 @@ class WindowedStream:
         aggregates = named_aggregates(aggregate, named, options, default="value")
         return self._add(aggregates, None, "window.aggregate", options)
 
+    def process(
+        self,
+        fn: Callable[[Any, Any, list[Any], Any], Any] | WindowFunction,
+        *,
+        name: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError | None = None,
+    ) -> DataStream:
+        """The records that a `WindowFunction`, or a plain `f(key, window, records, ctx)`, emits for each window. It is given
+        all records of the window, which has `window.start` and `window.end`. The window has the `uid`, the operator that
+        calls the function the same with `-function` behind. Raises `GraphError` for a function that does not fit."""
+        verb = title_of("window.process", {"name": name})
+        check_window_function(fn, verb)
+        gathered = self._add(
+            (("records", Gather()),), None, "window.process", {"name": name, "uid": uid, "parallelism": parallelism}
+        )
+        key = self._keyed.key
+        call = WindowCall(fn, len(key) if isinstance(key, tuple) else None, not isinstance(self._windows, CountSpec))
+        options = {
+            "name": None if name is None else f"{name}-function",
+            "uid": None if uid is None else f"{uid}-function",
+            "parallelism": parallelism,
+            "on_error": on_error,
+        }
+        return gathered._add(ops.Process(call, "wait"), "window.function", options)
+
     def _add(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], reduce: Any, verb: str, options: dict[str, Any]
     ) -> DataStream:
@@ -734,6 +770,8 @@ class WindowedStream:
             if of is not None:
                 check_selector(of, self._keyed.columns, title_of(verb, options))
         w = self._windows
+        if isinstance(w, CountSpec):
+            return self._add_counted(w, aggregates, reduce, verb, options)
         fields = (w.gap_of,) if isinstance(w, SessionSpec) else ()
         stream, form = self._keyed._aggregate_input(aggregates, *fields)
         if reduce is not None:
@@ -746,9 +784,25 @@ class WindowedStream:
                 check_merge(one, f"{title_of(verb, options)}: {title}")
             operator = ops.SessionWindow(stream.key, w.gap, w.gap_of, aggregates, reduce)
         else:
-            operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
+            operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce, w.calendar)
         check_names(columns, title_of(verb, options))
         return stream._add(operator, verb, options, form=form, columns=columns)
+
+    def _add_counted(
+        self,
+        spec: CountSpec,
+        aggregates: tuple[tuple[str, AggregateFunction], ...],
+        reduce: Any,
+        verb: str,
+        options: dict[str, Any],
+    ) -> DataStream:
+        key = self._keyed.key
+        columns = (*ops.key_columns(key), *([name for name, _ in aggregates] or ["value"]))
+        check_names(columns, title_of(verb, options))
+        fn = CountedWindows(spec, aggregates, reduce, columns, isinstance(key, tuple))
+        rows = DataStream(self._keyed.env, self._keyed._upstreams, self._keyed.form, self._keyed.columns)._as_rows()
+        stream = KeyedStream(rows.env, rows._upstreams, "rows", rows.columns, key, self._keyed._written)
+        return stream._add(ops.KeyedProcess(fn, key, "drop"), verb, options, columns=columns)
 
 
 class LoopFunction:

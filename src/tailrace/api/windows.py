@@ -1,15 +1,19 @@
 """Event-time windows. Their sizes are seconds, a `timedelta` or a text (`"5 minutes"`). A window is [start, end); a session
-ends a gap behind its last record."""
+ends a gap behind its last record. Windows of so many records do not depend on time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tailrace.api.checks import check_selector
 from tailrace.api.functions import Span
 from tailrace.api.hints import suggest_arguments
+from tailrace.elements.calendars import CalendarWindows, Unit
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
@@ -26,6 +30,8 @@ class WindowSpec:
     size: int
     slide: int
     offset: int
+    calendar: CalendarWindows | None = None
+    """Windows of the calendar in place of those."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,13 @@ class SessionSpec:
 
 
 @suggest_arguments
-def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:
+def Tumbling(size: Span, *, offset: Span = 0, zone: str | None = None) -> WindowSpec:
     """Windows of one size, one after the other, shifted by `offset`. Both are seconds, a `timedelta` or a text
-    (`"5 minutes"`). Raises `GraphError` for a size that is not positive or too large."""
-    return _spec("Tumbling", size, size, offset)
+    (`"5 minutes"`). With a `zone` (`"Europe/Berlin"`), they are days, weeks or months of its calendar: `"1 day"`,
+    `"2 weeks"`, `"1 month"`. They begin at midnight there, weeks on Mondays, and a day may have 23 or 25 hours. Raises
+    `GraphError` for a size that is not positive or too large, for an unknown zone, and for another size or an offset with a
+    zone."""
+    return _spec("Tumbling", size, size, offset) if zone is None else _calendar(size, offset, zone)
 
 
 @suggest_arguments
@@ -65,6 +74,66 @@ def Session(gap: Span | Callable[[Any], Span]) -> SessionSpec:
     if not 0 < span <= LARGEST:
         raise GraphError(f"Session: the gap must be above zero and not larger than timestamps are, not {gap!r}")
     return SessionSpec(span, None)
+
+
+@dataclass(frozen=True)
+class CountSpec:
+    """Windows of `size` records (None: of all). `timeout` is int microseconds."""
+
+    size: int | None
+    timeout: int | None
+    partial_at_end: bool
+
+
+@suggest_arguments
+def CountWindow(size: int, *, timeout: Span | None = None, partial_at_end: bool = True) -> CountSpec:
+    """Windows of `size` records of a key, one after the other. With a `timeout` (seconds, a `timedelta` or a text), a window
+    is over that long after its first record at the latest, by the clock of the machine. What is left of each key at the end
+    of the input is a window as well, unless `partial_at_end` is false. Raises `GraphError` for a size that is no whole
+    number above zero, and for a timeout that is not positive."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise GraphError(f"CountWindow: the size is a number of records, at least 1, not {size!r}")
+    if not isinstance(partial_at_end, bool):
+        raise GraphError(f"CountWindow: partial_at_end is true or false, not {partial_at_end!r}")
+    if timeout is None:
+        return CountSpec(size, None, partial_at_end)
+    try:
+        span = span_micros(timeout)
+    except (TypeError, OverflowError) as error:
+        raise GraphError(f"CountWindow: timeout: {error}") from None
+    if span <= 0:
+        raise GraphError(f"CountWindow: the timeout must be above zero, not {timeout!r}")
+    return CountSpec(size, span, partial_at_end)
+
+
+def Global() -> CountSpec:
+    """One window for each key, of all its records. It is over when the input ends."""
+    return CountSpec(None, None, True)
+
+
+_UNITS: dict[str, tuple[Unit, int]] = {"day": ("day", 1), "week": ("day", 7), "month": ("month", 1)}
+_MOST = 1_200
+"""Largest number of days, weeks or months of a window."""
+
+
+def _calendar(size: Span, offset: Span, zone: str) -> WindowSpec:
+    found = re.fullmatch(r"\s*([1-9][0-9]*)\s*(day|week|month)s?\s*", size) if isinstance(size, str) else None
+    if isinstance(size, timedelta) and size > timedelta(0) and not size % timedelta(1):
+        found = re.fullmatch(r"([0-9]+) (day)", f"{size.days} day")
+    if found is None or int(found[1]) > _MOST:
+        raise GraphError(
+            f"Tumbling: with a zone the size is whole days, weeks or months, such as '1 day' or '1 month', not {size!r}"
+        )
+    if offset:
+        raise GraphError("Tumbling: windows with a zone begin at midnight there; leave offset out")
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        raise GraphError(f"Tumbling: there is no time zone {zone!r}; give a name such as 'Europe/Berlin'") from error
+    unit, times = _UNITS[found[2]]
+    count = int(found[1]) * times
+    longest = (count * (31 if unit == "month" else 1) + 2) * 86_400_000_000
+    return WindowSpec(longest, longest, 0, CalendarWindows(unit, count, zone))
 
 
 def _spec(who: str, size: Span, slide: Span, offset: Span) -> WindowSpec:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tailrace.elements.calendars import CalendarWindows
 from tailrace.graph.scope import StreamScope
 
 Selector = Callable[[Any], Any] | str | tuple[str, ...]
@@ -181,6 +182,8 @@ class Window(Windowed):
     allowed_lateness: int
     aggregates: tuple[tuple[str, Any], ...]
     reduce: Any = None
+    calendar: CalendarWindows | None = None
+    """Windows of the calendar. Then `size` and `slide` are the longest size that one may have."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.calendars import FIRST, LAST, Calendar
 from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
@@ -50,6 +51,8 @@ class WindowTask(WindowedTask):
         assert isinstance(node.operator, Window)
         super().__init__(node, ctx, node.operator, "window")
         self.spec = node.operator
+        calendar = node.operator.calendar
+        self._calendar = None if calendar is None else Calendar(calendar)
         self.timers = timers_of(self.backend, "event", _key_of, self.journal)
         self._windows: WindowState | None = None
         """Windows in arrays; None while they are in entries."""
@@ -57,10 +60,19 @@ class WindowTask(WindowedTask):
         self._nulls = False
         """True if keys are known to be null now and then."""
         # Arrays must fit in memory, and a table on disk may be larger.
-        self._in_columns = self.is_vectorised() and node.form == "columns" and self.table.base.mutable
+        possible = self._calendar is None and self.table.base.mutable
+        self._in_columns = self.is_vectorised() and node.form == "columns" and possible
         """True if arrays may be tried, or continued."""
 
     # Records in.
+
+    def check_range(self, room: int, *times: int) -> None:
+        super().check_range(room, *times)
+        if self._calendar is not None and not all(FIRST <= time < LAST for time in times):
+            wrong = OverflowError(
+                "a record's timestamp is not in the years from 2 to 9997, and there is no calendar for it"
+            )
+            raise self.user_error(wrong)
 
     @property
     def room(self) -> int:
@@ -68,6 +80,8 @@ class WindowTask(WindowedTask):
 
     def _starts(self, times: Times) -> list[Times]:
         """Starts of the windows of each record: of its last window, then of the one before, …: `size / slide` arrays."""
+        if self._calendar is not None:
+            return [self._calendar.starts(times)]
         # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
         passed, shift = times % self.spec.slide, self.spec.offset % self.spec.slide
         last = times - (passed if not shift else (passed - shift) % self.spec.slide)
@@ -76,16 +90,30 @@ class WindowTask(WindowedTask):
 
     def _open(self, starts: Times, times: Times) -> np.ndarray[Any, Any]:
         """Mask of the records that still belong to the window that starts there: inside it, and not too late for it."""
-        inside = times < starts + self.spec.size
+        ends = self._ends(starts)
+        inside = times < ends
         if self.in_loop:
             return inside
-        over = starts + (self.spec.size - 1 + self.spec.allowed_lateness)
-        return inside & ~is_late(over, self.ctx.watermark_time)
+        return inside & ~is_late(ends + (self.spec.allowed_lateness - 1), self.ctx.watermark_time)
+
+    def _ends(self, starts: Times) -> Times:
+        """Ends of the windows that begin at these times."""
+        return starts + self.spec.size if self._calendar is None else self._calendar.ends(starts)
+
+    def _end(self, start: int) -> int:
+        """End of the window that begins at a time."""
+        if self._calendar is None:
+            return start + self.spec.size
+        return int(self._calendar.ends(np.array([start], np.int64))[0])
+
+    def _newest_over(self, time: int) -> int:
+        """Start of the newest window whose last microsecond is not after a time."""
+        return time - self.spec.size + 1 if self._calendar is None else self._calendar.newest_over(time)
 
     @property
     def _closed(self) -> int:
         """Start of the newest window that is over, its allowed lateness included."""
-        return self.ctx.watermark_time - (self.spec.size - 1 + self.spec.allowed_lateness)
+        return self._newest_over(self.ctx.watermark_time - self.spec.allowed_lateness)
 
     def take_rows(self, rows: Rows) -> None:
         assert rows.times is not None
@@ -106,7 +134,7 @@ class WindowTask(WindowedTask):
     ) -> None:
         value: Any = None
         readers = [reader.getter(values) for reader in self.inputs]
-        closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
+        closed, ended = self._closed, self._newest_over(self.ctx.watermark_time)
         try:
             for value, key, start, good_one in zip(values, keys, starts, good, strict=True):
                 if not good_one:
@@ -133,7 +161,7 @@ class WindowTask(WindowedTask):
                 windows = table.top[key] = {}
         if start not in windows:
             windows[start] = _NOTHING if self.reduce else tuple([f.create_accumulator() for f in self.functions])
-            last = start + self.spec.size - 1
+            last = self._end(start) - 1
             self.timers.set((key, start), last)
             if self.spec.allowed_lateness:
                 self.timers.set((key, start), last + self.spec.allowed_lateness)
@@ -167,7 +195,7 @@ class WindowTask(WindowedTask):
 
     def _merged_one_by_one(self, part: Columns, starts: Times) -> Iterator[tuple[Any, int]]:
         """Adds records to windows in entries; yields the windows that had fired before."""
-        closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
+        closed, ended = self._closed, self._newest_over(self.ctx.watermark_time)
         grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts)
         assert grouped.windows is not None and grouped.first is not None
         held = settled_keys(grouped.keys())
@@ -271,7 +299,7 @@ class WindowTask(WindowedTask):
     def _refire(self, updated: list[_Fired]) -> None:
         """Fires windows again that had fired and got another record within the allowed lateness."""
         for key, start, _ in updated:
-            self.timers.delete((key, start), start + self.spec.size - 1)
+            self.timers.delete((key, start), self._end(start) - 1)
         self._fire(updated)
 
     def next_event(self) -> int | None:
@@ -294,7 +322,7 @@ class WindowTask(WindowedTask):
             if due is None:
                 break
             (key, start), at = due
-            last = start + self.spec.size - 1
+            last = self._end(start) - 1
             windows = self.table.get(key)
             if windows is None or start not in windows:
                 continue  # the clean-up of a window that was restored from a job with more allowed lateness
@@ -319,8 +347,7 @@ class WindowTask(WindowedTask):
             self.table.pop(key)
 
     def _fire(self, fired: list[_Fired]) -> None:
-        size = self.spec.size
-        self.fire([(key, start, start + size, state) for key, start, state in fired])
+        self.fire([(key, start, self._end(start), state) for key, start, state in fired])
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:

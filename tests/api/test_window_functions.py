@@ -1,0 +1,106 @@
+"""Functions of all records of a window."""
+
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.errors import GraphError
+
+CLICKS = [("ann", 1.0), ("bob", 2.0), ("ann", 4.0), ("ann", 11.0), ("bob", 30.0)]
+
+
+def keyed(env: tr.Environment, form: str = "rows", late: bool = False) -> tr.KeyedStream:
+    records = [*CLICKS, ("ann", 3.0)] if late else CLICKS
+    source = tr.sources.Generator(lambda i: records[i], rate=1.0, count=len(records))
+    stream = env.from_source(source, parallelism=1).to_columns("user string, at double")
+    return (stream if form == "columns" else stream.to_rows()).assign_timestamps("at").key_by("user")
+
+
+def times(key: Any, window: Any, records: list[Any], ctx: tr.Context) -> Any:
+    yield key, window.start, window.end, [record.at for record in records]
+
+
+EXPECTED = {
+    tr.Tumbling(10): [
+        ("ann", 0.0, 10.0, [1.0, 4.0]), ("ann", 10.0, 20.0, [11.0]), ("bob", 0.0, 10.0, [2.0]),
+        ("bob", 30.0, 40.0, [30.0]),
+    ],
+    tr.Session(5): [
+        ("ann", 1.0, 9.0, [1.0, 4.0]), ("ann", 11.0, 16.0, [11.0]), ("bob", 2.0, 7.0, [2.0]), ("bob", 30.0, 35.0, [30.0]),
+    ],
+    tr.CountWindow(2): [
+        ("ann", None, None, [1.0, 4.0]), ("ann", None, None, [11.0]), ("bob", None, None, [2.0, 30.0]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("windows", EXPECTED, ids=["tumbling", "session", "count"])
+def test_a_function_gets_all_records_of_each_window(windows: Any, form: str) -> None:
+    env = tr.Environment(parallelism=2)
+    sink = keyed(env, form).window(windows).process(times).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert sorted(sink.result(), key=lambda one: (one[0], one[3])) == EXPECTED[windows]
+
+
+class Largest(tr.WindowFunction):
+    def open(self, ctx: tr.Context) -> None:
+        self.opened = True
+
+    def process(self, key: Any, window: Any, records: list[Any], ctx: tr.Context) -> Any:
+        ctx.emit("sizes", len(records))
+        return [(key, ctx.timestamp, self.opened)]
+
+
+def test_an_object_is_opened_and_may_emit_to_side_outputs() -> None:
+    env = tr.Environment(parallelism=1)
+    stream = keyed(env).window(tr.Tumbling(10)).process(Largest(), uid="largest")
+    out, sizes = stream.sink_to(tr.sinks.Collect()), stream.side_output("sizes").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert ("ann", 9.999999, True) in out.result()
+    assert sorted(sizes.result()) == [1, 1, 1, 2]
+
+
+def test_a_key_of_columns_is_a_tuple() -> None:
+    env = tr.Environment(parallelism=1)
+    stream = env.from_collection([("a", 1, 5.0)]).to_columns("k string, j int, at double").assign_timestamps("at")
+    sink = stream.key_by("k", "j").window(tr.Tumbling(10)).process(lambda key, *_: [key]).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert sink.result() == [("a", 1)]
+
+
+def test_late_records_are_those_of_the_window() -> None:
+    env = tr.Environment(parallelism=1)
+    stream = keyed(env, late=True).window(tr.Tumbling(10)).process(times)
+    stream.sink_to(tr.sinks.Collect())
+    late = stream.side_output("late").map(tuple).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert late.result() == [("ann", 3.0)]
+
+
+def test_with_an_allowed_lateness_the_function_gets_all_records_again() -> None:
+    env = tr.Environment(parallelism=1)
+    stream = keyed(env, late=True).window(tr.Tumbling(10), allowed_lateness=100).process(times)
+    sink = stream.sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert [one for one in sink.result() if one[:2] == ("ann", 0.0)] == [
+        ("ann", 0.0, 10.0, [1.0, 4.0]),
+        ("ann", 0.0, 10.0, [1.0, 4.0, 3.0]),
+    ]
+
+
+class Counting(Largest):
+    seen = tr.ValueState(int, default=0)
+
+
+def test_what_a_window_function_cannot_be_is_refused_where_it_is_written() -> None:
+    windows = keyed(tr.Environment(parallelism=1)).window(tr.Tumbling(10))
+    with pytest.raises(GraphError, match="has all records of its window and no state"):
+        windows.process(Counting())
+    with pytest.raises(GraphError, match=r"expected a tr\.WindowFunction or a function"):
+        windows.process(tr.MapFunction())  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"window\.process"):
+        windows.process(lambda key, records: [])  # type: ignore[arg-type, misc]
+    with pytest.raises(GraphError, match="has no method process"):
+        windows.process(tr.WindowFunction())
