@@ -5,7 +5,8 @@ from __future__ import annotations
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.entrylog import EACH
 from tailrace.protocol.replay import Copy
-from tailrace.task.journal.history import Cut, Did, History, encode
+from tailrace.protocol.snapshot import Abort
+from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard, History, decode, decode_all, encode
 
 STEP = Did(0, 1, 7, 100)
 ROOM = 10 * (len(encode(STEP)) + EACH)
@@ -61,3 +62,10 @@ def test_a_checkpoint_counts_only_where_all_its_cuts_are_there() -> None:
     made.complete(2)
     gained = made.new_entries(2)
     assert gained is not None and not gained.cut_short
+
+
+def test_entries_that_are_read_at_once_are_those_that_are_read_one_by_one() -> None:
+    kinds: list[Entry] = [STEP, cut(3), Flushed({2: [5]}), Heard(Abort(3), 1)]
+    for count in (0, 1, 17, 70_000):
+        entries = [encode(kinds[at % len(kinds)]) for at in range(count)]
+        assert decode_all(entries) == list(map(decode, entries))

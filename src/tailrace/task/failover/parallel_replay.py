@@ -39,7 +39,8 @@ from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.merged_reads import Pieces, totals
 from tailrace.task.journal.recorded_answers import Gave
 from tailrace.task.journal.recorded_feedback import feedback_of
-from tailrace.task.journal.recorded_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, gate_of, is_time
+from tailrace.task.journal.recorded_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, Unread, gate_of, is_time
+from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.recorded_readings import are_all_of_a_reader, may_be_merged
 from tailrace.task.subtask.machine import FEEDBACK_READS, READS, WITHOUT_WAVES, Task
 from tailrace.task.subtask.order import NOTHING
@@ -111,7 +112,7 @@ class Lanes:
             if isinstance(entry, Heard):
                 for lane in self:
                     lane.entries.append(entry)
-            elif not isinstance(entry, Flushed):  # each turn ends with a flush of what was gathered
+            elif not isinstance(entry, Flushed):  # turns seal what was gathered
                 self._lanes[entry.vertex].entries.append(entry)
 
     def __iter__(self) -> Iterator[Lane]:
@@ -138,6 +139,9 @@ class Lanes:
     def go_on(self) -> bool:
         """Gives each task a turn. True if any has replayed something."""
         moved = [lane.turn() for lane in self]
+        if not self:
+            for lane in self:
+                lane.flush()
         return any(moved)
 
 
@@ -172,6 +176,9 @@ class Lane:
         head = task.loop.head
         self._head = None if head is None or head.loop.separate else head
         """The head of a loop in the task, if its feedback may be read together with its input."""
+        self._readers = {slice.slot, *slice.together}
+        """Slots whose tasks wait for what the task sends. What it sends to others goes when the replay is over, so it is
+        gathered in large frames."""
 
     def turn(self) -> bool:
         """Replays about a portion. True if it has replayed anything."""
@@ -182,11 +189,16 @@ class Lane:
             if not done:
                 break
             left -= done
-        if task.outbox.oldest is not None:
-            with as_before(task, "what it sends"):
-                task.flush()
+        with as_before(task, "what it sends"):
+            outbox_of(task).flush_to(self._readers)
         self._slice.route(task)
         return left < PORTION
+
+    def flush(self) -> None:
+        """Seals all that the task has gathered."""
+        with as_before(self._task, "what it sends"):
+            self._task.flush()
+        self._slice.route(self._task)
 
     def _several(self, most: int) -> int:
         """Replays several steps as one. Returns for about how many records they count; 0 if the next entry is no such
@@ -215,12 +227,12 @@ class Lane:
         or up to the last watermark. What is read behind a watermark may set a timer for the time before it, which is not
         due before the next one."""
         entries, run, records, end = self.entries, list[tuple[Did, _Read]](), 0, 0
-        here: dict[int, int] = {}
+        unread: dict[int, Unread] = {}
         while entries and records < most:
             entry = entries[0]
             read = self._read_by(entry)
             if read is None or not (
-                self._is_later_time(read.time) if read.time else self._are_here(read.records, here)
+                self._is_later_time(read.time) if read.time else self._are_here(read.records, unread)
             ):
                 break
             assert isinstance(entry, Did)
@@ -263,20 +275,22 @@ class Lane:
         if difference := self._answers.difference:
             raise InternalError(f"Y1: {self._task.id}: {difference}", self._task.work.story)
 
-    def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
-        """True if the input of a step has arrived. `here`: for each channel number, the records that are unread behind
-        the steps before."""
+    def _are_here(self, read: Sequence[int], unread: dict[int, Unread]) -> bool:
+        """True if the input of a step has arrived. `unread`: the records behind the steps before, by channel number."""
         for at in range(0, len(read), 2):
-            number, count = read[at], read[at + 1]
-            if number == FEEDBACK and number not in here:
-                assert self._head is not None
-                here[number] = self._head.queue.records
-            elif number not in here:
-                here[number] = gate_of(self._task).records_here(number, PORTION)
-            here[number] -= count
-            if here[number] < 0:
+            number = read[at]
+            found = unread.get(number)
+            if found is None:
+                found = unread[number] = self._unread(number)
+            if not found.take(read[at + 1]):
                 return False
         return True
+
+    def _unread(self, number: int) -> Unread:
+        if number != FEEDBACK:
+            return gate_of(self._task).unread(number)
+        assert self._head is not None
+        return Unread(iter((self._head.queue.records,)))
 
     def _reads(self, most: int) -> int:
         """Replays several steps of a source. Each has its own clock, by which a reader may make its records; behind the

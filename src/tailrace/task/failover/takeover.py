@@ -25,7 +25,7 @@ from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again, account_for_local
 from tailrace.task.journal.divergence import differs
-from tailrace.task.journal.history import History, decode
+from tailrace.task.journal.history import History, decode_all
 from tailrace.task.journal.recorded_gate import gate_of
 from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.operators.sink import SinkTask
@@ -160,7 +160,7 @@ class Resumed:
                 if ident in task.outbox.channels:
                     outbox_of(task).received.expect(ident, end, digest)
         slice.together = slice.peers().intersection(resume.together)  # there are no links to other workers
-        self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
+        self.again = Again(slice, decode_all(resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
         """Peers that have not sent their histories: they may not know of this replacement yet."""
 

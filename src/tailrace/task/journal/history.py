@@ -11,6 +11,8 @@ Entries are made once for each step, never for each record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from tailrace.elements.cuts import CutRequest
@@ -80,6 +82,7 @@ Entry = Did | Cut | Flushed | Heard
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Entry)
+_list_decoder = msgspec.msgpack.Decoder(list[Entry])
 
 
 def encode(entry: Entry) -> bytes:
@@ -91,6 +94,13 @@ def decode(data: bytes) -> Entry:
     """An entry from the bytes that `encode` made."""
     entry: Entry = _decoder.decode(data)
     return entry
+
+
+def decode_all(entries: Sequence[bytes]) -> list[Entry]:
+    """Several entries from their bytes, at once: a history may have ten thousand."""
+    array_of = b"\xdd" + len(entries).to_bytes(4, "big")  # the head of an array in MessagePack
+    found: list[Entry] = _list_decoder.decode(b"".join((array_of, *entries)))
+    return found
 
 
 class History:

@@ -165,19 +165,23 @@ class RecordedGate(Gate):
                 here += found if count != A_MARKER else 1
         return None
 
-    def records_here(self, number: int, most: int) -> int:
-        """Number of records, counted to about `most`, that are unread on a channel in front of its next marker, barriers
-        aside."""
-        here, channel = 0, self._numbered[number]
+    def unread(self, number: int) -> Unread:
+        """The records that are unread on a channel in front of its next marker, barriers aside."""
+        return Unread(self._in_front_of_a_marker(self._numbered[number]))
+
+    def _in_front_of_a_marker(self, channel: InputChannel) -> Iterator[int]:
+        """Numbers of records of the elements that are unread on a channel in front of its next marker, one by one."""
+        passed_over = self._passed_over(channel)
         if channel.reading is not None:
-            here = len(channel.reading) - channel.taken
+            yield len(channel.reading) - channel.taken
         for element, _ in channel.queue:
-            if here >= most or (isinstance(element, Marker) and not isinstance(element, self._passed_over(channel))):
-                break
-            if isinstance(element, Parked) and element.element is None:
-                break
-            here += count_of(element)
-        return here
+            if isinstance(element, Marker):
+                if not isinstance(element, passed_over):
+                    return
+            elif isinstance(element, Parked) and element.element is None:
+                return
+            else:
+                yield count_of(element)
 
     def _take_again(self, number: int, count: int) -> Taken:
         """Input of a step when it was done first: `count` records of a channel, or its marker. Barriers are skipped:
@@ -279,6 +283,26 @@ class RecordedGate(Gate):
                 return
             if not isinstance(element, passed_over):
                 yield count_of(element)
+
+
+class Unread:
+    """Unread records of a channel, which are counted only as far as steps need them."""
+
+    __slots__ = ("_counts", "_here")
+
+    def __init__(self, counts: Iterator[int]) -> None:
+        """`counts`: the number of records of each element."""
+        self._counts, self._here = counts, 0
+
+    def take(self, count: int) -> bool:
+        """Takes so many records. False if there are fewer."""
+        while self._here < count:
+            found = next(self._counts, None)
+            if found is None:
+                return False
+            self._here += found
+        self._here -= count
+        return True
 
 
 def gate_of(task: Task) -> RecordedGate:

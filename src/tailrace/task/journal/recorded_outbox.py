@@ -4,6 +4,7 @@ to other workers."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
@@ -83,6 +84,17 @@ class RecordedOutbox(Outbox, RecordedOutboxCutState):
 
     def frame(self, item: Item) -> bytes:
         return self.keeping.frame(item)
+
+    def flush_to(self, slots: Container[int]) -> None:
+        """Seals what waits on the channels to some slots."""
+        if self.oldest is None:
+            return
+        for output in self.outputs:
+            for channel in output.channels:
+                if channel.waits and channel.id.target in slots:
+                    self._seal(output, channel)
+        if not any(channel.waits for channel in self.channels.values()):
+            self.oldest = None
 
     def complete(self, checkpoint: int) -> None:
         """Lets go of what went before the barrier of a complete checkpoint: no worker restores an older one any more."""
