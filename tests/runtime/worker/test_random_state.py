@@ -33,6 +33,45 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     assert random.random() == given[0][0], "what the module's own seed gives"
 
 
+def test_a_step_has_numbers_that_no_step_before_had_and_that_follow_from_its_seed() -> None:
+    shared, given, seeds = SharedGenerators(), list[float](), list[int | None]()
+    for number in range(20):
+        shared.begin_step(1_000 + number)
+        if number % 3 == 2:
+            given.append(random.random() + np.random.random())
+        seeds.append(shared.end_step())
+    assert [number for number, seed in enumerate(seeds) if seed is not None] == [2, 5, 8, 11, 14, 17]
+    assert len(set(given)) == len(given)
+    for seed, before in zip(filter(None, seeds), given, strict=True):
+        shared.seed(seed)
+        assert random.random() + np.random.random() == before, "a replay seeds them with it"
+
+
+def test_generators_that_no_step_has_used_are_not_seeded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, seeds = SharedGenerators(), list[int]()
+    seed = shared.seed
+    monkeypatch.setattr(shared, "seed", lambda number: seeds.append(number) or seed(number))
+    for number in range(9):
+        shared.begin_step(number)
+        shared.end_step()
+    assert seeds == [0]
+
+
+@pytest.mark.parametrize("between", [random.random, np.random.random, lambda: SharedGenerators().seed(7)])
+def test_what_happens_between_two_steps_does_not_change_what_a_step_gets(between: Callable[[], object]) -> None:
+    given = []
+    for disturbed in (False, True):
+        shared = SharedGenerators()
+        for number in range(4):
+            shared.begin_step(number)
+            if number == 3:
+                given.append((random.random(), np.random.random()))
+            assert shared.end_step() == (0 if number == 3 else None)
+            if disturbed:
+                between()
+    assert given[0] == given[1]
+
+
 @pytest.mark.parametrize(
     "use",
     [

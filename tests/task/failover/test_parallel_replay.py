@@ -207,6 +207,15 @@ def test_a_step_that_asks_for_the_clock_is_reported_from_others() -> None:
     assert sum(entry.by_itself for slice in workers.slices for entry in steps(slice)) == 1
 
 
+def test_a_look_at_a_source_that_has_nothing_is_in_no_history() -> None:
+    workers = Looped(looped_plan())
+    workers.run()
+    before = [len(slice.history.entries) for slice in workers.slices]
+    for _ in range(50):
+        workers.round()
+    assert [len(slice.history.entries) for slice in workers.slices] == before
+
+
 def test_others_have_a_part_of_a_frame_that_was_made_again() -> None:
     """They have so many records of a channel; the frames that they lie in now end elsewhere."""
     workers = Workers(plan(lambda record, ctx: record))

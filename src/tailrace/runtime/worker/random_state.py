@@ -31,17 +31,37 @@ class SharedGenerators:
         self._numpys = _numpy_state()
         self._numpys_own = _numpys_own()
         self._seen: list[_Seen] = []
+        self._seed: int | None = None
+        """The last seed."""
+        self._of_step: int | None = None
+        """The seed of the next step; None where a step has used the generators since they had one."""
 
     def seed(self, seed: int) -> None:
         """Seeds both generators with an int64."""
         _GENERATOR.gauss_next = None
         _SEED(_GENERATOR, seed)  # the effect of random.seed for a number, in half the time
         np.random.seed((seed ^ seed >> 32) & 0xFFFFFFFF)
-        self._seen = self._look()
+        self._seen, self._seed = self._look(), seed
 
     def was_used(self) -> bool:
         """True if any of them may have been used since `seed`, or if that cannot be seen."""
         return not self._seen or self._look() != self._seen
+
+    def begin_step(self, seed: int) -> None:
+        """Begins a step with generators that no step has used since they were seeded: with `seed`, or with that of an
+        earlier step. To seed them takes as long as a step of few records. What else uses them between two steps does not
+        change what a step gets."""
+        if self._of_step is None:
+            self._of_step = seed
+        if self._of_step != self._seed or self.was_used():
+            self.seed(self._of_step)
+
+    def end_step(self) -> int | None:
+        """Ends a step. Returns the seed that the generators had at its begin, if it may have used any of them."""
+        if not self.was_used():
+            return None
+        used, self._of_step = self._of_step, None
+        return used
 
     @contextlib.contextmanager
     def with_stand_ins(self, needed: bool) -> Iterator[None]:

@@ -39,8 +39,12 @@ class Shared(Protocol):
     def seed(self, seed: int) -> None:
         """Seeds the generators: from here on they give what follows from this seed (an int64)."""
 
-    def was_used(self) -> bool:
-        """True if any of the generators may have been used since `seed`."""
+    def begin_step(self, seed: int) -> None:
+        """Begins a step with generators that no step has used since they were seeded: with `seed`, or with that of an
+        earlier step."""
+
+    def end_step(self) -> int | None:
+        """Ends a step. Returns the seed that the generators had at its begin, if it may have used any of them."""
 
     def enter(self, outside: Outside) -> None:
         """Enters user code: what this thread reads of clocks and random bytes is read by way of `outside`."""
@@ -102,7 +106,7 @@ class Services:
     depth: int = 0
     """Number of executors whose workers may be lost at once, and are replaced while the others go on."""
     shared: Shared | None = None
-    """Generators that are seeded before each step of a task, and clocks whose readings are recorded, if steps are repeated
+    """Generators that are seeded for steps of tasks, and clocks whose readings are recorded, if steps are repeated
     when the worker is lost; None if they are not."""
     clock_read: bool = False
     """True if user code has read the clock or event time in the current step, or a timer has fired."""

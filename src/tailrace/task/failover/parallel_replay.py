@@ -212,7 +212,7 @@ class Lane:
         self._answers.give([answer for entry, _ in run for answer in entry.answers])
         last, pieces = run[-1][0], [one for _, read in run for one in read.records]
         marks = [one for _, read in run for one in read.time]
-        task.work.begin(last.now, seeded=False)
+        task.work.begin(last.now)
         task.wake()
         batches, grants = gate.merge(pieces, self._feedback(pieces)) if pieces else ([], [])
         task.work.take_merged(batches, grants)

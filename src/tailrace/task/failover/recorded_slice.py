@@ -234,15 +234,20 @@ class RecordedSlice(Slice):
         """Adds the last step of a task to the history."""
         services, history, vertex, cut = self.services, self.history, task.vertex.id, task.checkpoints.just_cut
         facts, answers, sizes = self.facts.take(), self.recorder.take(), self.sizes.take()
+        if idle is not None and task.work.only_looked:
+            return
+        seed = self._seed
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
             answered = [] if cut is not None else answers
-            by_itself = services.clock_read or (services.shared is not None and services.shared.was_used())
-            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
+            by_itself = services.clock_read or seed is not None
+            round_ended = task.work.been_round
+            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, round_ended, by_itself, seed))
             sizes = []  # of the cut as well, whose entry comes next
         if cut is not None:
             followed, waves = self.nests.cut_state()
-            history.add(Cut(vertex, cut, now, state_of(task), history.received, answers, followed, waves, sizes))
+            state = state_of(task)
+            history.add(Cut(vertex, cut, now, state, history.received, answers, followed, waves, sizes, seed))
 
     def flush(self) -> bool:
         flushed, sizes = False, dict[int, list[int]]()

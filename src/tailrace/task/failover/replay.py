@@ -173,7 +173,7 @@ class Again:
         self._sizes.give(sizes)
         self._outside.give(entry.answers)
         with as_before(task, entry):
-            replay_step(task, entry.line, entry.now, entry.budget, entry.by_itself)
+            replay_step(task, entry.line, entry.now, entry.budget, entry.seed)
             if entry.been_round:
                 task.outbox.been_round()
             if self._facts.given:
@@ -192,7 +192,7 @@ class Again:
             self._sizes.give(sizes)
         self._outside.give(entry.answers)
         with as_before(task, f"the cut for checkpoint {entry.request.number}"):
-            replay_cut(task, _without_a_hold(entry.request), entry.now)
+            replay_cut(task, _without_a_hold(entry.request), entry.now, entry.seed)
         self.slice.route(task)
 
     def _receive(self, entry: Heard, tasks: Iterable[Task]) -> None:

@@ -9,10 +9,11 @@ from tailrace.task.subtask.machine import ORDER, Task
 from tailrace.task.subtask.order import NOTHING
 
 
-def replay_step(task: Task, line: int, now: int, budget: int, seeded: bool = True) -> None:
+def replay_step(task: Task, line: int, now: int, budget: int, seed: int | None = None) -> None:
     """Replays a step (`task.journal.history.Did`): it follows line `line`, whatever the order of the task gives here.
-    `seeded`: see `Work.begin`."""
-    task.work.begin(now, seeded)
+    `seed`: that of the shared random generators, if it has used them."""
+    task.work.begin(now)
+    _seed(task, seed)
     task.wake()
     act = None if line == NOTHING else ORDER[line].act
     idle = None if act is None else act(task if ORDER[line].of_task else task.work, now, budget)
@@ -20,7 +21,7 @@ def replay_step(task: Task, line: int, now: int, budget: int, seeded: bool = Tru
         task.outbox.flush_if_old()
 
 
-def replay_cut(task: Task, request: CutRequest, now: int) -> None:
+def replay_cut(task: Task, request: CutRequest, now: int, seed: int | None = None) -> None:
     """Replays a cut for a checkpoint that will not be complete: it has its effects on operators and their state, of which
     nothing is written, and its barrier goes out."""
     task.work.begin(now)
@@ -33,6 +34,12 @@ def replay_cut(task: Task, request: CutRequest, now: int) -> None:
         task.outbox.barrier(request)
     task.chain.begin_epoch(request.number)
     task.checkpoints.abort(request.number)
+
+
+def _seed(task: Task, seed: int | None) -> None:
+    shared = task.services.shared
+    if seed is not None and shared is not None:
+        shared.seed(seed)
 
 
 def pass_over(task: Task, number: int) -> None:

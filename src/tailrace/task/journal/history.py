@@ -42,6 +42,8 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     by_itself: bool = False
     """True if user code has requested the clock, event time, or random numbers that are seeded for each step, or a timer
     has fired. Such a step cannot be replayed as a part of a larger one."""
+    seed: int | None = None
+    """The seed of the random generators that are shared in a process, if the step has used them."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -61,6 +63,8 @@ class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The wave of each nest that the worker had begun and not reported. A replay reports it if it was not reported; a
     second report does no harm."""
     sizes: list[int] = []
+    seed: int | None = None
+    """The seed of the shared random generators, if the step of the cut has used them."""
 
 
 class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -58,6 +58,8 @@ class Slice:
         """The head that each tail feeds through a queue that both hold, by the tail's vertex."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
         self.actions: list[ToPeer] = []
+        self._seed: int | None = None
+        """The seed of the shared random generators, if the last step has used them."""
         self.stale_frames = 0
         """Number of frames that were dropped, because they are of an older incarnation or of a lost worker."""
 
@@ -150,7 +152,9 @@ class Slice:
         if self.services.shared is None:
             return task.step(now, budget)
         with self.services.within_user_code():
-            return task.step(now, budget)
+            idle = task.step(now, budget)
+        self._seed = self.services.shared.end_step()
+        return idle
 
     def flush(self) -> bool:
         """Sends what was gathered, when nothing else is to be done. True if anything was sent."""

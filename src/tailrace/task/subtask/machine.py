@@ -177,6 +177,8 @@ class Task(TaskCutState):
         was done, else the reason why not. What user code raises passes through as `UserCodeError`."""
         work, checkpoints, made = self.work, self.checkpoints, self.cuts.made
         work.begin(now)
+        if self.services.shared is not None:
+            self.services.shared.begin_step(work.seed ^ now)
         self.wake()
         checkpoints.just_cut = None
         if self.cuts.unstamped or checkpoints.in_line:

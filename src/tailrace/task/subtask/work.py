@@ -80,6 +80,8 @@ class Work(WorkCutState):
         """Records of the last step, for the driver that derives the budget."""
         self.brought_in = False
         """True if the last step read input that no channel brings: records of a source, or feedback of a loop's head."""
+        self.only_looked = False
+        """True if the last step was a look at a source that had nothing, and changed nothing."""
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth sending, to be carried out after each step."""
         self.been_round = False
@@ -87,7 +89,8 @@ class Work(WorkCutState):
         self._turns = 0
         """Steps of few records in this round, while something waits to be sent."""
         self.story: deque[str] = deque(maxlen=_STORY)
-        self._seed = services.seed_of("step", ident.vertex, ident.subtask)
+        self.seed = services.seed_of("step", ident.vertex, ident.subtask)
+        """Part of the seeds of the random generators that are shared in a process."""
 
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
@@ -109,15 +112,13 @@ class Work(WorkCutState):
         others fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
         return self.advancing and not self.busy
 
-    def begin(self, now: int, seeded: bool = True) -> None:
-        """Begins a step at time `now`. `seeded`: whether it may use the random generators that are shared in a process."""
+    def begin(self, now: int) -> None:
+        """Begins a step at time `now`."""
         services = self.services
         services.now = self.outbox.now = now
         self.last_count = 0
-        self.brought_in = self.been_round = False
+        self.brought_in = self.been_round = self.only_looked = False
         services.clock_read = False
-        if seeded and services.shared is not None:
-            services.shared.seed(self._seed ^ now)
 
     def go_round(self, budget: int) -> None:
         """Ends a step. What is gathered is sent if no input is ready, or if each channel or split had a turn and none
@@ -167,7 +168,8 @@ class Work(WorkCutState):
     def read(self, now: int, budget: int) -> Idle | None:
         source = self.chain.source
         assert source is not None
-        if self.chain.fallen_silent:
+        silent = self.chain.fallen_silent
+        if silent:
             self.chain.take_back_idleness(self.outbox)  # the source may have been given a split
         if self.silence.splits_fall_silent(now):
             self._go_on_without(budget)
@@ -175,6 +177,7 @@ class Work(WorkCutState):
         if not source.ready(now):
             if source.starved and self.chain.generators:
                 self.chain.pass_on_idleness(self.outbox)
+            self.only_looked = not (silent or self.chain.generators)
             times = source.wake_at(), self.chain.next_processing(), self.silence.next_due()
             return Idle(Reason.NO_INPUT, min((t for t in times if t is not None), default=None))
         self.brought_in = True
