@@ -57,7 +57,7 @@ def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> 
 
 
 def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> None:
-    covered = searched(range(110, 127), standing_by)
+    covered = searched(range(110, 130), standing_by)
     assert covered[REPLACED] > 15 and covered["a standby takes a slot"] > 20
     assert covered["lost a standby"] > 10 and covered["lost a worker that is not replaced"] > 0
 

@@ -32,7 +32,7 @@ def hashes(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Words:
     sizes = np.searchsorted(_LIMITS, np.abs(numbers).view(np.uint64), side="right") + 1
     found = np.empty(len(numbers), np.uint64)
     words = numbers.view(np.uint64)
-    for size in np.unique(sizes).tolist():
+    for size in np.flatnonzero(np.bincount(sizes)).tolist():
         chosen = sizes == size
         found[chosen] = _hashes(words[chosen], size)
     return found

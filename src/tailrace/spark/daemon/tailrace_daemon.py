@@ -21,7 +21,8 @@ NEEDED = (
     "tailrace.runtime.worker.process",
     "tailrace.runtime.outpost.hosting",
     "tailrace.spark.shipping.plan_files",
-    *("csv", "email.message", "email.parser", "encodings.idna", "importlib.metadata"),  # by those above, when called
+    # by those above, when called:
+    *("csv", "email.message", "email.parser", "encodings.idna", "importlib.metadata", "numpy.ma"),
 )
 """Modules imported beforehand. pandas is not among them: it takes longer than all of these, and the code that uses it
 imports it."""
