@@ -92,6 +92,8 @@ class Scenario:
     """Number of executors that may be lost at once, where workers are replaced."""
     executor_slots: int = 0
     """Task slots of each executor; 0: each worker counts as one in an executor of its own."""
+    hot: bool = False
+    """True where these processes do what the workers do, a little behind them."""
     spares: int = 0
     """Number of processes that stand by to replace lost workers."""
     kept: int = 64 << 20
@@ -367,11 +369,11 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
 def tune(what: Scenario) -> dict[str, Any]:
     """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
-    tuning = Tuning(
-        what.window, what.chunk, what.chunk, history=what.history, copied=what.copied, kept=what.kept
-    )
+    tuning = Tuning(what.window, what.chunk, what.chunk, history=what.history, copied=what.copied, kept=what.kept)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
-    return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})
+    if what.replaces:
+        found |= {"depth": what.depth, "replaces": True, "spares": what.spares, "hot": what.hot}
+    return found
 
 
 def _run(world: Simulation, verdict: Verdict) -> None:

@@ -83,6 +83,34 @@ def narrow(made: Scenario) -> Scenario:
     return replace(made, copied=copied, history=history)
 
 
+def following(made: Scenario) -> Scenario:
+    """The scenario of `replacing` with a hot standby for each worker. Most losses come soon after a checkpoint, when
+    standbys have begun to follow; now and then two are lost soon after each other."""
+    made = replacing(made)
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace following {made.seed}")
+    found = list[Fault]()
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        after, at, which = (
+            f"commit {rng.randint(1, 8)} done",
+            rng.randint(50, rng.choice([200, 1_000])),
+            rng.randint(0, 5),
+        )
+        found.append(Fault(at, "kill", which, after=after))
+        if rng.random() < 0.2:
+            found.append(Fault(at + rng.choice([0, 1, 10, 100]), "kill", rng.randint(0, 5), after=after))
+    interval = (made.checkpoints.interval or MS) * rng.choice([1, 2, 5])
+    return replace(
+        made,
+        faults=(*found, *jumps(made.faults)),
+        spares=made.parallelism,
+        hot=True,
+        depth=rng.choice([1, 1, 2]),
+        checkpoints=replace(made.checkpoints, interval=interval),
+    )
+
+
 def several_at_once(made: Scenario) -> Scenario:
     """The scenario of `replacing`, where two or three workers may be lost at once. They are lost in the same moment, soon
     after each other, and while replacements replay."""
@@ -264,6 +292,7 @@ def _as_drawn(run: Run, world: Scenario) -> Run:
 TUNES = {
     "replacing": replacing,
     "standing-by": standing_by,
+    "following": following,
     "moving": moving,
     "several-at-once": several_at_once,
     "executors-lost": executors_lost,

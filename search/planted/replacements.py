@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import coordinators_lost, failing, moving, past_what_waits, replacing, standing_by
+from search.campaigns.replacements import (
+    coordinators_lost,
+    failing,
+    following,
+    moving,
+    past_what_waits,
+    replacing,
+    standing_by,
+)
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
@@ -27,6 +35,7 @@ from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.steps import replay_step
 from tailrace.task.failover.takeover import Resumed, sweep
+from tailrace.task.failover.withheld_output import WithheldOutput
 from tailrace.task.journal.history import Cut, Did, History
 from tailrace.task.journal.recorded_outbox import RecordedOutbox
 from tailrace.task.journal.sent_log import SentLog
@@ -279,7 +288,35 @@ def _frames_not_counted() -> Patches:
     return [method(RecordedOutbox, "receiver_replaced", make)]
 
 
+def _nothing_had() -> Patches:
+    """Bug: a hot standby that takes a place does not know what it has of what others have kept."""
+    return [method(Resumed, "_has", lambda _: lambda self, slot: [])]
+
+
+def _withheld_lost() -> Patches:
+    """Bug: a hot standby forgets what its sinks have withheld."""
+
+    def make(release: Any) -> Any:
+        def forgetful(self: WithheldOutput) -> None:
+            self._log.clear()
+            release(self)
+
+        return forgetful
+
+    return [method(WithheldOutput, "release", make)]
+
+
+def _followed_for_long(made: Scenario) -> Scenario:
+    """A scenario in which a worker is lost when its hot standby has followed it through several checkpoints."""
+    made = following(made)
+    settings = CheckpointSettings(interval=10 * MS, tolerated_failures=10_000)
+    made = replace(made, network="fast", rate=5_000, n=600, checkpoints=settings, parallelism=2, depth=1, spares=2)
+    return replace(made, faults=(Fault(200, "kill", made.seed % 2, after="commit 4 done"),))
+
+
 REPLACING_BUGS = (
+    Bug("a hot standby does not know what it has", "counted", _nothing_had, _followed_for_long),
+    Bug("what a hot standby withheld is lost", "counted", _withheld_lost, _followed_for_long),
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
     Bug("a replaced worker sends what others have", "counted", _sent_twice, replacing),

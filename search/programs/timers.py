@@ -82,7 +82,9 @@ def _in_order(n: int) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for key in range(5):
         digest, reached, timers = 0, -math.inf, set[int]()
-        records = [(i ^ 7, port, i) for i in range(key, n, 5) for port, there in ((0, i % 3 > 0), (1, i % 3 < 2)) if there]
+        records = [
+            (i ^ 7, port, i) for i in range(key, n, 5) for port, there in ((0, i % 3 > 0), (1, i % 3 < 2)) if there
+        ]
         waiting = sorted(records, reverse=True)
         while waiting or timers:
             due = min(timers, default=None)

@@ -30,7 +30,8 @@ from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.replay import ANY, Again
+from tailrace.task.failover.replay import Again
+from tailrace.task.journal.recorded_gate import ANY
 from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.task_state import objects, state_of
 from tailrace.task.operators.loops import TailTask

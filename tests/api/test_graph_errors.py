@@ -583,7 +583,9 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
     for wrong in (-1, 1.5, True):
         with pytest.raises(tr.ConfigError, match="StandbyConfig: spares"):
             tr.StandbyConfig(spares=wrong)  # type: ignore[arg-type]
-    with pytest.raises(tr.ConfigError, match=r"StandbyConfig: history_bytes=805,306,369 is too much: .* 768 MiB at most"):
+    with pytest.raises(
+        tr.ConfigError, match=r"StandbyConfig: history_bytes=805,306,369 is too much: .* 768 MiB at most"
+    ):
         tr.StandbyConfig(history_bytes=(768 << 20) + 1)
     with pytest.raises(tr.ConfigError, match=r"StandbyConfig: spill must be a tr\.Spill, not 64"):
         tr.StandbyConfig(spill=64)  # type: ignore[arg-type]

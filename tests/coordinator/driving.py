@@ -50,6 +50,7 @@ class Job:
         standbys: int | None = None,
         replicas: int = 1,
         depth: int = 1,
+        hot: bool = False,
         executors: Sequence[str] = (),
         **settings: Any,
     ) -> None:
@@ -70,6 +71,7 @@ class Job:
             standbys=standbys,
             replicas=replicas,
             depth=depth,
+            hot=hot,
         )
         self.now = 100 * SECOND
         self.epochs = [0] * slots

@@ -36,6 +36,7 @@ from tailrace.protocol.deployment import (
     Welcome,
     next_phase,
 )
+from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import (
@@ -122,6 +123,10 @@ SAID: list[Any] = [
     Hold(3, b"manifest", [0, 2]),
     StateHeld(3, [0]),
     TakeSlot(2),
+    Feed(Peer(3, "h", 1, 1), 5),
+    Feeds(3, 5, possible=False, reason="why"),
+    Follow(1, Resume(Deploy(b"plan", [Peer(1, "h", 1, 1)], 2, 4, b"manifest"), 5, Gained(3, [b"a cut"], [(5, 3)]), [])),
+    NotFollowed(1, "why"),
     WorkerLost(1, 5),
     KnownHistory(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)], 1, [(0, 1, 2, 2**40, 2**32 - 1)]),
     Resume(

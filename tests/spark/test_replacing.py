@@ -85,6 +85,48 @@ def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_w
     assert paced.wrong(tmp_path, records) == "", story(job)
 
 
+class Totals(tr.KeyedProcessFunction):
+    total = tr.ValueState(int, default=0)
+
+    def process(self, value: int, ctx: Any) -> Iterator[str]:
+        self.total.value += value + 1
+        yield f"{value} {self.total.value}"
+
+
+def test_a_hot_standby_goes_on_where_a_lost_worker_was(jobs: Any, tmp_path: Path) -> None:
+    settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.5, retain="never")
+    env = jobs.env(parallelism=2, checkpoint=settings, restart=AT_ONCE, standby=tr.StandbyConfig(mode="hot"))
+    numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000)).key_by(lambda n: n % 7)
+    numbers.process(Totals()).key_by(len).map(lambda line: line).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
+    job = jobs.start(env, "hot")
+    machine = job._runner.machine
+
+    def followed(slot: int) -> int:
+        return next((one.pid for one in job.slices[slot].standbys if one.hot), 0)
+
+    assert waited(lambda: bool(followed(0) and followed(1)), 60), story(job)
+    complete = len(job.checkpoints)
+    assert waited(lambda: len(job.checkpoints) > complete + 1, 30), story(job)
+    standing_by = followed(1)
+    os.kill(jobs.workers(job)[1], signal.SIGKILL)
+    assert waited(lambda: machine.takeovers.count == 1, 60), story(job)
+    assert jobs.workers(job)[1] == standing_by
+    last = job.slices[1].last_failover
+    assert last is not None and last.hot, last
+    complete = len(job.checkpoints)
+    assert waited(lambda: len(job.checkpoints) > complete, 60), story(job)
+    job.stop()
+    assert job.restarts == 0, story(job)
+    lines = [line for file in (tmp_path / "out").rglob("part*") for line in file.read_text().splitlines()]
+    pairs = [(int(number), int(total)) for number, total in map(str.split, lines)]
+    assert len({number for number, _ in pairs}) == len(pairs) > 1000
+    for key in range(7):
+        before = 0
+        for total, number in sorted((total, number) for number, total in pairs if number % 7 == key):
+            assert total - before == number + 1, (number, before, total)
+            before = total
+
+
 @pytest.mark.parametrize(
     "apart", [0.0, 0.05, 1.0], ids=["at once", "while the first is replaced", "one after the other"]
 )

@@ -251,7 +251,9 @@ def test_records_that_wait_need_a_function_that_is_called_in_order() -> None:
     some, none = (TableInfo("records:waiting", "records", empty=empty) for empty in (False, True))
     check([known("X", "process", some)], built(True))
     check([known("X", "process", none)], built(False))
-    with pytest.raises(IncompatibleState, match=r"records wait for event time in the checkpoint, .* is not called in order"):
+    with pytest.raises(
+        IncompatibleState, match=r"records wait for event time in the checkpoint, .* is not called in order"
+    ):
         check([known("X", "process", some)], built(False))
 
 

@@ -279,7 +279,9 @@ def check_counted(partial_at_end: bool, lateness: int, level: int) -> None:
             "use tr.CountWindow(..., partial_at_end=False), or windows behind the loop"
         )
     if lateness:
-        raise GraphError("window: allowed_lateness is for windows of event time; a window of so many records has none late")
+        raise GraphError(
+            "window: allowed_lateness is for windows of event time; a window of so many records has none late"
+        )
 
 
 def check_time_column(name: Any, verb: str) -> str | None:

@@ -204,6 +204,7 @@ class FailureRate:
 
 INFLIGHT = ("local", CHECKPOINT)
 COMPARE = ("values", "shape")
+STANDBY_MODES = ("warm", "hot")
 
 
 MOST_HISTORY = 768 << 20
@@ -240,6 +241,10 @@ class StandbyConfig:
       the number, event times, keys and values of the records; with "shape" values only where there are no keys. If
       anything differs, the whole job restarts, and the cause names the operator. The values of classes that have no certain
       form are not compared; a warning names the operators.
+    - `mode`: what standbys do. With "warm" they hold the state as of the newest checkpoint. With "hot" each worker has a
+      standby of its own, which also does what the worker does, a few milliseconds behind it and without any effect; when it
+      takes the worker's place, it has only the rest to do. That takes as much processor time again, and the state twice in
+      the memory of each standby. Not for jobs with loops. `replicas` and `spares` do not go with it.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -251,8 +256,16 @@ class StandbyConfig:
     spill: Spill = Spill()  # noqa: RUF009 - it is frozen
     history_bytes: int = 256 << 20
     compare: str = "values"
+    mode: str = "warm"
 
     def __post_init__(self) -> None:
+        if self.mode not in STANDBY_MODES:
+            raise ConfigError(f"StandbyConfig: mode must be 'warm' or 'hot', not {self.mode!r}")
+        if self.mode == "hot" and (self.replicas != 1 or self.spares is not None):
+            raise ConfigError(
+                "StandbyConfig: with mode='hot' each worker has one standby of its own; leave replicas and spares out, or "
+                "set mode='warm'"
+            )
         _whole(self.history_bytes, "StandbyConfig: history_bytes")
         if self.history_bytes == 0:
             raise ConfigError(
@@ -294,6 +307,8 @@ class StandbyConfig:
         executor, so many workers may be lost at once; 0 where that is not known."""
         if self.spares is not None:
             return self.spares
+        if self.mode == "hot":
+            return workers
         return self.replicas * max(-(-workers // MIRRORED), min(workers, executor_slots))
 
 

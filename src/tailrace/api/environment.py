@@ -298,7 +298,13 @@ class Environment:
                 )
 
     def _plan(self, required: set[int]) -> Plan:
-        return make_plan(self._graph.subgraph(required))
+        plan = make_plan(self._graph.subgraph(required))
+        if plan.nests and self.standby is not None and self.standby.mode == "hot":
+            raise GraphError(
+                f"StandbyConfig(mode='hot'): hot standbys do not follow a loop, as {plan.nests[0].scope} is one: workers "
+                f"agree on its waves and rounds; set mode='warm', whose standbys replace workers of loops, too"
+            )
+        return plan
 
     def _run_at_once(self, end: Callable[[], object], name: str) -> None:
         """Runs everything that is pending, with the sink that `end` adds, as one job, and waits for its end."""

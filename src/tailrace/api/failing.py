@@ -173,7 +173,9 @@ def _check_tag(operator: Operator, policy: OnError, verb: str) -> OnError:
     if has_late and aside.tag == "late":
         raise GraphError(f"{verb}: the side output 'late' has the late records; choose another tag for tr.Aside")
     if isinstance(operator, ops.AssignTimestamps) and operator.most_ahead is not None and aside.tag == ops.AHEAD:
-        raise GraphError(f"{verb}: the side output 'ahead' has the records of most_ahead; choose another tag for tr.Aside")
+        raise GraphError(
+            f"{verb}: the side output 'ahead' has the records of most_ahead; choose another tag for tr.Aside"
+        )
     if aside.tag in tags_of(getattr(operator, "fn", None)):
         raise GraphError(f"{verb}: the function emits to {aside.tag!r} itself; choose another tag for tr.Aside")
     return policy

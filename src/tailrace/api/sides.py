@@ -35,7 +35,7 @@ def side_of(stream: Stream, tag: Any) -> Node:
         if tag != AHEAD or node.operator.most_ahead is None or node.operator.if_ahead != "aside":
             raise GraphError(
                 f"side_output: {node.name!r} has the side output 'ahead' only, and that with most_ahead=... and "
-                f"if_ahead=\"aside\""
+                f'if_ahead="aside"'
             )
         return node
     if not isinstance(node.operator, Process | KeyedProcess | CoProcess | MapBatches):

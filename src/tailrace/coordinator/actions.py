@@ -263,11 +263,20 @@ class StandbyLost:
     left: bool
 
 
+@dataclass(frozen=True)
+class NotHot:
+    """An action: report to the watchers that a standby follows the worker of a slice no more."""
+
+    place: int
+    slot: int
+    reason: str
+
+
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """The actions that report the end of a request to the party that waits for it."""
-Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | ValuesNotCompared | HistoryFills
+Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | NotHot | ValuesNotCompared | HistoryFills
 Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
 """The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

@@ -43,7 +43,7 @@ from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
 from tailrace.protocol.standby import StandsBy, StateHeld
-from tailrace.protocol.wire import FromWorker, ToWorker
+from tailrace.protocol.wire import FollowReport, FromWorker, ToWorker
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import encode_manifest
 
@@ -177,10 +177,19 @@ class Course:
             self.hold(now)
         elif isinstance(message, StateHeld):
             self._roster.standbys.holds(place, message)
+            self.do(self._replacements.hot.begin(place), now)
+        elif isinstance(message, FollowReport):
+            self.do(self._replacements.hot.not_followed(place, message), now)
+            self.hold(now)
         elif not isinstance(message, Progress):
             what = message.message if isinstance(message, Failed) else f"it sent {type(message).__name__}"
             self.do([CloseLink(place.index, place.epoch)], now)
             self.standby_lost(place, what, now)
+
+    def of_a_feed(self, slot: int, message: FollowReport, now: int) -> None:
+        """Takes a report of a worker on its hot standby."""
+        self.do(self._replacements.hot.feeds(slot, message, self.plan), now)
+        self.hold(now)
 
     def hold(self, now: int) -> None:
         """Makes standbys hold the state of the newest checkpoint."""
@@ -264,6 +273,7 @@ class Course:
         self._attempts.anew(now, delay)
         self._takeovers.failovers.given_up(cause.message)
         self._takeovers.anew()
+        self._replacements.hot.anew()
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")
         if self.status is not JobStatus.RESTARTING:
             self.move(JobStatus.RESTARTING)

@@ -47,7 +47,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Copies, Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
-from tailrace.protocol.wire import FromWorker, NestReport, StandbyReport
+from tailrace.protocol.wire import FollowReport, FromWorker, NestReport, StandbyReport
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 
@@ -79,11 +79,13 @@ class Coordinator:
         replicas: int = 1,
         depth: int = 1,
         copies: Copies | None = None,
+        hot: bool = False,
     ) -> None:
         """`no_savepoints`: why the job takes none; empty where it does. `standbys`: the number of processes that stand by
         to take the slot of a lost worker while the other workers go on; None: all workers start again where one is lost.
         `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of executors whose
-        workers may be lost at once. `copies`: those of the workers' histories."""
+        workers may be lost at once. `copies`: those of the workers' histories. `hot`: standbys do what the workers of their
+        slices do, in a job without loops."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -98,7 +100,8 @@ class Coordinator:
         self._leaving = Shutdown(self.limits)
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth, copies)
-        self.replacements = Replacements(self.limits, self.roster, self.durability, self.nests, self.takeovers)
+        parts = self.limits, self.roster, self.durability, self.nests, self.takeovers
+        self.replacements = Replacements(*parts, hot=hot and not nests)
         may_restart = not isinstance(self.restarts, Never)
         self.moves = Moves(self.limits, self.roster, self.attempts, self.durability, self.replacements, may_restart)
         self.course = Course(
@@ -224,6 +227,8 @@ class Coordinator:
                 self._relay(message, index, now)
             case Gained() | KnownHistory() | NotCompared() | Severed() | Restored() | ReplayDone():
                 self._of_replacing(index, message, now)
+            case _ if isinstance(message, FollowReport):
+                self.course.of_a_feed(index, message, now)
             case Ack() if self.course.ending:
                 self.actions.append(Delete([message.file]))  # sent before the worker knew of the end
             case Ack():
@@ -487,7 +492,7 @@ class Coordinator:
             case Severed():
                 self.takeovers.link_lost(index, message.peer, message.epoch, now)
             case Restored():
-                self.takeovers.failovers.note_restore(index, now)
+                self.takeovers.failovers.note_restore(index, now, message.hot)
             case ReplayDone():
                 self.course.replay_done(index, message.heard, now)
 

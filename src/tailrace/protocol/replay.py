@@ -148,6 +148,10 @@ class Gained(Message, frozen=True):
     needs: list[tuple[int, int]] = []
     """The entries that the sender has not passed on, since their owner has sent them: (slot of the owner, number behind the
     last entry). What comes behind the report must not be used before they are there."""
+    has: list[tuple[int, int, int, int]] | None = None
+    """The number of records and markers that a hot standby which takes a lost worker's place has of each channel from the
+    receiver, behind the barrier of the restored checkpoint: (edge, source, target, number). None where the sender is no
+    such one."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:
         """True if it has all entries behind the cuts of a complete checkpoint."""
@@ -216,6 +220,9 @@ class Resume(Message, frozen=True):
     """The values of this slice that other workers have already."""
     frames: list[int] = []
     """The number of frames that have ever come on each channel of `came`, with the markers that count among them."""
+    hot: int = 0
+    """The attempt as which this process follows the lost worker, if it is its hot standby and may go on from where it is;
+    else 0."""
 
 
 class Replaced(Message, frozen=True):
@@ -226,10 +233,15 @@ class Replaced(Message, frozen=True):
     known: int = 0
     """The number behind the last entry of the lost worker's history. The coordinator has all of it, so no worker need wait
     for any of it."""
+    hot: bool = False
+    """True if the worker may have a part of what was sent to the lost one: it sends first how much (`Gained.has`)."""
 
 
 class Restored(Message, frozen=True):
     """A report of the replacement: its state is restored, and its functions are open. Now it replays."""
+
+    hot: bool = False
+    """True if it was the worker's hot standby, and has only the rest to replay."""
 
 
 class ReplayDone(Message, frozen=True):

@@ -12,6 +12,8 @@ standby                            coordinator
                                <-  Welcome(epoch)        and what follows for each worker that holds a slot
 
 A standby that cannot read the plan sends `Failed`, and is started anew. No worker depends on a standby.
+
+A hot standby also does what the worker of its slice does (`following`).
 """
 
 from __future__ import annotations

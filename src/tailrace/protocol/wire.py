@@ -27,6 +27,7 @@ from tailrace.protocol.deployment import (
     SubtasksFinished,
     Welcome,
 )
+from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import (
     Gained,
@@ -61,6 +62,9 @@ Greeting = Hello | Heartbeat | PeerHello
 NestReport = Quiet | EventTimeMoved | WaveReport | RoundReport
 """Messages of a worker about a loop nest."""
 
+FollowReport = Feeds | NotFollowed
+"""Messages about a standby that follows a worker."""
+
 StandbyReport = StandsBy | StateHeld
 """Messages that only a standby sends."""
 
@@ -82,12 +86,19 @@ FromWorker = (
     | KnownHistory
     | Restored
     | ReplayDone
+    | FollowReport
     | StandbyReport
 )
 """Messages of a worker to the coordinator that has welcomed it."""
 
 NestCommand = StartWave | Release | Advance | CallFinish | EndLoop | StartRound | StopRounds
 """Messages of the coordinator to the tasks of a loop nest."""
+
+StandbyCommand = StandBy | Hold | TakeSlot | Follow
+"""Messages that only a standby receives."""
+
+AttemptCommand = Trigger | Abort | Complete | WorkerLost | Replaced | Feed
+"""Messages to a worker that concern its attempt in whatever phase it is."""
 
 TaskMessage = Trigger | Abort | Complete | OperatorEvent | EndSources | NestCommand
 """Messages to a worker that concern its tasks. A worker that may be replaced numbers them and records them in its
@@ -105,9 +116,8 @@ ToWorker = (
     | WorkerLost
     | Resume
     | Replaced
-    | StandBy
-    | Hold
-    | TakeSlot
+    | Feed
+    | StandbyCommand
 )
 """Messages of the coordinator to a worker."""
 

@@ -132,6 +132,10 @@ class Backend(Protocol):
         group as a whole."""
         ...
 
+    def forget_files(self) -> None:
+        """Notes that what files of earlier checkpoints hold does not count: the next one writes every group as a whole."""
+        ...
+
     def close(self) -> None:
         """Releases files and memory that the backend holds."""
         ...

@@ -493,6 +493,10 @@ class LayeredBackend:
             table.users.clear()
             table.front = None
 
+    def forget_files(self) -> None:
+        """Notes that what files of earlier checkpoints hold does not count: the next one writes every group as a whole."""
+        self.written, self._must = {}, set()
+
     def end_restore(self, own_files: bool) -> None:
         """Ends restoring."""
         if own_files:  # later checkpoints refer to blocks of these files, whose values are not encoded anew

@@ -20,6 +20,7 @@ from tailrace.coordinator.actions import (
     InReach,
     Kill,
     Launch,
+    NotHot,
     NotReplaced,
     OutOfReach,
     Replacing,
@@ -75,6 +76,8 @@ class DrivenJob:
     pace: WavePace | None = None
     standbys: int | None = None
     """Number of worker processes that stand by; None: lost workers are not replaced alone."""
+    hot: bool = False
+    """True if standbys do what the workers of their slices do."""
     depth: int = 0
     """Number of executors whose workers may be lost at once and are replaced."""
     copied: int = 0
@@ -129,6 +132,7 @@ class Drivers:
                 standbys=job.standbys,
                 depth=job.depth,
                 copies=Copies(job.copied, MemorySpill),
+                hot=job.hot,
             )
 
         return self._driver(run_id, fresh, store, origin)
@@ -279,6 +283,9 @@ class Drivers:
                 self._cluster.count("took a checkpoint early, as a history filled")
             case StandbyLost():
                 self._cluster.count("lost a standby")
+            case NotHot():
+                self._cluster.count("a hot standby gave up")
+                self._cluster.note(f"standby {action.place} does not follow worker {action.slot}: {action.reason}")
             case CheckpointFailed():
                 self._cluster.count("warned of a failed checkpoint")
             case OutOfReach():

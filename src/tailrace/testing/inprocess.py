@@ -145,8 +145,9 @@ def prepared_simulation(
     options.setdefault("restarts", lambda: strategy_of(env.restart))
     options.setdefault("replaces", env.standby is not None)
     options.setdefault("spares", 0 if env.standby is None else env.standby.processes(plan.slots))
+    options.setdefault("hot", env.standby is not None and env.standby.mode == "hot")
     options.setdefault("depth", 0 if env.standby is None else env.standby.depth)
-    spill = None if env.standby is None else env.standby.spill
+    spill, hot = None if env.standby is None else env.standby.spill, options["hot"] and not plan.nests
     spec = JobSpec(
         name,
         1,
@@ -163,7 +164,7 @@ def prepared_simulation(
         reseeds=env.standby is not None or options["depth"] > 0,
         history_bytes=0 if env.standby is None else env.standby.history_bytes,
         compare_values=env.standby is None or env.standby.compare == "values",
-        kept=Kept() if spill is None else Kept(spill.memory_bytes, spill.folder, spill.stored),
+        kept=Kept(hot=hot) if spill is None else Kept(spill.memory_bytes, spill.folder, spill.stored, hot),
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

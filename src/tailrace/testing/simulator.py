@@ -93,12 +93,13 @@ class Simulation:
         replaces: bool = False,
         spares: int = 0,
         depth: int = 0,
+        hot: bool = False,
         ahead: int = 0,
     ) -> None:
         """Makes a simulation that has not begun. `replaces`: lost workers are replaced while the others go on; the job
         must be one whose workers keep histories. `spares`: number of processes that stand by for that; `depth`: number of
-        executors whose workers may be lost at once. `ahead`: microseconds by which the wall clocks of all machines are
-        ahead of the right time."""
+        executors whose workers may be lost at once; `hot`: the processes that stand by do what the workers do. `ahead`:
+        microseconds by which the wall clocks of all machines are ahead of the right time."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -117,9 +118,8 @@ class Simulation:
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
         standbys = spares if replaces else None
         copied = 0 if tuning is None else tuning.copied or 0
-        job = DrivenJob(
-            plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys, depth, copied
-        )
+        rest = pace, standbys, hot, depth, copied
+        job = DrivenJob(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, *rest)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)

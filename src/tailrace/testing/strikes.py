@@ -145,7 +145,9 @@ class Strikes(Observer):
 
     def _in_executor_of(self, process: SimulatedProcess) -> list[SimulatedProcess]:
         """All processes in the executor of a worker."""
-        found = [one for one in self._cluster.processes.values() if process.executor and one.executor == process.executor]
+        found = [
+            one for one in self._cluster.processes.values() if process.executor and one.executor == process.executor
+        ]
         return found or [process]
 
     def _leave(self, process: SimulatedProcess, after: int, by_itself: bool) -> None:

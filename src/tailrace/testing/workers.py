@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport, Welcome
+from tailrace.protocol.replay import Resume
 from tailrace.task.contract.actions import (
     Action,
     ClosePeers,
@@ -33,6 +34,7 @@ from tailrace.task.contract.events import (
     Step,
 )
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.worker.following import FollowingAttempt
 from tailrace.task.worker.rendezvous import Acceptance, Meeting
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
@@ -117,6 +119,9 @@ class Workers:
                 # As if the message had taken no time: the golden programs compare moments that differ by less than a delay.
                 process.clocks.job.follow(process.driver.clocks.job.now())
             process.handle(CoordinatorSaid(message))
+            if isinstance(message, Resume) and message.hot:
+                went_on = isinstance(process.machine.attempt, FollowingAttempt)
+                self._cluster.count("a hot standby went on" if went_on else "a hot standby began anew")
         self._carry_out(process)
 
     def step(self, process: SimulatedProcess) -> None:

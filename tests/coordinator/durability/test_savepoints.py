@@ -156,9 +156,7 @@ def test_a_savepoint_has_three_attempts_and_who_waits_gets_the_reason_why_the_la
         assert job.actions(SavepointEnded) == []
     job.restart()
     [ended] = job.actions(SavepointEnded)
-    assert ended.reason == (
-        "a failure came before it was complete in each of 3 attempts, in the last one: it broke"
-    )
+    assert ended.reason == ("a failure came before it was complete in each of 3 attempts, in the last one: it broke")
     job.deployed()
     job.wait(1)
     assert job.said(Trigger) == []

@@ -178,9 +178,7 @@ class Beside(Standing):
 
 
 @pytest.mark.parametrize(("depth", "together"), [(1, [0, 1]), (2, [0, 1, 2, 3])])
-def test_the_workers_of_as_many_executors_move_together_as_may_be_lost_at_once(
-    depth: int, together: list[int]
-) -> None:
+def test_the_workers_of_as_many_executors_move_together_as_may_be_lost_at_once(depth: int, together: list[int]) -> None:
     job = Beside(6, depth=depth, replicas=6)
     actions = reported(job, (0, 1), (1, 1), (2, 1), (3, 1))
     assert len(messages(actions, Trigger)) == 6

@@ -526,7 +526,9 @@ def test_a_stop_has_three_attempts_where_workers_are_replaced_again_and_again() 
         assert job.status is S.STOPPING
     job.lose(2)
     [ended] = job.actions(StopEnded)
-    assert ended.reason.startswith("a failure came before its checkpoint was complete in each of 3 attempts, in the last")
+    assert ended.reason.startswith(
+        "a failure came before its checkpoint was complete in each of 3 attempts, in the last"
+    )
     taken(job, 2)
     assert job.status is S.RUNNING and job.machine.attempts.restarts == 0
 

@@ -104,7 +104,9 @@ def sent(slice: RecordedSlice, *slots: int) -> dict[int, list[Gained]]:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_an_owner_names_all_to_which_it_sends_its_history_and_its_receivers_pass_nothing_on_to_these(depth: int) -> None:
+def test_an_owner_names_all_to_which_it_sends_its_history_and_its_receivers_pass_nothing_on_to_these(
+    depth: int,
+) -> None:
     owner, sender = opened(OWNER, depth), opened(SENDER, depth)
     for slice in (owner, sender):
         slice.place({OWNER: "x", SENDER: "x", READER: "y", 3: "z"})
@@ -127,7 +129,9 @@ def test_an_owner_names_all_to_which_it_sends_its_history_and_its_receivers_pass
     history(sender, OWNER, sent(owner, SENDER)[SENDER][0])
     found = sent(sender, READER)
     assert [(one.origin, one.first, one.needs) for one in found[READER]] == [(OWNER, 4, []), (-1, 0, [(OWNER, 4)])]
-    again = [decode_gained(decode(one.data).history()) for one in peer_replaced(sender, READER) if isinstance(one, ToPeer)]
+    again = [
+        decode_gained(decode(one.data).history()) for one in peer_replaced(sender, READER) if isinstance(one, ToPeer)
+    ]
     assert [(one.origin, len(one.entries), one.needs) for one in again] == [(OWNER, 5, []), (-1, 0, [])]
 
 

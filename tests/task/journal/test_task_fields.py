@@ -114,17 +114,18 @@ ANEW = {
     "Outbox": "barriers_sent blocked now oldest sends",  # of output that waits, which goes once more
     "OutputChannel": "before buffer buffered flow queue",
     "ComparedValues": "_reported reasons writer",  # what is reported once more, the coordinator ignores
-    "ReceivedValues": "_received differ",  # of the replacement itself
+    "ReceivedValues": "_received differ _compared ahead",  # of the replacement itself
     "Redistribution": "_held _old",  # while restoring
     "RowsLoop": "_compiled",
     "SelectTask": "_given _made",
-    "SinkTask": "_ended _over _restored unconfirmed writer",
+    "SinkTask": "_ended _over _restored unconfirmed writer withheld",
     "SourceTask": "_classes _enumerator _opened _restored empty_splits",
     "StatefulTask": "_looked",
     "Task": "_order _sleeps_until did idle",  # what is due, and figures
     "TaskCheckpoints": "held_by in_line just_cut snapshot worked",  # cuts under way are given up
     "WindowTask": "_types",
     "Work": "_today _turns been_round brought_in grants last_count story",  # of one step, and figures
+    "RecordedGate": "on_arrival",  # of a hot standby
 }
 """Found out anew by a replacement, or of no effect on what it does."""
 

@@ -72,7 +72,9 @@ class FailedRecords:
         if len(self._counts) > _RECORDS:
             del self._counts[next(iter(self._counts))]
         times = "once" if count == 1 else f"{count} times"
-        verb = f"of operator {cause.operator!r}" if cause.takes_policy else "of a map before it, which checks the records,"
+        verb = (
+            f"of operator {cause.operator!r}" if cause.takes_policy else "of a map before it, which checks the records,"
+        )
         return (
             f"record {cause.record} has failed {times} in operator {cause.operator!r}, and comes again after a restart; "
             f'on_error=tr.Aside("errors") {verb} would set it aside, and the job would go on'

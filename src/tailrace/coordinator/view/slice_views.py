@@ -74,15 +74,18 @@ def _standby(one: Standby, slot: int, standbys: Standbys) -> list[SliceStandby]:
     if hello is None:
         return []
     where = one.index, hello.host, hello.executor or None, hello.pid
+    hot = one.attempt_of(slot) > 0
     if slot not in one.holding:
-        return [SliceStandby(*where, False)]
+        return [SliceStandby(*where, False, hot=hot)]
     behind, micros = standbys.behind(one)
-    return [SliceStandby(*where, True, one.held, behind, micros / 1e6)]
+    return [SliceStandby(*where, True, one.held, behind, micros / 1e6, hot)]
 
 
 def _failover(marks: ReplacementTimes, offset: int) -> Failover:
     parts = marks.parts()
-    return Failover((marks.noticed + offset) / 1e6, *(part / 1000 for part in (*parts, sum(parts))))
+    process, survivors, restore, replay = (part / 1000 for part in parts)
+    noticed, total = (marks.noticed + offset) / 1e6, sum(parts) / 1000
+    return Failover(noticed, process, survivors, restore, replay, total, marks.hot)
 
 
 def hand_on(view: JobView, machine: Coordinator) -> None:

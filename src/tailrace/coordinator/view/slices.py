@@ -13,7 +13,8 @@ class SliceStandby:
     """A process that stands by and is to hold the state of a slice. `place` is its number, behind the workers' numbers;
     `host`, `executor` (None where Spark does not name one, as in local mode) and `pid` are where it runs. `ready`: it holds
     the state as checkpoint `checkpoint` has it, which is `behind` checkpoints older than the newest complete one, and
-    `behind_seconds`; they are None before that."""
+    `behind_seconds`; they are None before that. `hot`: with `StandbyConfig(mode="hot")` it does what the worker does, which
+    takes as much processor time again."""
 
     place: int
     host: str
@@ -23,6 +24,7 @@ class SliceStandby:
     checkpoint: int | None = None
     behind: int | None = None
     behind_seconds: float | None = None
+    hot: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Failover:
     seconds since 1970. The parts are in milliseconds: until a process was there (`process_ms`), until the survivors had
     sent what they know (`survivors_ms`, only what that took longer), until the state was there and functions were open
     (`restore_ms`), and until the replacement had done again what the lost worker did (`replay_ms`). `total_ms` is their
-    sum."""
+    sum. `hot`: a hot standby took the place, and had only the rest to do."""
 
     timestamp: float
     process_ms: float
@@ -39,6 +41,7 @@ class Failover:
     restore_ms: float
     replay_ms: float
     total_ms: float
+    hot: bool = False
 
 
 @dataclass(frozen=True)

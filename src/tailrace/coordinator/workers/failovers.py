@@ -19,6 +19,8 @@ class ReplacementTimes:
     """The last survivor has sent what it knows."""
     restored: int = 0
     """The state of the slice is restored, and its functions are open."""
+    hot: bool = False
+    """True if the replacement was the worker's hot standby, and went on from where it was."""
     replayed: int = 0
     """The replacement has done all that the lost worker did."""
 
@@ -62,10 +64,10 @@ class Failovers:
         """Notes that the replacement was sent what it has to do, as this attempt of the slice."""
         self.attempts[slot] = attempt
 
-    def note_restore(self, slot: int, now: int) -> None:
-        """Notes that the replacement has restored the state."""
+    def note_restore(self, slot: int, now: int, hot: bool = False) -> None:
+        """Notes that the replacement has restored the state. `hot`: it was there already."""
         if slot in self.under_way:
-            self.under_way[slot].restored = now
+            self.under_way[slot].restored, self.under_way[slot].hot = now, hot
 
     def note_replay(self, slot: int, now: int) -> None:
         """Notes that the replacement has done all that the lost worker did."""

@@ -26,6 +26,7 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.output.output import PUBLISHER
 from tailrace.coordinator.workers.first_failures import FirstFailures
+from tailrace.coordinator.workers.hot_standbys import HotStandbys
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.elements.entrylog import EACH
@@ -38,8 +39,16 @@ class Replacements:
     """The bookkeeping of one job's replacements; the course of the job carries out what follows."""
 
     def __init__(
-        self, limits: Limits, roster: Roster, durability: Durability, nests: Nests, takeovers: Takeovers
+        self,
+        limits: Limits,
+        roster: Roster,
+        durability: Durability,
+        nests: Nests,
+        takeovers: Takeovers,
+        hot: bool = False,
     ) -> None:
+        """`hot`: standbys follow the workers of their slices."""
+        self.hot = HotStandbys(hot, roster, durability, takeovers)
         self._limits = limits
         self._roster = roster
         self._durability = durability
@@ -149,7 +158,9 @@ class Replacements:
             decided += [*self._end(useless), *self._roster.replace(useless)]
         if cause.alone is not None:
             self._takeovers.active[lost].failure = cause
-        return [*decided, *self._roster.replace(lost, there), *self.query()]
+        decided += self._roster.replace(lost, there)
+        self.hot.note_loss(lost)
+        return [*decided, *self.query()]
 
     def _end(self, index: int) -> Decisions:
         """Ends a worker that lives: nothing that it sends from now on counts."""
@@ -220,20 +231,22 @@ class Replacements:
         claims, restored, newest = self._durability.claims, self._durability.output.restored, self._durability.newest
         in_flight = [] if restored.manifest is None else [*restored.manifest.in_flight]
         peers = self._roster.peers()
+        # A standby may depend on what of another lost worker nobody else knows.
+        hot = slots[0].hot if len(slots) == 1 else 0
         decided: Decisions = []
         for slot in slots:
             peer = next(one for one in peers if one.slot == slot.index)
-            replaced = Replaced(peer, takeovers.checkpoint, takeovers.known_of(slot.index))
+            replaced = Replaced(peer, takeovers.checkpoint, takeovers.known_of(slot.index), hot > 0)
             decided += [Tell(replaced, one) for one in takeovers.survivors]
         for slot in slots:
             slot.deployed = True
             takeovers.resumes += 1
-            deploy = restored.deploy(plan, peers, claims.incarnation, slot.attempt + takeovers.resumes)
+            deploy = restored.deploy(plan, peers, claims.incarnation, hot or slot.attempt + takeovers.resumes)
             if newest is not None:
                 manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
                 deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
             takeovers.failovers.resumes(slot.index, deploy.attempt)
-            decided.append(Tell(takeovers.resume(slot.index, deploy, in_flight), slot.index))
+            decided.append(Tell(takeovers.resume(slot.index, deploy, in_flight, hot), slot.index))
         return decided
 
     def replay_done(self, slot: int, received: int, now: int) -> Decisions:

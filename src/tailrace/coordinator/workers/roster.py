@@ -41,6 +41,8 @@ class Slot(WorkerPlace):
     """The time at which `Reset` was sent to the worker."""
     taken: tuple[int, int] | None = None
     """The standby that is to send `Hello` for the slot: its place, and its epoch there."""
+    hot: int = 0
+    """The attempt as which its worker has followed the one before it, as a hot standby; 0: it has not."""
     prepared: list[tuple[str, bytes]] = field(default_factory=list)
     reports: list[SubtaskReport] = field(default_factory=list)
     worked: dict[int, int] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Slot(WorkerPlace):
 
     def launch(self) -> Launch:
         """Starts a Spark job for the slot."""
-        self.taken = None
+        self.taken, self.hot = None, 0
         return super().launch()
 
     @property
@@ -215,6 +217,7 @@ class Roster:
 
     def _take(self, standby: Standby, slot: Slot) -> Decisions:
         decided: Decisions = [*slot.kill()]
+        slot.hot = standby.attempt_of(slot.index)
         slot.taken = (standby.index, standby.epoch)
         return [*decided, *self.standbys.take(standby, slot)]
 

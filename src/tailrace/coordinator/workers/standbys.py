@@ -32,8 +32,22 @@ class Standby(WorkerPlace):
     """The slices whose state it holds."""
     held: int = 0
     """The checkpoint as of which it holds their state."""
+    follows: int | None = None
+    """The slice whose worker it is to follow, as a hot standby; None while it follows none."""
+    follows_from: int = 0
+    """The checkpoint with which that begins."""
+    attempt: int = 0
+    """The attempt as which it follows the worker; 0 before the worker feeds it."""
     failed: int = 0
     """The number of starts in a row that have ended before it was ready."""
+
+    def follow_none(self) -> None:
+        """Notes that it follows no worker."""
+        self.follows, self.follows_from, self.attempt = None, 0, 0
+
+    def attempt_of(self, slot: int) -> int:
+        """The attempt as which it follows the worker of this slice; 0 if it does not."""
+        return self.attempt if self.follows == slot else 0
 
 
 class Standbys:
@@ -88,6 +102,7 @@ class Standbys:
             one
             for index, one in here.items()
             if (one.slots or dealt[index]) and (one.sent, one.slots) != (checkpoint, dealt[index])
+            if one.follows is None or one.attempt  # else it is about to begin with the checkpoint that it holds
         ]
         for one in news:
             one.sent, one.slots = checkpoint, dealt[one.index]
@@ -176,3 +191,4 @@ class Standbys:
 def _empty(place: Standby) -> None:
     """Notes that the process in the place, if there is one, holds nothing yet."""
     place.ready, place.slots, place.sent, place.holding, place.held = False, [], 0, [], 0
+    place.follow_none()

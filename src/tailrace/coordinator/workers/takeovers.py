@@ -137,6 +137,10 @@ class Takeovers:
         for whose, one in self._hearsay.receive(slot, gained):
             self._copies[whose].gain(one)
 
+    def copy_of(self, slot: int) -> Gained:
+        """The history of a worker, as far as the coordinator has it."""
+        return self._copies[slot].report()
+
     def sent_event(self, slot: int, vertex: int) -> None:
         """Counts an operator event that a worker has sent."""
         events = self._events.setdefault(slot, {})
@@ -260,8 +264,8 @@ class Takeovers:
         history = self._history(self.active[slot])
         return history.first + len(history.entries)
 
-    def resume(self, slot: int, deploy: Deploy, in_flight: list[str]) -> Resume:
-        """The `Resume` message for the replacement of a slot. `deploy` has the rest of its part; `in_flight`: see
+    def resume(self, slot: int, deploy: Deploy, in_flight: list[str], hot: int = 0) -> Resume:
+        """The `Resume` message for the replacement of a slot. `deploy` has the rest of its part; `in_flight` and `hot`: see
         `Resume`."""
         assert self.checkpoint is not None
         one = self.active[slot]
@@ -274,7 +278,7 @@ class Takeovers:
         events = sorted(self._events.get(slot, {}).items())
         together = [other for other in self.active if other != slot]
         values = [one for known in one.known.values() for one in known.values]
-        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight, values, frames)
+        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight, values, frames, hot)
 
     def over(self, slot: int, received: int) -> Iterable[ToWorker] | None:
         """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it

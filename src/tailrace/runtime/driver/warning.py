@@ -8,6 +8,7 @@ from tailrace.coordinator.actions import (
     CheckpointFailed,
     HistoryFills,
     InReach,
+    NotHot,
     NotReplaced,
     OutOfReach,
     Replacing,
@@ -62,6 +63,9 @@ def warn(job: str, action: Told | StorageWarning) -> None:
         case StandbyLost():
             what = "it is started again when the job is" if action.left else "another one is started"
             log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)
+        case NotHot():
+            what = "standby %d does not follow worker %d any more, until the next checkpoint: %s"
+            log.warning("job %r: " + what, job, action.place, action.slot, action.reason, extra=PACED)
 
 
 def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:

@@ -92,7 +92,9 @@ def _jobs(
             gone = {one.info.name for one in tables} | {state for one, state in writer.dropped_states if one == uid}
             record = base.operator(uid)
             name = record.name
-            kept = KeptTables(base.url, writer.storage_options, tuple(one for one in record.tables if one.name not in gone))
+            kept = KeptTables(
+                base.url, writer.storage_options, tuple(one for one in record.tables if one.name not in gone)
+            )
             weight = sum(base.weights(uid, {one.name for one in record.tables}).values())
         parts = min(writer.max_parallelism, max(slots, weight // GROUPS_AT_ONCE + 1))
         found.append(OperatorJob(folder, options, job, writer.max_parallelism, uid, name, tables, kept, parts, slot))

@@ -137,4 +137,5 @@ def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolde
         replicas=1 if env.standby is None else max(1, env.standby.replicas),
         depth=spec.depth,
         copies=Copies(spec.history_bytes, partial(SpillFiles, None, COPIES)),
+        hot=spec.kept.hot,
     )

@@ -78,7 +78,9 @@ def _spec(job: Submission) -> JobSpec:
         reseeds=standby is not None,
         history_bytes=0 if standby is None else standby.history_bytes,
         compare_values=standby is None or standby.compare == "values",
-        kept=Kept() if standby is None else Kept(standby.spill.memory_bytes, standby.spill.folder, standby.spill.stored),
+        kept=Kept()
+        if standby is None
+        else Kept(standby.spill.memory_bytes, standby.spill.folder, standby.spill.stored, standby.mode == "hot"),
         storage_patience=600.0 if config is None else span_micros(config.storage_patience) / 1e6,
         allow_dropped_state=job.allow_dropped_state,
         state_backend=env.state_backend,

@@ -142,9 +142,7 @@ class Services:
             merging = None
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
-            found = self.ends.feedback(
-                loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None
-            )
+            found = self.ends.feedback(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
             self.feedback[loop.scope] = found
         return found
 

@@ -12,7 +12,7 @@ from tailrace.passwords import hides_passwords
 
 @dataclass(frozen=True)
 class Kept:
-    """The place of what each worker sends to others, and keeps for those that take their places."""
+    """What each worker keeps for those that take the places of others, or its own: what it sends, and where that is."""
 
     bytes: int = 0
     """Bytes of it in memory, in each worker. The rest is in files in `dir` of its machine (None: the folder for temporary
@@ -21,6 +21,8 @@ class Kept:
     stored: bool = False
     """True if the rest is in the storage of checkpoints instead, for which a worker waits `JobSpec.storage_patience`
     seconds."""
+    hot: bool = False
+    """True if a worker also keeps what comes to it, for a standby that does what it does."""
 
 
 @hides_passwords

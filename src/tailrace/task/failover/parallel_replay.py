@@ -108,6 +108,10 @@ class Lanes:
         has arrived. `do`: replays an entry for a task."""
         self._slice = slice
         self._lanes = {task.vertex.id: Lane(slice, task, before, has_come, do) for task in reversed(slice.tasks)}
+        self.add(history)
+
+    def add(self, history: Iterable[Entry]) -> None:
+        """Adds entries behind those that are left."""
         for entry in history:
             if isinstance(entry, Heard):
                 for lane in self:

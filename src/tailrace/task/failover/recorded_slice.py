@@ -7,15 +7,14 @@ from collections.abc import Mapping, Set
 from functools import partial
 from typing import NamedTuple
 
-from tailrace.elements.frames import HISTORY, Frame, is_barrier
+from tailrace.elements.frames import HISTORY, ChannelId, Frame, is_barrier
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Progress
-from tailrace.protocol.replay import COPIES, Copies, Gained, Hearsay, decode_gained
+from tailrace.protocol.replay import Copies, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Ends, Services
-from tailrace.task.channels.spilling import SpillPlace
-from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover.feed import StandbyFeed
 from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.facts import Facts, meets_in_channels
@@ -26,7 +25,7 @@ from tailrace.task.journal.recorded_feedback import RecordedFeedback
 from tailrace.task.journal.recorded_gate import RecordedGate, gate_of
 from tailrace.task.journal.recorded_inflight import RecordedInFlight
 from tailrace.task.journal.recorded_outbox import RecordedOutbox, outbox_of
-from tailrace.task.journal.sent_log import WHAT, Keeping
+from tailrace.task.journal.sent_log import Keeping
 from tailrace.task.journal.task_state import state_of
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle
@@ -110,6 +109,11 @@ class RecordedSlice(Slice):
         """The number of entries of the histories of lost workers that the coordinator has."""
         self._homes: dict[int, str] = {}
         """The executor of each worker; empty for a worker that is being replaced."""
+        self.feed: StandbyFeed | None = None
+        """The feed of a hot standby of this slice; None where there is to be none."""
+        self.awaiting: set[int] = set()
+        """Slots whose hot standbys take the places of lost workers, and have yet to send how much they have. Nothing goes
+        to them before."""
         self.beside: list[int] = []
         """Workers in this worker's executor, without this one, which may be lost together with it."""
 
@@ -131,6 +135,8 @@ class RecordedSlice(Slice):
         self.keeping.close()
         self.copies.clear()
         self.copies.memory.close()
+        if self.feed is not None:
+            self.feed.close()
         return errors
 
     # The executors of workers.
@@ -152,7 +158,10 @@ class RecordedSlice(Slice):
     # Events.
 
     def receive(self, frame: Frame, peer: int) -> None:
-        if frame.incarnation == self.incarnation and peer in self.gone:
+        if peer >= self.plan.slots:
+            if self.feed is not None and self.feed.party == peer:
+                self.feed.grant(frame.number)
+        elif frame.incarnation == self.incarnation and peer in self.gone:
             self.stale_frames += 1
         elif peer in self.held:
             self.held[peer].append(frame)
@@ -195,6 +204,8 @@ class RecordedSlice(Slice):
 
     def _learn(self, peer: int, gained: Gained) -> None:
         """Takes a history from another worker: its own, or its copy of a third one's."""
+        if gained.has is not None:
+            self._send_rest(peer, gained.has)
         origin = peer if gained.origin == -1 else gained.origin
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
@@ -204,8 +215,26 @@ class RecordedSlice(Slice):
                 # It passes on only what is beside it, and may know sooner where a replacement is.
                 self.place({whose: self._home(self.slot)})
 
+    def _send_rest(self, peer: int, has: list[tuple[int, int, int, int]]) -> None:
+        """Sends a hot standby that takes a lost worker's place what it does not have of each channel."""
+        self.awaiting.discard(peer)
+        known = {ChannelId(*channel): count for *channel, count in has}
+        for task in self.tasks:
+            for ident, channel in task.outbox.channels.items():
+                if ident.target == peer and not channel.local:
+                    self.feed_again(task, ident, known.get(ident, 0))
+            self.route(task)
+
+    def feed_again(self, task: Task, ident: ChannelId, came: int = 0) -> None:
+        """Sends a replacement what was kept of a channel, but for the first `came` records and markers."""
+        outbox_of(task).receiver_replaced(ident, came)
+        if not task.said_end:
+            outbox_of(task).announce_time(ident)
+
     def confirm(self, checkpoint: int) -> None:
         super().confirm(checkpoint)
+        if self.feed is not None:
+            self.feed.complete(checkpoint)
         for task in self.tasks:
             outbox_of(task).complete(checkpoint)
             gate_of(task).complete(checkpoint)
@@ -258,10 +287,12 @@ class RecordedSlice(Slice):
                 self.route(task)
         if flushed:
             self.history.add(Flushed(sizes))
+        if self.feed is not None:
+            self.feed.urgent = True
         return flushed
 
     def _send(self, target: int, data: bytes) -> None:
-        if not self.again or (target in self.together and not is_barrier(data)):
+        if (not self.again or (target in self.together and not is_barrier(data))) and target not in self.awaiting:
             super()._send(target, data)
 
     def progress(self, busy: dict[int, int], elapsed: int, refused: dict[str, int], phases: dict[int, str]) -> Progress:
@@ -276,16 +307,3 @@ class RecordedSlice(Slice):
         history, copies = self.history, self.copies.memory
         known = copies.memory + copies.spilled
         return Keeps(self.keeping.memory, self.keeping.spilled, len(history.entries), history.size, known)
-
-
-def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services) -> Slice:
-    """The slice of a worker: a recorded one in a job whose workers are replaced alone."""
-    if not spec.depth:
-        return Slice(spec.plan, slot, attempt, services, spec.memory)
-    tuning, kept = services.tuning, spec.kept
-    place = SpillPlace(WHAT, kept.dir, kept.stored)
-    keeping = Keeping(services.spill(place), kept.bytes if tuning.kept is None else tuning.kept)
-    most = spec.history_bytes if tuning.history is None else tuning.history
-    room = spec.history_bytes if tuning.copied is None else tuning.copied
-    copies = Copies(room, services.spill(SpillPlace(COPIES, None if kept.stored else kept.dir)))
-    return RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, copies, spec.compare_values)

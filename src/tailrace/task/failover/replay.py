@@ -24,16 +24,15 @@ from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.steps import replay_cut, replay_step
 from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.facts import meets_in_channels
-from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
+from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard, decode
 from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
-from tailrace.task.journal.recorded_gate import gate_of
+from tailrace.task.journal.recorded_gate import ANY, gate_of
+from tailrace.task.journal.recorded_outbox import outbox_of
 from tailrace.task.journal.task_state import put_back
 from tailrace.task.subtask.machine import FEEDBACK_READS, READS, Task
 
 PORTION = 256
 """Entries of the history that are replayed at a time, in a replay in one order."""
-ANY = 1 << 60
-"""A number of bytes that no channel ever carries."""
 
 
 class Again:
@@ -43,11 +42,18 @@ class Again:
     """
 
     def __init__(
-        self, slice: RecordedSlice, history: Iterable[Entry], checkpoint: int, channels: AsItWas | None = None
+        self,
+        slice: RecordedSlice,
+        history: Iterable[Entry],
+        checkpoint: int,
+        channels: AsItWas | None = None,
+        follows: bool = False,
     ) -> None:
         """`slice` was restored from `checkpoint`, or has begun as the lost one did (0), and was opened. `channels`: the
-        contents of the lost one's channels at its cuts."""
+        contents of the lost one's channels at its cuts. `follows`: more will come of the history (`add`)."""
         slice.again = True
+        self.follows = follows
+        """True while more of the history may come."""
         services = slice.services
         assert isinstance(services.outside, Recorder)
         self.slice = slice
@@ -62,8 +68,9 @@ class Again:
         """Vertices whose cut for the restored checkpoint is still to come."""
         for task in slice.tasks:
             _let_all_go(task, slice.together)
-        self.received = 0
-        """The number of the coordinator's messages that are replayed."""
+        self.received = self.complete = 0
+        """The number of the coordinator's messages that are replayed, and the newest checkpoint that was complete by
+        then."""
         self.lacks: list[tuple[Task, InputChannel]] = []
         """Tasks whose next step is blocked, each with the channel that lacks records."""
         begun = False
@@ -88,6 +95,17 @@ class Again:
         self.moved = False
         """True if the last `go_on` has replayed anything."""
 
+    def add_encoded(self, history: Iterable[bytes]) -> None:
+        """Adds what has come of the history, as bytes."""
+        self.add(map(decode, history))
+
+    def add(self, history: Iterable[Entry]) -> None:
+        """Adds what has come of the history."""
+        if self._lanes is None:
+            self._entries.extend(history)
+        else:
+            self._lanes.add(history)
+
     @property
     def left(self) -> Sequence[Entry]:
         """Entries that are still to be replayed."""
@@ -106,7 +124,7 @@ class Again:
         self.lacks.clear()
         with self.slice.services.within_user_code():
             self.moved = self._in_order() if self._lanes is None else self._lanes.go_on()
-        over = not (self._entries if self._lanes is None else self._lanes)
+        over = not self.follows and not (self._entries if self._lanes is None else self._lanes)
         if over:
             self._facts.over()
             self._sizes.over()
@@ -198,6 +216,8 @@ class Again:
     def _receive(self, entry: Heard, tasks: Iterable[Task]) -> None:
         self.received = max(self.received, entry.number)
         message = entry.message
+        if isinstance(message, Complete):
+            self.complete = max(self.complete, message.checkpoint)
         if isinstance(message, NestCommand):
             self.slice.nests.command(message, self._before)
             return
@@ -210,6 +230,7 @@ class Again:
                 case Complete():
                     for operator in task.chain.operators:
                         operator.confirm(message.checkpoint)
+                    let_go(task, message.checkpoint)
                 case OperatorEvent():
                     if message.vertex == task.vertex.id:
                         task.operator_event(message.source, message.payload)
@@ -220,6 +241,12 @@ class Again:
 
     def _running_tasks(self) -> list[Task]:
         return [task for task in self.slice.tasks if task.vertex.id not in self._before]
+
+
+def let_go(task: Task, checkpoint: int) -> None:
+    """Lets a task go of what only older checkpoints than this complete one need."""
+    outbox_of(task).complete(checkpoint)
+    gate_of(task).complete(checkpoint)
 
 
 def _without_a_hold(request: CutRequest) -> CutRequest:

@@ -85,6 +85,29 @@ class Standing:
         self._prepared, self._unprepared = None, False
         return prepared
 
+    def lend(self, slot: int, checkpoint: int) -> tuple[JobSpec, Mirror] | None:
+        """The prepared job and the mirror of a slice, for a hot standby of it; None if one of them is not there, or the
+        mirror is of another checkpoint. Others are made where they are needed."""
+        mirror = self._mirrors.get(slot)
+        if mirror is None or mirror.checkpoint != checkpoint:
+            return None
+        if self._prepared is None and self.spec is not None:
+            self._prepare(self.spec)
+        if self._prepared is None:
+            return None
+        if self._reading is not None and self._reading[1] is mirror:
+            return None
+        spec, self._prepared = self._prepared, None
+        del self._mirrors[slot]
+        return spec, mirror
+
+    def is_followed(self) -> None:
+        """Drops what the standby holds: it goes on as the replacement of the worker that it has followed."""
+        self.spec, self._plan = None, b""
+        if self._taken is not None:
+            self._taken.close()
+        self._taken = None
+
     def prepare(self, spec: JobSpec, slot: int) -> None:
         """Prepares the functions of a slot in the job that is deployed, unless they are prepared."""
         if self._unprepared:

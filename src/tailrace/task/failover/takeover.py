@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -11,6 +11,7 @@ from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import (
     Came,
+    CameValues,
     Gained,
     KnownHistory,
     NotCompared,
@@ -22,8 +23,10 @@ from tailrace.protocol.replay import (
 )
 from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
 from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.feed import StandbyFeed
 from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.replay import Again, account_for_local
+from tailrace.task.failover.replay import Again, account_for_local, let_go
+from tailrace.task.failover.withheld_output import release
 from tailrace.task.journal.divergence import differs
 from tailrace.task.journal.history import History, decode_all
 from tailrace.task.journal.recorded_gate import gate_of
@@ -45,7 +48,9 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
     while slice.compared.reasons:
         found.append(ToCoordinator(NotCompared(*slice.compared.reasons.popitem())))
     also, rest = b"", frozenset[int]()
-    if slice.beside or slice.services.depth > 1:  # others pass this worker's history on, where it does not send it itself
+    if (
+        slice.beside or slice.services.depth > 1
+    ):  # others pass this worker's history on, where it does not send it itself
         actions = list(actions)
         to = {action.slot for action in actions if isinstance(action, ToPeer)} - slice.gone
         if to and slice.history.end >= slice.pushed + slice.pause and not slice.again:
@@ -59,7 +64,31 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
         found.append(action)
     for slot in sorted(rest):
         found += [_to_peer(slice, slot, gained) for gained in _news(slice, slice.history, slot, also)]
+    return found if slice.feed is None else [*found, *_to_standby(slice, slice.feed)]
+
+
+def _to_standby(slice: RecordedSlice, feed: StandbyFeed) -> list[Action]:
+    """What goes to the hot standby of a slice now."""
+    found: list[Action] = [*feed.sends()]
+    if feed.party is not None and feed.is_due(slice.history.unsent(feed.party)):
+        gained = slice.history.new_entries(feed.party)
+        assert gained is not None
+        found.append(feed.report(gained, _sealed_values(slice)))
+    feed.urgent = False
+    if feed.over is not None:
+        found.append(ToCoordinator(feed.over))
+        slice.history.forget(feed.over.place)
+        feed.over = None
     return found
+
+
+def _sealed_values(slice: RecordedSlice) -> Iterator[CameValues]:
+    """The hash of all values that were sealed on each channel to another worker."""
+    for task in slice.tasks:
+        outbox = outbox_of(task)
+        for ident, digest in outbox.values.items():
+            if digest.value is not None:
+                yield (*ident, outbox.channels[ident].seq, digest.value)
 
 
 def _news(slice: RecordedSlice, history: History, party: int, also: bytes = b"") -> list[Gained]:
@@ -123,10 +152,8 @@ def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
             if ident.source == slot:
                 gate_of(task).sender_replaced(ident)
         for ident, channel in task.outbox.channels.items():
-            if ident.target == slot and not channel.local:
-                outbox_of(task).receiver_replaced(ident)
-                if not task.said_end:
-                    outbox_of(task).announce_time(ident)
+            if ident.target == slot and not channel.local and slot not in slice.awaiting:
+                slice.feed_again(task, ident)
         task.wake()
         slice.route(task)
     return [_to_peer(slice, slot, gained) for gained in first]
@@ -147,20 +174,23 @@ class Resumed:
     Invariant Y5: it goes on only where what it has made again of each channel is, by its digest, what others have of it.
     """
 
-    def __init__(self, slice: RecordedSlice, resume: Resume, channels: AsItWas | None = None) -> None:
-        """`slice` was restored, and opened. `channels`: the contents of the lost one's channels at its cut."""
+    def __init__(
+        self, slice: RecordedSlice, resume: Resume, channels: AsItWas | None = None, follows: bool = False
+    ) -> None:
+        """`slice` was restored, and opened. `channels`: the contents of the lost one's channels at its cut. `follows`: the
+        worker is a hot standby, and more will come of the history before any peer can be reached."""
         self.slice = slice
         self._resume = resume
+        self._hot = False
+        """True if the worker was a hot standby: it has a part of what its peers have kept."""
         for task in slice.tasks:
             gate_of(task).begin_at(resume.checkpoint)
             outbox_of(task).kept_since = resume.checkpoint
-        for *channel, end, digest in resume.values:
-            ident = ChannelId(*channel)
-            for task in slice.tasks:
-                if ident in task.outbox.channels:
-                    outbox_of(task).received.expect(ident, end, digest)
+            if follows:
+                outbox_of(task).received.ahead = {}
+        self.expect(resume.values)
         slice.together = slice.peers().intersection(resume.together)  # there are no links to other workers
-        self.again = Again(slice, decode_all(resume.history.entries), resume.checkpoint, channels)
+        self.again = Again(slice, decode_all(resume.history.entries), resume.checkpoint, channels, follows)
         self._silent = slice.peers() - slice.together
         """Peers that have not sent their histories: they may not know of this replacement yet."""
 
@@ -170,15 +200,46 @@ class Resumed:
         self._connected = False
         """True once all links are up."""
 
+    def expect(self, values: Iterable[CameValues]) -> None:
+        """Takes the hashes of values that the lost worker has made."""
+        for *channel, end, digest in values:
+            ident = ChannelId(*channel)
+            for task in self.slice.tasks:
+                if ident in task.outbox.channels:
+                    outbox_of(task).expect(ident, end, digest)
+
+    def take_place(self, resume: Resume, news: Iterable[bytes]) -> None:
+        """Goes on as the replacement of the worker that was followed so far, which is lost. `news`: the entries of its
+        history that have not come yet."""
+        self._resume, self._hot = resume, True
+        self.expect(resume.values)
+        self.again.add_encoded(news)
+        self.again.follows = False
+
     def links_up(self) -> list[Action]:
         """Notes that all links are up. Replacements that have called are notified that they were let in."""
         self._connected = True
         return [_to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
 
-    def note_peer(self, slot: int) -> None:
-        """Notes that a peer has sent something."""
+    def _has(self, slot: int) -> list[tuple[int, int, int, int]]:
+        """The number of elements that have come on each channel from a peer, behind the barrier of the checkpoint; none to a
+        worker that begins anew."""
+        gates = map(gate_of, self.slice.tasks)
+        since = self._resume.checkpoint
+        return [
+            (*ident, gate.came_since(ident, since).count)
+            for gate in gates
+            for ident in gate.channels
+            if self._hot and ident.source == slot
+        ]
+
+    def note_peer(self, slot: int) -> list[Action]:
+        """Notes that a peer has sent something: it has let this worker in. If the worker may be a hot standby, the peer
+        waits for how much it has of what was kept for it."""
+        requests = self._resume.hot and slot in self._silent
         self._silent.discard(slot)
         self._unmet.discard(slot)
+        return [_to_peer(self.slice, slot, Gained(0, [], has=self._has(slot)))] if requests else []
 
     def go_on(self) -> list[Action] | None:
         """Replays what can be replayed. Returns the actions that follow when the replay is complete; None before that.
@@ -193,8 +254,14 @@ class Resumed:
             raise differs(slice.tasks[0], "values that do not come back as they were have gone to disk meanwhile")
         slice.history.go_on_from(resume.history, self.again.received, resume.checkpoint)
         account_for_local(slice)
+        if self._hot:
+            for task in slice.tasks:
+                let_go(task, resume.checkpoint)
         came = {ChannelId(*channel): (count, digest) for *channel, count, digest in resume.came}
         self._compare(came)
+        if self._hot:
+            with slice.services.within_user_code():
+                release(slice, resume.checkpoint)
         frames = dict(zip(came, resume.frames, strict=True))
         actions: list[Action] = []
         for task in slice.tasks:

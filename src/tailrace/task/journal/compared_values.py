@@ -3,6 +3,9 @@ they have received."""
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
+
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
 from tailrace.task.channels.outbox import OutputChannel
@@ -53,12 +56,42 @@ class ReceivedValues:
 
     def __init__(self) -> None:
         self._received: dict[ChannelId, tuple[int, int]] = {}
+        self._compared: dict[ChannelId, int] = {}
+        """The number behind the last record up to which digests were compared, by channel."""
         self.differ: set[ChannelId] = set()
         """Channels on which the replacement has made other values."""
+        self.ahead: dict[ChannelId, deque[tuple[int, ValueDigest]]] | None = None
+        """What was sealed beyond all digests that have come, of a hot standby, for which others come: for each batch the
+        number of its first record, and the digest in front of it. None for a replacement, which has all of them at once."""
 
-    def expect(self, ident: ChannelId, end: int, digest: int) -> None:
-        """Takes the digest that a receiver has of all values of a channel up to the record in front of number `end`."""
+    def expect(self, ident: ChannelId, end: int, digest: int, sealed: int = 0) -> tuple[int, ValueDigest] | None:
+        """Takes the digest that a receiver has of all values of a channel up to the record in front of number `end`.
+        `sealed`: the number of records that are sealed already. Where the last of these values are among them, returns the
+        number of a record and the digest in front of it: the caller adds the records from there on, and compares."""
+        compared, (pending, _) = self._compared.get(ident, 0), self._received.get(ident, (0, 0))
+        if end <= max(compared, pending):
+            return None  # more than that was compared, or will be
+        if end > sealed or self.ahead is None:
+            self._received[ident] = end, digest
+            return None
+        ahead = self.ahead.get(ident)
+        if not ahead or ahead[0][0] >= end:
+            return None  # that is in the restored digest
         self._received[ident] = end, digest
+        while len(ahead) > 1 and ahead[1][0] < end:
+            ahead.popleft()
+        first, before = ahead[0]
+        return first, _copy(before)
+
+    def note_sealed(self, ident: ChannelId, first: int, before: ValueDigest) -> None:
+        """Notes the digest in front of a batch of a hot standby that is sealed."""
+        if self.ahead is not None and not before.over:
+            self.ahead.setdefault(ident, deque()).append((first, _copy(before)))
+
+    def forget_sealed(self, ident: ChannelId) -> None:
+        """Forgets what was sealed on a channel: all of it was compared."""
+        if self.ahead is not None:
+            self.ahead.pop(ident, None)
 
     def within(self, ident: ChannelId, first: int, count: int) -> int:
         """The number of records, of `count` from number `first` on, after which the digests are to be compared; 0 if that
@@ -68,6 +101,11 @@ class ReceivedValues:
 
     def compare(self, ident: ChannelId, digest: ValueDigest) -> None:
         """Compares the digests of a channel."""
-        _, received = self._received.pop(ident)
+        end, received = self._received.pop(ident)
+        self._compared[ident] = max(end, self._compared.get(ident, 0))
         if digest.value is not None and digest.value != received:
             self.differ.add(ident)
+
+
+def _copy(digest: ValueDigest) -> ValueDigest:
+    return replace(digest, columns=dict(digest.columns))

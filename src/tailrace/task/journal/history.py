@@ -190,6 +190,10 @@ class History:
         cuts = [(number, at) for number, at in self.cuts.items() if at >= first]
         return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone, opened=opened)
 
+    def unsent(self, party: int) -> int:
+        """The number of entries that a party has not received."""
+        return self.end - max(self.first, self._sent.get(party, 0))
+
     def everything(self) -> Gained:
         """All of the history, whatever its parties have received."""
         return Gained(self.first, self.entries, sorted(self.cuts.items()), cut_short=self._gone > 0, opened=self.opened)

@@ -4,7 +4,7 @@ replayed."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat
 from tailrace.elements.frames import ChannelId, Element, Frame
@@ -22,6 +22,8 @@ A_MARKER, A_BARRIER, AN_IDLE_MARKER = -1, -2, -3
 """Values in place of a number of records that were read: a marker was read, a barrier, or that the channel is idle."""
 FEEDBACK = -1
 """Number, in the place of a channel's, of what comes back to the head of a loop."""
+ANY = 1 << 60
+"""A number of bytes that no channel ever carries."""
 A_TIME = 1 << 32
 """Value in place of a number of records for the least watermark. That of a later one is larger, by the microseconds that
 it is later."""
@@ -48,6 +50,8 @@ class RecordedGate(Gate):
         requested if the sender is replaced."""
         self.values: dict[ChannelId, tuple[int, int]] = {}
         """The newest known digest of the values of each channel, with the number behind the last record that it covers."""
+        self.on_arrival: Callable[[ChannelId, int, Element], None] | None = None
+        """A callback for what comes from other workers, where a hot standby is to get it as well."""
 
     @property
     def has_input(self) -> bool:
@@ -90,6 +94,8 @@ class RecordedGate(Gate):
 
     def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
         super().arrive(ident, seq, element, charge)
+        if self.on_arrival is not None and ident.source != ident.target:
+            self.on_arrival(ident, seq, element)
         if isinstance(element, Barrier):
             self._digests[ident][element.checkpoint] = Digest()
             return
@@ -109,7 +115,22 @@ class RecordedGate(Gate):
                 number += 1
         super().put_in_front(front)
 
+    def note_barrier(self, ident: ChannelId, checkpoint: int) -> None:
+        """Notes the place of a barrier on a channel, of which a replay reads no barriers."""
+        self._digests[ident][checkpoint] = Digest()
+
+    def let_all_come(self) -> None:
+        """Grants the senders in other workers everything: their frames were granted to the worker that is followed."""
+        for ident, channel in self.channels.items():
+            if ident.source != ident.target:
+                channel.flow.granted = ANY
+
     # What has come, for a sender that is replaced.
+
+    def is_behind(self, ident: ChannelId, checkpoint: int) -> bool:
+        """True if the barrier of a checkpoint has come on a channel, or the end of the channel."""
+        channel = self.channels[ident]
+        return checkpoint in self._digests[ident] or channel.ended or channel.ending
 
     def came_since(self, ident: ChannelId, checkpoint: int) -> Digest:
         """Digest of what has come on a channel since the barrier of a checkpoint (0: ever), barriers aside."""

@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frames import ChannelId, decode
 from tailrace.elements.markers import COUNTED, Barrier, IdleChannel, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.flow import Producer
@@ -73,10 +73,25 @@ class RecordedOutbox(Outbox, RecordedOutboxCutState):
         if before:
             compared.add(digest, channel, batch.slice(0, before), first, output.who)
             self.received.compare(ident, digest)
+            self.received.forget_sealed(ident)
             batch, first = batch.slice(before, len(batch)), first + before
         if len(batch):
+            self.received.note_sealed(ident, first, digest)
             compared.add(digest, channel, batch, first, output.who)
         return digest.value
+
+    def expect(self, ident: ChannelId, end: int, digest: int) -> None:
+        """Takes the hash that another worker has of all values of a channel up to the record in front of number `end`. It
+        is compared when that record is sealed; at once where a hot standby has sealed it."""
+        channel = self.channels[ident]
+        found = self.received.expect(ident, end, digest, channel.seq)
+        if found is None or self.compared is None:
+            return
+        first, made = found
+        seq, data = self.logs[ident].frame_with(first)
+        output = next(output for output in self.outputs if channel in output.channels)
+        self.compared.add(made, channel, decode(data).batch().slice(first - seq, end - seq), first, output.who)
+        self.received.compare(ident, made)
 
     def _outgoing(self, channel: OutputChannel, seq: int, payload: Payload | Item) -> bytes:
         assert not isinstance(payload, Batch)

@@ -35,6 +35,7 @@ class Keeping:
 
     def __init__(self, make_spill: Callable[[], FrameSpill], budget: int) -> None:
         self._shelf = Shelf("", 0, make_spill, budget)
+        self.budget = budget
         self._in_memory: deque[Item] = deque()
         """Frames in memory, the oldest first; some of them are not needed any more."""
         self.channels: list[SentLog] = []
@@ -186,6 +187,19 @@ class SentLog:
         self.let_go()
         for seq, one in self._went:
             yield seq, one if isinstance(one, Marker) else self.keeping.frame(one)
+
+    def frame_with(self, number: int) -> tuple[int, bytes]:
+        """The frame that has the record of this number, with the number of its first record."""
+        for seq, one in reversed(self._went):
+            if seq <= number and isinstance(one, Item):
+                return seq, self.keeping.frame(one)
+        raise InternalError(f"Y5: record {number} is not kept any more", ())
+
+    def clear(self) -> None:
+        """Lets go of everything."""
+        self._unwanted = self._first + len(self._went)
+        self._barriers.clear()
+        self.let_go()
 
     def items(self) -> list[Item]:
         """All frames of the log, also those that are not needed any more and were not let go yet."""

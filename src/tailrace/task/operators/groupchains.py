@@ -57,6 +57,10 @@ class GroupChains:
             if chain[:-1] not in ((), before) or (len(chain) == 1 and group not in whole):
                 raise InternalError(f"the chain {chain} of key group {group} does not begin with the whole group")
 
+    def forget(self) -> None:
+        """Forgets all chains: the next checkpoint begins them anew."""
+        self.confirmed, self._pending = {}, {}
+
     def confirm(self, checkpoint: int) -> None:
         """Confirms the chains of a checkpoint that is complete."""
         chains = self._pending.get(checkpoint)

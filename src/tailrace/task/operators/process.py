@@ -441,9 +441,7 @@ def backend_of(ctx: OperatorContext) -> Backend:
     return made
 
 
-def timers_of(
-    backend: Backend, clock: str, key_of: Callable[[Any], Any], journal: Journal | None = None
-) -> Timers:
+def timers_of(backend: Backend, clock: str, key_of: Callable[[Any], Any], journal: Journal | None = None) -> Timers:
     """Timers of an operator on one clock, as a table of its state. `key_of` finds the key of the state in an entry of the
     table: a pair of what the timers are kept by, and the time. A `journal` notes what calls change."""
     table = backend.table(f"timers:{clock}", kind="timers", group_by=key_of, in_memory=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -41,6 +41,22 @@ class SinkCutState(CutState):
     records: int = 0
 
 
+class Withheld(Protocol):
+    """What the sink of a hot standby would write. It is written only if the standby takes the place of its worker."""
+
+    def write(self, batch: Batch) -> None:
+        """Keeps a batch."""
+
+    def cut(self, checkpoint: int) -> None:
+        """Keeps the place of the cut for a checkpoint."""
+
+    def finish(self) -> None:
+        """Keeps that the input has ended."""
+
+    def confirm(self, checkpoint: int) -> None:
+        """Drops what is in front of the cut for a checkpoint: the worker has written it."""
+
+
 class SinkTask(OperatorTask, SinkCutState):
     """Hands batches to the writer, and has it prepare what is to be published.
 
@@ -68,8 +84,20 @@ class SinkTask(OperatorTask, SinkCutState):
         self._over: list[bytes] = []
         """Parts prepared at the end of the input, for the next checkpoint."""
         self._ended = False
+        self.withheld: Withheld | None = None
+        """Given while the sink must write nothing: its worker is a hot standby."""
 
     def open(self) -> None:
+        if self.withheld is None:
+            self.open_writer()
+
+    @property
+    def has_state(self) -> bool:
+        """True if the restored checkpoint has state of the writer."""
+        return any(part.data for part in self._restored)
+
+    def open_writer(self) -> None:
+        """Opens the writer."""
         made = lambda: writer_of(self.sink.writer(self.ctx), f"{of_class(self.sink)}.writer")  # noqa: E731
         self.writer = self.call_user(made, what="opening the sink")
         if any(part.data for part in self._restored) or declared_operator_states(self.writer):
@@ -87,6 +115,10 @@ class SinkTask(OperatorTask, SinkCutState):
 
     def process(self, batch: Batch, port: int) -> None:
         if not len(batch):
+            return
+        if self.withheld is not None:
+            self.withheld.write(batch)
+            self.records += len(batch)
             return
         batch = self._in_form(batch)
         data = batch.data if isinstance(batch, Columns) else batch.values
@@ -119,6 +151,9 @@ class SinkTask(OperatorTask, SinkCutState):
         return batch
 
     def finish(self) -> None:
+        if self.withheld is not None:
+            self.withheld.finish()
+            return
         prepared = self._prepare()
         (self._over if self.ctx.services.checkpointing else self.final_prepared).extend(prepared)
         self._ended = True
@@ -160,6 +195,9 @@ class SinkTask(OperatorTask, SinkCutState):
     # Checkpoints.
 
     def snapshot(self, checkpoint: int) -> bytes | None:
+        if self.withheld is not None:
+            self.withheld.cut(checkpoint)
+            return None
         prepared, self._over = self._over, []
         if not self._ended and not self.finished:
             prepared += self._prepare()
@@ -172,4 +210,6 @@ class SinkTask(OperatorTask, SinkCutState):
         return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]
 
     def confirm(self, checkpoint: int) -> None:
+        if self.withheld is not None:
+            self.withheld.confirm(checkpoint)
         self.unconfirmed = [(first, one) for first, one in self.unconfirmed if first > checkpoint]

@@ -31,7 +31,9 @@ class Timers:
 
     def __init__(self, table: StateTable | None = None) -> None:
         if table is None:
-            table = StateTable(0, TableInfo("timers", "timers", times_up=True), object, pickle_codec(), MemoryBase(), None)
+            table = StateTable(
+                0, TableInfo("timers", "timers", times_up=True), object, pickle_codec(), MemoryBase(), None
+            )
         self._heap: list[tuple[int, int, Keyed]] = []
         self.table = table
         self._top = table.top

@@ -38,7 +38,9 @@ class WindowFront:
         """All keys that have windows, each with its windows."""
         state, live = self.state, self.state.live[: self.state.pairs.count].copy()
         keys = self.entries()
-        return FrozenWindows(state, AccumulatorSnapshot(state.accumulators, live), np.empty(0, np.int64), keys).take(keys)
+        return FrozenWindows(state, AccumulatorSnapshot(state.accumulators, live), np.empty(0, np.int64), keys).take(
+            keys
+        )
 
     def cut(self) -> FrozenColumns | None:
         """Windows written since the last cut; None if there are none. Copies no accumulators (`AccumulatorSnapshot`)."""

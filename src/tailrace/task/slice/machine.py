@@ -106,7 +106,11 @@ class Slice:
             return
         if channel.source != peer:
             raise ProtocolViolation(f"worker {peer} sent on channel {channel}, which it does not write")
-        element = frame if frame.count or frame.kind == ROWS else frame.marker()
+        self.deliver(frame)
+
+    def deliver(self, frame: Frame) -> None:
+        """Delivers an element of a channel to its task, whoever has sent it."""
+        channel, element = frame.channel, frame if frame.count or frame.kind == ROWS else frame.marker()
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
 
     def trigger(self, cut: CutRequest) -> None:

@@ -51,7 +51,9 @@ class Turns:
 
     def to_cut(self) -> list[Task]:
         """The tasks that are to make a cut, and come before the others."""
-        self._first = [] if self._makes_up else [task for task in self._tasks if task.checkpoints.may_cut(task.services.now)]
+        self._first = (
+            [] if self._makes_up else [task for task in self._tasks if task.checkpoints.may_cut(task.services.now)]
+        )
         return self._first
 
     def order(self) -> list[Task]:

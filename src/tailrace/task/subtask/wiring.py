@@ -53,7 +53,5 @@ def make_outbox(
         chance = services.max_parallelism, services.random
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), *chance)
         by_edge[edge.id] = OutputEdge(giver, partitioner, channels)
-    outbox = services.ends.outbox(
-        list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records
-    )
+    outbox = services.ends.outbox(list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records)
     return outbox, by_edge

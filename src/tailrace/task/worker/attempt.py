@@ -19,6 +19,7 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
+from tailrace.protocol.following import Feed, Feeds
 from tailrace.protocol.replay import Replaced, Restored, Resume, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.protocol.wire import NestCommand
@@ -31,7 +32,8 @@ from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, Rea
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.mirrors import Mirror
-from tailrace.task.failover.recorded_slice import RecordedSlice, slice_of
+from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.slices import slice_of
 from tailrace.task.failover.takeover import Resumed, known_history, peer_replaced, sweep
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
@@ -43,7 +45,9 @@ from tailrace.task.worker.restore import Restorer
 
 PREPARED = "output that sinks have prepared"
 RETURNED = "records in flight at the restored checkpoint"
-AttemptMessage = Trigger | Abort | Complete | WorkerLost | Replaced | Publish | Settled | OperatorEvent | EndSources
+AttemptMessage = (
+    Trigger | Abort | Complete | WorkerLost | Replaced | Feed | Publish | Settled | OperatorEvent | EndSources
+)
 
 
 class Urgency(Enum):
@@ -62,6 +66,9 @@ class Attempt:
     return the actions it requires. It does not know the worker's phases and catches nothing: the worker reports what it
     raises."""
 
+    follows = False
+    """True if it is the attempt of a hot standby, and has no effect."""
+
     def __init__(
         self,
         spec: JobSpec,
@@ -77,7 +84,7 @@ class Attempt:
         of a lost worker. `mirror`: the state that the worker held as a standby, whose backends the services give away."""
         if resume is not None:
             services.inputs_closed, services.in_flight = False, frozenset(resume.in_flight)
-        self.slice = slice_of(spec, slot, deploy.attempt, services)
+        self.slice = slice_of(spec, slot, deploy.attempt, services, self.follows)
         self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
         """The checkpoints under way; none in a job that takes none."""
         self.closed = False
@@ -175,16 +182,22 @@ class Attempt:
             self.slice.open()
         else:
             self.recorded.open(self._resume.history.opened)
+        if self._resume is not None and self.recorded is not None:
+            self.resumed, self._channels = Resumed(self.recorded, self._resume, self._channels, self.follows), None
+            return self._replay()
+        return [self._connect(), *self.required_actions()]
+
+    def _replay(self) -> list[Action]:
+        """The actions at the beginning of a replay."""
+        return [ToCoordinator(Restored()), self._connect()]
+
+    def _connect(self) -> ConnectPeers:
         needed = self.slice.peers()
         late = self._resume is not None
         changing = self.recorded is not None
         together = frozenset(self._resume.together if self._resume is not None else ())
         peers = tuple(peer for slot, peer in self._peers.items() if slot in needed)
-        connect = ConnectPeers(peers, late, changing, together)
-        if self._resume is not None and self.recorded is not None:
-            self.resumed, self._channels = Resumed(self.recorded, self._resume, self._channels), None
-            return [ToCoordinator(Restored()), connect]
-        return [connect, *self.required_actions()]
+        return ConnectPeers(peers, late, changing, together)
 
     def links_up(self) -> list[Action]:
         """Reports that all links to other workers are up; a replacement goes on with its replay."""
@@ -204,8 +217,11 @@ class Attempt:
                 assert self.recorded is not None
                 self.recorded.place({peer.slot: peer.home})
                 self.recorded.settle(peer.slot, message.known)
+                (self.recorded.awaiting.add if message.hot else self.recorded.awaiting.discard)(peer.slot)
                 replaces = [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
                 return [*replaces, *(self.required_actions() if self.resumed is None else [])]
+            case Feed():
+                return self._feed(message)
             case Publish():
                 return self._publish(self._publisher.publish(message))
             case Settled():
@@ -241,8 +257,7 @@ class Attempt:
         """Notes that a peer has sent something. Returns the actions that follow at once."""
         if self.resumed is None:
             return self.sends()
-        self.resumed.note_peer(peer)
-        return []
+        return self.resumed.note_peer(peer)
 
     def loads(self) -> list[Action]:
         """The reads of records in flight that the replay requires next."""
@@ -260,7 +275,28 @@ class Attempt:
     def peer_replaced(self, slot: int) -> list[Action]:
         """Goes on with the replacement of a lost peer, which can be reached now."""
         assert self.recorded is not None
-        return [*peer_replaced(self.recorded, slot), *self.required_actions()]
+        if slot < self.slice.plan.slots:
+            return [*peer_replaced(self.recorded, slot), *self.required_actions()]
+        feed = self.recorded.feed
+        if feed is not None:
+            self.recorded.history.forget(slot)
+            feed.begin(slot)
+            feed.urgent = True
+        return self.sends()
+
+    def _feed(self, message: Feed) -> list[Action]:
+        """Lets a standby call, if all is kept that it needs."""
+        feed, place = None if self.recorded is None else self.recorded.feed, message.peer.slot
+        if feed is None or self.resumed is not None or not feed.expect(place, message.checkpoint):
+            return [ToCoordinator(Feeds(place, message.checkpoint, possible=False))]
+        return [ReplacePeer(message.peer), ToCoordinator(Feeds(place, message.checkpoint))]
+
+    def standby_lost(self, place: int, reason: str) -> list[Action]:
+        """Goes on without the hot standby in this place."""
+        feed = None if self.recorded is None else self.recorded.feed
+        if feed is not None and feed.party == place:
+            feed.end(f"it has lost the connection to its worker: {reason}")
+        return self.sends()
 
     # Steps.
 

@@ -68,14 +68,17 @@ class WorkerCheckpoints:
 
     def __init__(self, slot: int, epoch: int, services: Services, tasks: list[Task]) -> None:
         self._slot = slot
-        self._epoch = epoch
+        self._named_by = epoch
+        """The epoch of the worker, which is in the names of its files."""
         self._services = services
         tuning = services.tuning
         self._chunk = CHUNK if tuning.chunk is None else tuning.chunk
         self._inline = INLINE_BYTES if tuning.inline is None else tuning.inline
         self._tasks = tasks
         self._written = services.written
-        inflights = [task.checkpoints.inflight for task in tasks if services.ahead and task.checkpoints.inflight is not None]
+        inflights = [
+            task.checkpoints.inflight for task in tasks if services.ahead and task.checkpoints.inflight is not None
+        ]
         self._ahead = [Ahead(inflight) for inflight in inflights]
         """Records that wait and are written before the cut of the next checkpoint."""
         self._next: int | None = None
@@ -90,7 +93,11 @@ class WorkerCheckpoints:
 
     def name(self, checkpoint: int) -> str:
         """The name of this worker's file for a checkpoint, relative to the checkpoint folder of the job."""
-        return state_file(self._services.incarnation, checkpoint, self._slot, self._epoch)
+        return state_file(self._services.incarnation, checkpoint, self._slot, self._named_by)
+
+    def name_by(self, epoch: int) -> None:
+        """Writes files under another epoch. No file was written before."""
+        self._named_by = epoch
 
     def knows(self, checkpoint: int) -> bool:
         """True while the checkpoint is being written."""

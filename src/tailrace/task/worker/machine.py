@@ -28,10 +28,9 @@ from tailrace.protocol.deployment import (
     next_phase,
 )
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Replaced, Resume, Severed, WorkerLost
-from tailrace.protocol.snapshot import Abort, Complete, Trigger
-from tailrace.protocol.standby import Hold, StandBy, TakeSlot
-from tailrace.protocol.wire import FromWorker, NestCommand, ToWorker
+from tailrace.protocol.replay import Resume, Severed
+from tailrace.protocol.standby import TakeSlot
+from tailrace.protocol.wire import AttemptCommand, FromWorker, NestCommand, StandbyCommand, ToWorker
 from tailrace.state.backend import Backend
 from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
@@ -71,6 +70,7 @@ from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
 from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks, with_policy
+from tailrace.task.worker.hot_standby import HotStandby
 from tailrace.task.worker.task_services import services_of
 
 
@@ -112,6 +112,8 @@ class Worker:
         self._make_spill = make_spill
         services = lambda spec: self.services_of(spec, None)  # noqa: E731 - for slices that are not deployed
         self._standing = Standing(slot, load, services, backend_factory, self._numbers)
+        text_of = lambda error: fault_outside_tasks(error, self.slot, self._place_of).message  # noqa: E731
+        self._hot = HotStandby(self._standing, self._numbers, self.services_of, self._require, text_of)
         self._outside, self._shared = Outside() if outside is None else outside, shared
         self._tuning = tuning if tuning is not None else Tuning()
 
@@ -160,7 +162,10 @@ class Worker:
                 if (attempt := self._attempt) is not None and not self.failed:
                     self._guard(lambda: attempt.peer_replaced(event.peer))
             case PeersUnreachable():
-                self._fail(failure(FailureKind.PEER, event.reason))
+                if self._hot.followed is not None:
+                    self._hot.give_up(event.reason)
+                else:
+                    self._fail(failure(FailureKind.PEER, event.reason))
             case PeerLost():
                 self._peer_lost(event.peer, event.reason)
             case StatePartRead() | StateRead() | StateUnreadable():
@@ -183,14 +188,14 @@ class Worker:
         match message:
             case Reset():
                 self._reset(message.attempt)
-            case Trigger() | Abort() | Complete() | WorkerLost() | Replaced():
-                if attempt is not None:
-                    self._guard(lambda: attempt.handle(message))
-            case StandBy() | Hold() | TakeSlot():
-                self._of_a_standby(message)
             case Resume():
                 self.phase = next_phase(self.phase, message.deploy)
-                self._guard(lambda: self._deploy(message.deploy, message))
+                self._guard(lambda: self._resume(message))
+            case _ if isinstance(message, StandbyCommand):
+                self._of_a_standby(message)
+            case _ if isinstance(message, AttemptCommand):
+                if attempt is not None:
+                    self._guard(lambda: attempt.handle(message))
             case _ if isinstance(message, NestCommand):
                 if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
                     self._guard(lambda: self._command(attempt, message))
@@ -224,6 +229,7 @@ class Worker:
     def _frame(self, data: bytes, peer: int) -> None:
         """Takes bytes from another worker. A broken frame is that worker's fault and fails the job, naming it."""
         attempt = self._attempt
+        self._hot.receive(data)
         if attempt is None or self.failed or self.phase is Phase.LEFT:
             return
         try:
@@ -255,6 +261,9 @@ class Worker:
         attempt = self._attempt
         if self.failed or attempt is None:
             return
+        if peer >= attempt.slice.plan.slots:
+            self._require(attempt.standby_lost(peer, reason))
+            return
         runs = self.phase in (Phase.RUNNING, Phase.FINISHED) or attempt.resumed is not None
         if attempt.recorded is not None and runs:
             self._send(Severed(peer, reason, attempt.epoch_of(peer)))
@@ -264,6 +273,8 @@ class Worker:
     def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
         """Handles an answer of the storage to `ReadState`. An answer to an older request is ignored."""
         attempt = self._attempt
+        if self._hot.take_answer(event):
+            return
         if attempt is None:
             self._guard(lambda: self._standing.read(event))
             return
@@ -282,7 +293,12 @@ class Worker:
     def _take_placed(self, event: PlacedRead | PlacedUnreadable) -> None:
         """Handles an answer of the storage to `ReadPlaced`. An answer to an older request is ignored."""
         attempt, number = self._attempt, event.number
-        if attempt is None or self.failed or not (attempt.awaits_prepared(number) or attempt.awaits_records(number)):
+        if (
+            self._hot.take_answer(event)
+            or attempt is None
+            or self.failed
+            or not (attempt.awaits_prepared(number) or attempt.awaits_records(number))
+        ):
             return
         if isinstance(event, PlacedUnreadable):
             self._unreadable(event)
@@ -320,6 +336,8 @@ class Worker:
     @property
     def working(self) -> bool:
         """True while the worker may have something to do without an event from outside: steps, or a replay."""
+        if self._hot.followed is not None:
+            return True
         return self.stepping or (self._attempt is not None and self._attempt.resumed is not None and not self.failed)
 
     @property
@@ -335,7 +353,8 @@ class Worker:
     @property
     def incarnation(self) -> int:
         """The incarnation that the worker's tasks run under, 0 while there are none."""
-        return 0 if self._attempt is None else self._attempt.slice.incarnation
+        attempt = self._attempt or self._hot.followed
+        return 0 if attempt is None else attempt.slice.incarnation
 
     @property
     def encoding(self) -> bool:
@@ -395,6 +414,8 @@ class Worker:
         """Sends gathered frames, or goes on with a replay, when nothing else is to be done. Returns whether something was
         sent or replayed."""
         attempt = self._attempt
+        if self._hot.followed is not None:
+            return self._hot.follow_on()
         if attempt is None or not self.working:
             return False
         if attempt.resumed is not None:
@@ -417,6 +438,7 @@ class Worker:
     # From one attempt to the next.
 
     def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
+        self._hot.end()
         spec, mirror = self._standing.deploy(message), self._standing.mirror_for(message)
         self.spec = spec
         services = self.services_of(spec, message, mirror)
@@ -424,10 +446,21 @@ class Worker:
         self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, mirror)
         return self._attempt.begin(message)
 
-    def _of_a_standby(self, message: StandBy | Hold | TakeSlot) -> None:
-        if isinstance(message, TakeSlot):
-            self.slot, self.phase = message.slot, Phase.JOINING
-        self._guard(lambda: self._standing.receive(message))
+    def _resume(self, message: Resume) -> list[Action]:
+        """Takes the place of a lost worker: from where it is, if this standby has followed it."""
+        successor = self._hot.successor(message)
+        if successor is None:
+            return self._deploy(message.deploy, message)
+        self._attempt, self.spec = successor, successor.spec
+        return successor.take_place(message, self.epoch)
+
+    def _of_a_standby(self, message: StandbyCommand) -> None:
+        of_any = self._hot.take(message, self.epoch)
+        if of_any is None:
+            return
+        if isinstance(of_any, TakeSlot):
+            self.slot, self.phase = of_any.slot, Phase.JOINING
+        self._guard(lambda: self._standing.receive(of_any))
         self.spec = self._standing.spec
 
     def services_of(self, spec: JobSpec, deploy: Deploy | None, mirror: Mirror | None = None) -> Services:
@@ -457,11 +490,12 @@ class Worker:
     def _leave(self, reason: str) -> None:
         self.phase = Phase.LEFT
         self._close()
-        self.close_errors += self._standing.close()
+        self.close_errors += [*self._hot.close_errors, *self._standing.close()]
         self.actions.append(Exit(reason))
 
     def _close(self) -> None:
         """Closes the user's functions once, and gives up files in progress. The attempt does nothing after that."""
+        self._hot.end()
         attempt = self._attempt
         if attempt is None:
             return

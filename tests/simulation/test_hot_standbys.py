@@ -1,0 +1,131 @@
+"""Hot standbys do what the workers of their slices do, and go on where these were: without them nobody notices, with them
+the output is as if nothing had happened."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from search.__main__ import search
+from search.campaigns.replacements import following
+from search.programs.golden import LOOPS, PROGRAMS
+from search.scenarios import Scenario
+from tailrace.task.operators.sink import SinkTask
+from tailrace.testing.faults import Fault
+
+pytestmark = pytest.mark.search
+WENT_ON = "a hot standby went on"
+GAVE_UP = "a hot standby gave up"
+N = 1_200
+
+
+@pytest.mark.parametrize("program", sorted(set(PROGRAMS) - set(LOOPS)))
+def test_golden_programs_are_right_though_workers_with_hot_standbys_are_lost(program: str) -> None:
+    def once(made: Scenario) -> Scenario:
+        return following(replace(made, started_again=0))
+
+    _, failed = search(range(3_000, 3_003), program, tune=once)
+    assert [one.wrong for one in failed] == []
+
+
+def test_a_hot_standby_goes_on_where_its_worker_was() -> None:
+    covered, failed = search([0, 4, 1_017, 1_018], "counted", tune=following)
+    assert [one.wrong for one in failed] == []
+    assert covered[WENT_ON] > 1
+
+
+class Total(tr.KeyedProcessFunction):
+    total = tr.ValueState(int, default=0)
+
+    def process(self, value: int, ctx: Any) -> Any:
+        self.total.value += value
+        yield value, self.total.value
+
+
+CALLS = itertools.count()
+
+
+class NotAgain(tr.KeyedProcessFunction):
+    """Never emits the same value again."""
+
+    def process(self, value: int, ctx: Any) -> Any:
+        yield value, next(CALLS)
+
+
+def environment(mode: str = "hot") -> tr.Environment:
+    return tr.Environment(
+        parallelism=2,
+        checkpoint=tr.CheckpointConfig("in memory", interval=0.02),
+        standby=tr.StandbyConfig(mode=mode),
+        restart=tr.FixedDelay(attempts=5, delay=0.01),
+    )
+
+
+def numbers(env: tr.Environment) -> Any:
+    return env.from_source(tr.sources.Sequence(0, N, rate=5_000), uid="numbers").key_by(lambda n: n % 7)
+
+
+def wrong(pairs: list[tuple[int, int]]) -> list[int]:
+    """The numbers that are not there exactly once, or whose total is not that of the ones before and their own."""
+    found = [number for number, count in Counter(number for number, _ in pairs).items() if count != 1]
+    found += set(range(N)) - {number for number, _ in pairs}
+    for key in range(7):
+        before = 0
+        for total, number in sorted((total, number) for number, total in pairs if number % 7 == key):
+            found += [] if total - before == number else [number]
+            before = total
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_output_is_exact_behind_the_loss_of_a_worker(seed: int) -> None:
+    env = environment()
+    out = numbers(env).process(Total(), uid="total").key_by(lambda pair: pair[1] % 3).map(lambda pair: pair)
+    result = out.sink_to(tr.sinks.Collect())
+    lost = [
+        Fault(300, "kill", seed % 2, after="commit 4 done"),
+        Fault(300, "kill", 1 - seed % 2, after="commit 9 done"),
+    ]
+    job = tr.testing.simulate(env, seed=seed, faults=lost)
+    assert job.simulation.covered[WENT_ON] > 0
+    assert job.simulation.covered["restarted"] == 0
+    assert wrong(result.result()) == []
+
+
+def test_a_standby_that_makes_other_values_gives_up_and_the_job_goes_on() -> None:
+    env = environment()
+    drawn = numbers(env).process(NotAgain(), uid="draws").key_by(lambda pair: pair[1] % 3)
+    result = drawn.map(lambda pair: pair[0]).sink_to(tr.sinks.Collect())
+    job = tr.testing.simulate(env, seed=1)
+    assert job.simulation.covered[GAVE_UP] > 0
+    assert job.simulation.covered["restarted"] == 0
+    assert any("sent other values" in line or "is not done the same again" in line for line in job.simulation.trace)
+    assert Counter(result.result()) == Counter(range(N))
+
+
+def test_sinks_of_a_hot_standby_open_and_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, open_writer = list[int](), SinkTask.open_writer
+
+    def noted(self: SinkTask) -> None:
+        opened.append(self.ctx.subtask)
+        open_writer(self)
+
+    monkeypatch.setattr(SinkTask, "open_writer", noted)
+    env = environment()
+    numbers(env).process(Total(), uid="total").sink_to(tr.sinks.Collect(), uid="sink")
+    job = tr.testing.simulate(env, seed=2)
+    assert any("Follow" in line for line in job.simulation.trace)
+    assert sorted(opened) == [0, 1]
+
+
+def test_a_loop_with_hot_standbys_is_refused() -> None:
+    env = environment()
+    looped = env.from_collection([1, 2, 3]).iterate(lambda body: (body.filter(lambda n: n > 3), body))
+    looped.sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.GraphError, match="mode='warm'"):
+        tr.testing.simulate(env)
