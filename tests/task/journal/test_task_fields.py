@@ -71,7 +71,7 @@ SAME = {
     "TaskLoop": "channels place rests",
     "TimestampsTask": "reader spec",
     "WindowTask": "keys spec table",
-    "Work": "_plan cuts",
+    "Work": "_plan cuts seed",
 }
 """Constants, set once when a task is made, though a field of that name is changed somewhere."""
 RESTORED = {
@@ -93,7 +93,7 @@ RESTORED = {
     "StatefulTask": "table",
     "TaskLoop": "rests",
     "Timers": "_count _heap _top order table",  # of a table
-    "WindowTask": "_floors _grouping _in_columns _nulls _windows table",
+    "WindowTask": "_grouping _in_columns _nulls _windows reached table",
 }
 """In the checkpoint, in the state of another object, or with those that send to the task."""
 ANEW = {
@@ -124,7 +124,7 @@ ANEW = {
     "Task": "_order _sleeps_until did idle",  # what is due, and figures
     "TaskCheckpoints": "held_by in_line just_cut snapshot worked",  # cuts under way are given up
     "WindowTask": "_types",
-    "Work": "_today _turns been_round brought_in grants last_count story",  # of one step, and figures
+    "Work": "_today _turns been_round brought_in grants last_count only_looked story",  # of one step, and figures
     "RecordedGate": "on_arrival",  # of a hot standby
 }
 """Found out anew by a replacement, or of no effect on what it does."""
