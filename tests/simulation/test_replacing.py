@@ -250,5 +250,5 @@ def test_workers_that_no_channel_connects_are_replaced_together() -> None:
 
 
 def test_several_are_lost_at_once_with_records_in_flight_and_little_room() -> None:
-    covered = searched(range(3_021, 3_032), all_together)
+    covered = searched(range(3_021, 3_035), all_together)
     assert covered["several take places together"] > 8 and covered[IN_FLIGHT] > 5
