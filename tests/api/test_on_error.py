@@ -1,6 +1,6 @@
 """What `on_error` takes, and where. Whatever cannot work is refused where it is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -99,3 +99,44 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 def emits(value: int, ctx: tr.Context) -> None:
     ctx.emit("errors", value)
+
+
+def add_one(record: dict[str, int]) -> dict[str, int]:
+    record["n"] += 1
+    if record["n"] == 3:
+        raise ValueError("three")
+    return record
+
+
+def add_one_in(record: dict[str, int], ctx: tr.Context) -> Iterator[dict[str, int]]:
+    yield add_one(record)
+
+
+@pytest.mark.parametrize("policy", [ASIDE, tr.Retry(3, then=ASIDE)])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda s, policy: s.map(add_one, on_error=policy),
+        lambda s, policy: s.process(add_one_in, on_error=policy),
+        lambda s, policy: s.key_by(lambda r: 0).process(add_one_in, on_error=policy),
+        lambda s, policy: s.key_by(lambda r: r["n"] % 1).reduce(lambda old, new: add_one(new), on_error=policy),
+    ],
+)
+def test_what_a_failed_call_has_changed_in_its_record_is_undone(
+    verb: Callable[[tr.DataStream, object], tr.DataStream], policy: object
+) -> None:
+    env = tr.Environment(parallelism=1)
+    made = verb(env.from_collection([{"n": 1}, {"n": 2}, {"n": 5}], uid="numbers"), policy)
+    good, bad = made.map(dict).sink_to(tr.sinks.Collect()), made.side_output("errors").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert [record["n"] for record in good.result()][-1] == 6
+    assert [failed.record for failed in bad.result()] == [{"n": 2}]
+
+
+def test_a_result_that_is_no_value_goes_aside_with_what_is_wrong() -> None:
+    env = tr.Environment(parallelism=1)
+    made = env.from_collection([1], uid="numbers").map(lambda n: (m for m in [n]), on_error=ASIDE)
+    bad = made.side_output("errors").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    [failed] = bad.result()
+    assert failed.error.startswith("the function gave a generator")

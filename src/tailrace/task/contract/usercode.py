@@ -17,6 +17,10 @@ FUSED = "<tailrace fused functions>"
 """The file name of generated code that calls user functions one per line (see `operators.fused`)."""
 
 
+class ResultMisfit(TypeError):
+    """Error for a result that the operator of a user function cannot take."""
+
+
 def user_error(
     error: BaseException,
     operator: str,

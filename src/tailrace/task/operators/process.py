@@ -206,7 +206,7 @@ class FunctionTask(OperatorTask):
         if self.guard is None:
             self._collect(call(value, self.ctx), out)
         else:
-            self.guard.call(lambda: self._collect(call(value, self.ctx), out), out, value)
+            self.guard.call(lambda record: self._collect(call(record, self.ctx), out), out, value)
 
     def _run_guarded(
         self, guard: GuardedCalls, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None
@@ -366,7 +366,7 @@ class TimedTask(FunctionTask):
         return fired
 
     def _fire_guarded(self, guard: GuardedCalls, time: float, out: list[Any]) -> None:
-        guard.call(lambda: self._collect(self.gives.on_timer(time, self.ctx), out), out, None, time)
+        guard.call(lambda _: self._collect(self.gives.on_timer(time, self.ctx), out), out, None, time)
 
 
 class KeyedProcessTask(TimedTask):

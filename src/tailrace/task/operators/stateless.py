@@ -17,7 +17,7 @@ from tailrace.elements.columns.kinds import plain_schema
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, ToColumns
-from tailrace.task.contract.usercode import FUSED, innermost_fused_frame, user_error
+from tailrace.task.contract.usercode import FUSED, ResultMisfit, innermost_fused_frame, user_error
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
 from tailrace.task.operators.columns import columns_in, rows_in
 from tailrace.task.operators.context import OperatorContext
@@ -95,7 +95,7 @@ class FusedRows(OperatorTask):
         index = self.index_at(at.tb_lineno)
         record = at.tb_frame.f_locals[input_names(self.nodes)[index]]
         what = None
-        if isinstance(error, _Misfit):
+        if isinstance(error, ResultMisfit):
             what = message_of(error)
         node = self.nodes[index]
         return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
@@ -168,25 +168,25 @@ def compile_functions(
 
 
 def several_values(given: Iterable[Any] | None) -> Iterable[Any]:
-    """Records of a flat_map that has returned none of the usual types. Raises `_Misfit` for one value, and for an object
-    that cannot be iterated over."""
+    """Records of a flat_map that has returned none of the usual types. Raises `ResultMisfit` for one value, and for an
+    object that cannot be iterated over."""
     if given is None:
         return ()
     wrong = one_for_several(given)
     if wrong is not None:
-        raise _Misfit(f"flat_map must give records, and it returned one {wrong}; return [value], or yield it")
+        raise ResultMisfit(f"flat_map must give records, and it returned one {wrong}; return [value], or yield it")
     try:
         return iter(given)
     except TypeError as error:
-        raise _Misfit(f"flat_map must return an iterable or None ({message_of(error)})") from None
+        raise ResultMisfit(f"flat_map must return an iterable or None ({message_of(error)})") from None
 
 
 def one_value(given: Any) -> Any:
-    """Value that a function of one value has returned. Raises `_Misfit` for anything that is no value: it would be taken
-    for true, or for a record."""
+    """Value that a function of one value has returned. Raises `ResultMisfit` for anything that is no value: it would be
+    taken for true, or for a record."""
     wrong = not_one_value(given)
     if wrong is not None:
-        raise _Misfit(
+        raise ResultMisfit(
             f"the function gave a {wrong}, and no value; return the value itself, a list of all for example, or use "
             f"flat_map for a function that yields"
         )
@@ -194,19 +194,15 @@ def one_value(given: Any) -> Any:
 
 
 def truth_value(given: Any) -> Any:
-    """Value that the function of a filter has returned. Raises `_Misfit` also for a function, which is always true."""
+    """Value that the function of a filter has returned. Raises `ResultMisfit` also for a function, which is always true."""
     if isinstance(given, _FUNCTIONS):
-        raise _Misfit(
+        raise ResultMisfit(
             f"the filter gave a function ({getattr(given, '__name__', given)}), and no truth value; call it: f()"
         )
     return one_value(given)
 
 
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
-
-
-class _Misfit(TypeError):
-    """Error for a result that the operator of a user function cannot take."""
 
 
 class ToRowsTask(OperatorTask):

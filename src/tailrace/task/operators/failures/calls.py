@@ -11,6 +11,7 @@ from tailrace.state.journal import Journal, keep_journal
 from tailrace.state.operator_state import OperatorState
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.policy import FailurePolicy, is_of_record
+from tailrace.task.operators.failures.spare import Spare
 
 
 class GuardedCalls:
@@ -28,17 +29,19 @@ class GuardedCalls:
         self.journal = journal
         keep_journal(self.journal, handles, states)
 
-    def call(self, work: Callable[[], object], out: list[Any], record: Any, timer: float | None = None) -> None:
-        """Runs a call that appends its records to `out`, for a record or, if there is a `timer`, for one. A call that fails
-        is made again as often as the policy says; then the record goes aside. Raises `UserCodeError` if it goes nowhere."""
+    def call(self, work: Callable[[Any], object], out: list[Any], record: Any, timer: float | None = None) -> None:
+        """Runs `work(record)`, which appends its records to `out`, for a record or, if there is a `timer`, for one. A call
+        that fails is made again as often as the policy says; then the record goes aside. Raises `UserCodeError` if it goes
+        nowhere."""
         ctx, policy, journal = self.ctx, self.policy, self.journal
         key = None if ctx.current_key is ctx.no_key else ctx.current_key
         emitted, stamping = len(out), ctx.stamping
         sides = {tag: len(values) for tag, (values, _) in (ctx.side or {}).items()}
+        spare = Spare(record)
         for left in reversed(range(policy.attempts)):
             journal.begin()
             try:
-                work()
+                work(record)
                 journal.end()
                 return
             except Exception as error:
@@ -46,6 +49,7 @@ class GuardedCalls:
                 del out[emitted:]
                 ctx.stamping = stamping
                 self._cut_sides(sides)
+                record = spare.take()
                 if not left or not is_of_record(error):
                     policy.fail(error, record, ctx.current_time, key, timer)
 

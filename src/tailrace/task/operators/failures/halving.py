@@ -16,6 +16,7 @@ from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.columns import record_at
 from tailrace.task.operators.failures.policy import FailurePolicy, is_of_record
+from tailrace.task.operators.failures.spare import Spare
 
 
 class Halving:
@@ -33,11 +34,13 @@ class Halving:
         self.policy.count(len(batch))
 
     def _take(self, batch: Batch, port: int) -> None:
-        size = len(batch)
+        size, spare = len(batch), Spare(tuple(batch.values)) if isinstance(batch, Rows) else None
         for left in reversed(range(self.policy.attempts if size == 1 else 1)):
             error = self._attempt(batch, port)
             if error is None:
                 return
+            if spare is not None:
+                batch = Rows(list(spare.take()), batch.times, batch.groups, batch.split)
             if (size < 2 and not left) or not is_of_record(error):
                 self.policy.fail(error, *_first(batch))
                 self.task.flush_side(batch.split)

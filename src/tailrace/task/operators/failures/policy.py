@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from tailrace.api.failing import FAIL, Failed, Retry, aside_of
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.errors import OWN_FOLDER, TailraceError, UserCodeError, short_repr
+from tailrace.errors import OWN_FOLDER, TailraceError, UserCodeError, message_of, short_repr
 from tailrace.graph.graph import Node
-from tailrace.task.contract.usercode import FUSED, raised_text, user_error
+from tailrace.task.contract.usercode import FUSED, ResultMisfit, raised_text, user_error
 from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.failures.spare import Spare
 
 T = TypeVar("T")
 ENOUGH = 1_000
@@ -35,12 +36,15 @@ class FailurePolicy:
     def call(self, function: Callable[[Any], T], record: Any, time: int) -> tuple[T] | None:
         """The result of a function for a record, after as many calls as it takes. None if all have failed, and the record
         has gone aside. Raises `UserCodeError` if it goes nowhere."""
+        spare = Spare(record)
         for left in reversed(range(self.attempts)):
             try:
                 return (function(record),)
             except Exception as error:
+                record = spare.take()
                 if not left or not is_of_record(error):
                     self.fail(error, record, time)
+                    return None
         return None
 
     def fail(self, error: Exception, record: Any, time: int, key: Any = None, timer: float | None = None) -> None:
@@ -104,6 +108,8 @@ def is_of_record(error: Exception) -> bool:
 
 
 def _text_of(error: Exception) -> str:
+    if isinstance(error, ResultMisfit):
+        return message_of(error)
     return str(error.args[0]) if isinstance(error, UserCodeError) else raised_text(error)
 
 
