@@ -20,7 +20,7 @@ import tailrace as tr
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello, Progress, Published
 from tailrace.protocol.handshake import MAGIC, NONCE_SIZE, VERSION
-from tailrace.runtime.network.link import CONTROL, FRAME
+from tailrace.runtime.network.link import CONTROL, FRAME, LIMITS
 from tailrace.runtime.network.listener import DialFailed, dial
 
 pytestmark = pytest.mark.spark
@@ -143,7 +143,7 @@ MALFORMED = {
     "not a message": struct.pack("<IB", 6, CONTROL) + b"abcdef",
     "an unknown kind": struct.pack("<IB", 6, 77) + b"abcdef",
     "an oversized length": TOO_LONG,
-    "an oversized control message": struct.pack("<IB", (64 << 20) + 1, CONTROL),
+    "an oversized control message": struct.pack("<IB", LIMITS[CONTROL] + 1, CONTROL),
     "a frame": struct.pack("<IB", 4, FRAME) + b"TRFR",
 }
 

@@ -220,6 +220,9 @@ class SparkSlots:
         self._watch: Watch | None = None
         self._starts: set[tuple[int, int]] = set()
         """(slot, launch) of the starts of slots that run."""
+        self._watches_executors = self.app.context is None and may_happen(self.app.setting)
+        """True if workers look whether their executors are decommissioned. Settings are read once: a start of a slot must
+        not wait for a Spark Connect server that is gone, which its client calls for minutes."""
         try:
             if not self.app.is_local:
                 self._parcel = send(spark) if ship else received_parcel(spark)
@@ -237,7 +240,7 @@ class SparkSlots:
 
         start = (config.slot, config.launch)
         self._starts.add(start)
-        config = replace(config, watches_executor=self.app.context is None and may_happen(self.app.setting))
+        config = replace(config, watches_executor=self._watches_executors)
 
         def keep() -> Callable[[], object]:
             over = self._keep(config)
