@@ -30,8 +30,9 @@ USUAL = 6.0
 the next kill."""
 CALM, FEW = 1.0, 0.02
 """It is as usual again where in so many seconds no more than this part of records is above what was the 99th percentile."""
-MODES = ("standby", "started", "restart")
-"""A standby takes the slot; a worker is started for it; all start again."""
+MODES = ("hot", "standby", "started", "restart")
+"""A standby that does all that the worker does takes the slot; another one does; a worker is started for it; all start
+again."""
 MOVES = ("move", "move-all")
 """The worker is not killed, but its machine is reported to go: a standby takes the slot; all start again."""
 JOBS = ("plain", "event-time", "loop")
@@ -241,8 +242,9 @@ def run(spec: FailoverSpec) -> list[dict[str, Any]]:
     listener = Listener()
     listener.start()
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
-        one = tr.StandbyConfig(1)
-        standbys = {"standby": one, "started": tr.StandbyConfig(0), "restart": None, "move": one, "move-all": None}
+        one, started = tr.StandbyConfig(1), tr.StandbyConfig(0)
+        standbys = {"standby": one, "started": started, "restart": None, "move": one, "move-all": None}
+        standbys["hot"] = tr.StandbyConfig(1, mode="hot")
         env = tr.Environment(
             spark,
             parallelism=spec.parallelism,
