@@ -91,6 +91,8 @@ class Knowledge(Observer):
         copy = self._world.coordinator.takeovers._copies.get(slot)
         if (copy is not None and copy.end >= end) or not self._world.coordinator.course.flowing:
             return
+        if self._is_replaced(process):
+            return
         self._dead = [one for one in self._dead if self._is_missed(one)]
         there = [*self._world.processes.values(), *self._dead]
         processes = [one for one in there if one.driver is process.driver]
@@ -101,6 +103,11 @@ class Knowledge(Observer):
                 f"turn {self._world.turns}: worker {process.slot} in executor {mine} depends on entries of worker {slot} "
                 f"up to {end}, which only executors {sorted(knows)} know beside {sorted(owners)}"
             )
+
+    def _is_replaced(self, process: SimulatedProcess) -> bool:
+        """True for a process that was frozen while another one took its slot: nobody takes what it sends any more."""
+        hello = self._world.coordinator.roster.at(process.slot).hello
+        return hello is not None and hello.pid != process.party
 
     def _is_missed(self, dead: SimulatedProcess) -> bool:
         """True for a process whose loss nobody has noticed yet, or whose replacement does not go on yet."""
