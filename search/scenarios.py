@@ -39,6 +39,7 @@ from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
 from tailrace.testing.simulator import Simulation, SimulationStalled
 from tailrace.testing.strikes import RAISED
+from tailrace.testing.successions import NEEDLESS
 from tailrace.testing.world import Conditions
 
 MS = 1_000
@@ -102,6 +103,9 @@ class Scenario:
     """Bytes of the history of each worker; None: as in production."""
     copied: int | None = None
     """Bytes in memory of the histories that each worker knows of others; None: as in production."""
+    log: int | None = None
+    """Bytes of the coordinator's log between two of its bases, where workers wait for another coordinator; None: they do
+    not."""
     faults: tuple[Fault, ...] = ()
     started_again: int = 0
     """Number of its moments from which it is started again."""
@@ -261,6 +265,8 @@ class Verdict:
         return f"python -m search --seeds {seed}:{seed + 1} --program {program} --trace"
 
 
+ALONE = ("lose-coordinator", "jump-clock")
+"""Faults after which no job that waits for another coordinator starts again."""
 LIMITS = Limits(
     slots=60_000_000,
     lease=80 * MS,
@@ -370,7 +376,7 @@ def tune(what: Scenario) -> dict[str, Any]:
     """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(what.window, what.chunk, what.chunk, history=what.history, copied=what.copied, kept=what.kept)
-    found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
+    found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small, "log": what.log}
     if what.replaces:
         found |= {"depth": what.depth, "replaces": True, "spares": what.spares, "hot": what.hot}
     return found
@@ -421,6 +427,8 @@ def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, ve
     covered["a checkpoint when some had finished"] += files.ended_early
     covered["a checkpoint that refers to others"] += files.incremental
     verdict.wrong += files.wrong
+    if covered[NEEDLESS] and all(fault.kind in ALONE for fault in verdict.scenario.faults):
+        verdict.wrong.append(NEEDLESS)
     verdict.wrong += check_records(book, program.expected(verdict.scenario.n), program.order, partly=verdict.gave_up)
     if not verdict.wrong and world.settings is not None:
         if not world.coordinator.durability.output.origin.spare:  # else the next start looks for them

@@ -140,6 +140,19 @@ def drawn_beside(rng: random.Random) -> list[Fault]:
     return found
 
 
+def succeeding(drawn: DrawnRun) -> DrawnRun:
+    """The run, changed so that workers of its job wait for another coordinator where theirs is lost. It is lost while the
+    job stops, or before."""
+    made = drawn.scenario
+    rng = random.Random(f"tailrace succeeding {made.seed} {made.faults}")
+    losses = [
+        Fault(rng.randint(0, 60), "lose-coordinator", duration=rng.choice([0, 2, 12]) * MS, after="status STOPPING")
+        for _ in range(rng.choice([1, 1, 2]))
+    ]
+    losses += [Fault(rng.randint(60, 500), "lose-coordinator") for _ in range(rng.choice([0, 0, 1, 2]))]
+    return replace(drawn, scenario=replace(made, faults=(*made.faults, *losses), log=rng.choice([0, 2_000, 1 << 20])))
+
+
 def losing(drawn: DrawnRun) -> DrawnRun:
     """The run, changed so that lost workers of its job are replaced while the others go on. Some workers are lost while it
     stops, or before. The records that workers keep have little room in memory, or none."""

@@ -154,7 +154,7 @@ def executors_lost(made: Scenario) -> Scenario:
 def coordinators_lost(made: Scenario) -> Scenario:
     """The scenario of `standing_by`, in which the coordinator's process is lost alone as well: before and after workers are,
     while a standby takes a place, and while all start again. Workers notice it sooner or later, and another process of the
-    run takes over, at once or later."""
+    run takes over, at once or later. In most scenarios the workers wait for it, and it goes on with them."""
     rng = random.Random(f"tailrace coordinators lost {made.seed}")
     made = standing_by(made)
     if made.checkpoints is None:
@@ -164,7 +164,27 @@ def coordinators_lost(made: Scenario) -> Scenario:
         near, duration = rng.choice(made.faults), rng.choice([0, 0, 2, 20, 90]) * MS
         after, at = rng.choice([("", near.turn), ("", near.turn), (rng.choice(MOMENTS), 0)])
         found.append(Fault(max(0, at + rng.randint(-10, 90)), "lose-coordinator", duration=duration, after=after))
-    return replace(made, faults=(*made.faults, *found))
+    waits = random.Random(f"tailrace coordinators waited for {made.seed}")
+    log = waits.choice([None, 0, 2_000, 2_000, 20_000, 1 << 20])
+    return replace(made, faults=(*made.faults, *found), log=log)
+
+
+def coordinators_alone(made: Scenario) -> Scenario:
+    """The scenario without other faults than clocks that are set, with standbys or without, in which the coordinator alone
+    is lost, up to six times, and the workers wait for another one: nothing starts again."""
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace coordinators alone {made.seed}")
+    faults = jumps(made.faults)
+    if rng.random() < 0.5:
+        made = standing_by(made)
+    turns, found = 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 3, 4, 6])):
+        turns += rng.randint(10, rng.choice([100, 300, 900]))
+        after, at = rng.choice([("", turns), ("", turns), (rng.choice(("Ack", "commit", "Complete", "mark")), 0)])
+        duration = rng.choice([0, 0, 2, 12]) * MS
+        found.append(Fault(at, "lose-coordinator", duration=duration, after=after))
+    return replace(made, faults=(*found, *faults), log=rng.choice([0, 2_000, 20_000, 1 << 20]))
 
 
 def past_what_waits(made: Scenario) -> Scenario:
@@ -297,6 +317,7 @@ TUNES = {
     "several-at-once": several_at_once,
     "executors-lost": executors_lost,
     "coordinators-lost": coordinators_lost,
+    "coordinators-alone": coordinators_alone,
     "past-what-waits": past_what_waits,
     "all-together": all_together,
     "failing": failing,

@@ -25,6 +25,7 @@ from search.planted.patches import Bug, Patches, method
 from search.planted.replacements import REPLACING_BUGS
 from search.planted.replay import REPLAY_BUGS
 from search.planted.stops import STOP_BUGS
+from search.planted.succession import SUCCESSION_BUGS
 from search.planted.unaligned import OVERTAKING_BUGS
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.decisions import Decisions, Tell
@@ -484,6 +485,7 @@ BUGS: dict[str, Bug] = {
         *OVERTAKING_BUGS,
         *REPLAY_BUGS,
         *REPLACING_BUGS,
+        *SUCCESSION_BUGS,
         *AS_IT_WAS_BUGS,
         *TOGETHER_BUGS,
         *STOP_BUGS,

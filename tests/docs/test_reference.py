@@ -28,7 +28,17 @@ from tailrace.coordinator.job.lifecycle import EDGES, JobStatus
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.slices import Slices, standby_figures
-from tailrace.protocol import deployment, following, handshake, recovery, replay, snapshot, standby, termination
+from tailrace.protocol import (
+    deployment,
+    following,
+    handshake,
+    recovery,
+    replay,
+    snapshot,
+    standby,
+    succession,
+    termination,
+)
 from tailrace.protocol.deployment import AFTER, FailureKind, Phase
 from tailrace.protocol.message import Message
 from tailrace.protocol.wire import AnyMessage, FromWorker, Greeting, ToWorker
@@ -117,7 +127,7 @@ HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
 
 PROTOCOLS = {
     module: DEPLOYMENT.with_name(f"{module.__name__.rpartition('.')[2]}.md")
-    for module in (deployment, snapshot, recovery, replay, standby, following, termination)
+    for module in (deployment, snapshot, recovery, replay, standby, following, succession, termination)
 }
 
 

@@ -52,6 +52,7 @@ from tailrace.protocol.replay import (
 )
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
+from tailrace.protocol.succession import GoOn, Keep, LogKept, Received, Rejoin, Secured
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -144,6 +145,12 @@ SAID: list[Any] = [
     EndLoop(0),
     StartRound(0, 4),
     StopRounds(0),
+    Keep(1, 70, [b"an event", b"another"], b"base"),
+    LogKept(72),
+    Secured(3),
+    Received(4),
+    Rejoin(1, 2, 4, 5, 3, Keep(1, 70, [], b"base"), 2, 1, 99),
+    GoOn(3),
 ]
 
 

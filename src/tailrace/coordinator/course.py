@@ -288,6 +288,19 @@ class Course:
         self.do(self._roster.anew(now, lost=cause.slot), now)
         self.do(self._durability.anew(cause, now, delay), now)
 
+    def go_on(self, reason: str, now: int) -> None:
+        """Goes on in the place of a lost coordinator: checkpoints are taken again, and a stop begins once more."""
+        if not self._replacements.active:
+            self._durability.resume()
+        self.do(self._replacements.query(), now)
+        if self._stopping.stage is Stage.SUSPENDING and self.status is JobStatus.STOPPING:
+            self.move(JobStatus.RUNNING)
+            self.do(self._stopping.once_more(reason), now)
+        if self.flowing and not self._replacements.active:
+            if self._roster.finished:
+                self.all_finished(now)
+            self._begin_stop(now)
+
     # Stops.
 
     def stop(self, who: Any, aim: Aim, now: int) -> None:

@@ -47,7 +47,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Copies, Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
-from tailrace.protocol.wire import FollowReport, FromWorker, NestReport, StandbyReport
+from tailrace.protocol.wire import FollowReport, FromWorker, NestReport, StandbyReport, SuccessionReport
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 
@@ -57,6 +57,9 @@ Deadline = tuple[int | None, Callable[[int], Iterable[Decision]]]
 
 class Coordinator:
     """The coordinator of one job, as its driver sees it."""
+
+    waits = False
+    """True if workers are to wait for a successor of this coordinator where it is lost."""
 
     def __init__(
         self,
@@ -173,8 +176,8 @@ class Coordinator:
             return None
         epoch, replaced = self.roster.admit(hello, now)
         if replaced is not None:
-            self.actions.append(CloseLink(hello.slot, replaced))
-        self.actions.append(Send(hello.slot, epoch, Welcome(epoch)))
+            self.course.actions.append(CloseLink(hello.slot, replaced))
+        self.course.actions.append(Send(hello.slot, epoch, Welcome(epoch, waits=self.waits)))
         self.course.join(self.roster.at(hello.slot), now)
         return epoch
 
@@ -230,7 +233,7 @@ class Coordinator:
             case _ if isinstance(message, FollowReport):
                 self.course.of_a_feed(index, message, now)
             case Ack() if self.course.ending:
-                self.actions.append(Delete([message.file]))  # sent before the worker knew of the end
+                self.course.actions.append(Delete([message.file]))  # sent before the worker knew of the end
             case Ack():
                 self.course.do(self.durability.ack(index, message, now, self.course.flowing), now)
             case Declined():
@@ -239,6 +242,8 @@ class Coordinator:
                 pass  # of an earlier restart; another one began since
             case _ if isinstance(message, NestReport):
                 self._of_a_nest(index, message, now)
+            case _ if isinstance(message, SuccessionReport):
+                pass  # this coordinator keeps no log
             case _ if isinstance(message, Failed | StandbyReport):
                 what = f"worker {index} sent {type(message).__name__}, which no worker of a slot may send"
                 self.course.fail(now, Cause(what))
@@ -304,6 +309,22 @@ class Coordinator:
         self.course.do(self.durability.claim_done(incarnation, manifest, path), now)
         self.course.claim_done(now)
         self.course.maybe_deploy(now)
+
+    def go_on(self, incarnation: int, manifest: Manifest | None, path: str, url: str, now: int) -> None:
+        """Goes on in the place of a lost coordinator, with its workers as they are. No process can commit under an
+        incarnation before this one any more, and `manifest` is the newest that was committed (`path`, `url`: its
+        places)."""
+        reason = "the coordinator was lost, and another one goes on"
+        self.course.story.append(f"{now} {reason}, under incarnation {incarnation}")
+        for place in self.roster.places:
+            place.received_at = now
+        self.takeovers.go_on(now)
+        decided, made = self.durability.go_on(incarnation, manifest, reason, now)
+        self.course.do(decided, now)
+        if made:
+            self.commit_done(made, path, url, now)
+            self.checkpoints.last = 0
+        self.course.go_on(reason, now)
 
     def origin_published(self) -> None:
         """Notes that the checkpoint from which the run has started is marked, by us or by another start from it."""
@@ -417,11 +438,15 @@ class Coordinator:
         """The mark that the job leaves of its end, before its checkpoints are given up; see `Durability.ending`."""
         return self.course.mark_of_end(crashed, now)
 
-    def tick(self, now: int) -> None:
-        """Does what is due at `now`, in the order of `_deadlines`, which sees what was done before."""
-        for at, act in self._deadlines():
-            if at is not None and at <= now:
+    def tick(self, now: int, only: Collection[int] | None = None) -> list[int]:
+        """Does what is due at `now`, in the order of `_deadlines`, which sees what was done before; or, where `only` is
+        given, what is at these places in that order. Returns the places of what was done."""
+        done = []
+        for place, (at, act) in enumerate(self._deadlines()):
+            if place in only if only is not None else at is not None and at <= now:
+                done.append(place)
                 self.course.do(act(now), now)
+        return done
 
     def next_tick(self, now: int) -> int | None:
         """The time at which the clock alone gives something to do next, or None."""

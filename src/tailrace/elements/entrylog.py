@@ -32,6 +32,11 @@ class EntryMemory:
         self._logs: list[EntryLog] = []
         self._spill: FrameSpill | None = None
 
+    @property
+    def has_spill(self) -> bool:
+        """True if there is a spill, whose pieces are in this process only."""
+        return self._spill is not None
+
     def enter(self, log: EntryLog) -> None:
         """Adds a log that shares the memory."""
         self._logs.append(log)

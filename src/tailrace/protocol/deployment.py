@@ -213,6 +213,8 @@ class Welcome(Message, frozen=True):
     epoch: int
     clock: int = 0
     """The time of day for the job (int64 microseconds since 1970), by its driver; 0 where the driver gives none."""
+    waits: bool = False
+    """True if the worker is to wait for another coordinator where this one is lost (`protocol.succession`)."""
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -42,6 +42,7 @@ from tailrace.protocol.replay import (
 )
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
+from tailrace.protocol.succession import GoOn, Keep, LogKept, Received, Rejoin, Secured
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -56,7 +57,7 @@ from tailrace.protocol.termination import (
     WaveReport,
 )
 
-Greeting = Hello | Heartbeat | PeerHello
+Greeting = Hello | Heartbeat | PeerHello | Rejoin
 """The first messages on a link: they name the sender."""
 
 NestReport = Quiet | EventTimeMoved | WaveReport | RoundReport
@@ -67,6 +68,10 @@ FollowReport = Feeds | NotFollowed
 
 StandbyReport = StandsBy | StateHeld
 """Messages that only a standby sends."""
+
+SuccessionReport = LogKept | Received
+SuccessionCommand = Keep | Secured | GoOn
+"""Messages about the log of a coordinator. They belong to no attempt, and neither end counts them."""
 
 FromWorker = (
     Deployed
@@ -88,8 +93,12 @@ FromWorker = (
     | ReplayDone
     | FollowReport
     | StandbyReport
+    | SuccessionReport
 )
 """Messages of a worker to the coordinator that has welcomed it."""
+
+Outgoing = FromWorker | Rejoin
+"""Messages of a worker to its coordinator, or to another one that it looks for."""
 
 NestCommand = StartWave | Release | Advance | CallFinish | EndLoop | StartRound | StopRounds
 """Messages of the coordinator to the tasks of a loop nest."""
@@ -118,6 +127,7 @@ ToWorker = (
     | Replaced
     | Feed
     | StandbyCommand
+    | SuccessionCommand
 )
 """Messages of the coordinator to a worker."""
 

@@ -110,6 +110,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The edges with records in flight, including feedback of loops."""
     root: str = ""
     """The URL of the checkpoint folder of the job that wrote it, for people; files are found beside the manifest."""
+    deployed: int = 0
+    """The incarnation of the files of this checkpoint, where its workers were deployed under an earlier one, and another
+    coordinator has taken the place of theirs; else 0."""
 
 
 _decoder = msgspec.json.Decoder(Manifest)

@@ -56,10 +56,10 @@ class Claims:
         owner = owner_of(self._folder, incarnations[-1])
         return _holder(incarnations[-1], owner, lives=True) if owner is not None and self._me().lives(owner) else None
 
-    def claim(self, owner: str, takeover: bool = False) -> int:
+    def claim(self, owner: str, takeover: bool = False, at: str = "") -> int:
         """A new incarnation for the run `owner`, with every earlier one sealed. See `Store.claim`."""
         process = self._me()
-        who = Owner(self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url, self.term)
+        who = Owner(self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url, self.term, at)
         data = msgspec.json.encode(who)
         incarnation = max(self.held, default=0)
         for _ in range(_CLAIMS):
@@ -96,6 +96,16 @@ class Claims:
         if not self.held:
             raise CheckpointsRemoved(f"the checkpoint folder {self._url} has no claim of run {run_id} any more")
         self.run_id = run_id
+
+    def first_of_successors(self, incarnation: int) -> int:
+        """The first incarnation of those up to this one that successors of lost coordinators of the run have claimed, one
+        after the other, to go on with running workers."""
+        for earlier in reversed([one for one in incarnations_in(self._folder) if one < incarnation]):
+            owner = owner_of(self._folder, earlier)
+            if owner is None or owner.run_id != self.run_id or not owner.at:
+                break
+            incarnation = earlier
+        return incarnation
 
     def _take(self, incarnation: int, data: bytes) -> bool:
         name = claim_name(incarnation)

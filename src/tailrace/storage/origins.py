@@ -113,10 +113,10 @@ class Claimed:
     """True if the checkpoint that the run has started from is marked as published by now."""
 
 
-def claim_again(store: Store, run_id: str, origin_marked: Callable[[], bool] | None) -> Claimed:
+def claim_again(store: Store, run_id: str, origin_marked: Callable[[], bool] | None, at: str = "") -> Claimed:
     """A new claim for a restart of a run, and what it reads after it. No earlier driver commits any more, so what it reads
-    stays true. Another start from the same origin may have published the output of the origin."""
-    incarnation = store.claim(run_id)
+    stays true. Another start from the same origin may have published the output of the origin. `at`: see `Owner.at`."""
+    incarnation = store.claim(run_id, at=at)
     found = store.latest()
     published = origin_marked is not None and origin_marked()
     path, manifest = found if found is not None else ("", None)

@@ -27,6 +27,9 @@ class Owner(msgspec.Struct, frozen=True):
     """The folder of the job when this was written. It differs from the folder of the claim if that is a copy."""
     term: int = 0
     """Number of coordinators of this run that were lost before the one that claims."""
+    at: str = ""
+    """The address at which the one that claims waits for the workers of a lost coordinator, to go on with them. It removes
+    nothing then. Empty for any other claim."""
 
 
 @dataclass(frozen=True)

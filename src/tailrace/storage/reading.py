@@ -84,7 +84,7 @@ def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
     indexes = {}
     for file in manifest.files:
         index = indexes[file.name] = load_index(store, file.name)
-        named = (manifest.incarnation, manifest.checkpoint)
+        named = (manifest.deployed or manifest.incarnation, manifest.checkpoint)
         if (index.incarnation, index.checkpoint) != named:
             raise CheckpointCorrupt(
                 f"{file.name} belongs to checkpoint {index.checkpoint} of incarnation {index.incarnation}, and the manifest "

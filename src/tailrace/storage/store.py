@@ -156,13 +156,24 @@ class Store:
         """The holder of the newest incarnation, if its process lives on this host and has not released it; else None."""
         return self._claims.live_holder()
 
-    def claim(self, owner: str, takeover: bool = False) -> int:
+    def claim(self, owner: str, takeover: bool = False, at: str = "") -> int:
         """A new incarnation for the run `owner`. Once this has returned, no driver can commit under an older one.
 
         A second call is a restart of the same run. Raises `ConfigError` if another live job of this host has the name,
-        unless `takeover`; `Fenced` at a restart if another run has taken over.
+        unless `takeover`; `Fenced` at a restart if another run has taken over. `at`: see `Owner.at`.
         """
-        return self._claims.claim(owner, takeover)
+        return self._claims.claim(owner, takeover, at)
+
+    def first_of_successors(self, incarnation: int) -> int:
+        """The first incarnation of those up to this one that successors of lost coordinators of the run have claimed, one
+        after the other, to go on with running workers."""
+        return self._claims.first_of_successors(incarnation)
+
+    def successor_at(self, run_id: str) -> str:
+        """The address at which a coordinator waits for the workers of a lost one, by the newest claim; empty where that is
+        not by one of this run that waits."""
+        newest = self.owner(max(self.incarnations(), default=0))
+        return newest.at if newest is not None and newest.run_id == run_id else ""
 
     @property
     def term(self) -> int:

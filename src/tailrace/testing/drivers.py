@@ -54,6 +54,7 @@ from tailrace.testing.clocks import DRIVER, Clocks
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
 from tailrace.testing.storing import Storage
+from tailrace.testing.successions import Successions, maker
 from tailrace.testing.workers import Workers
 from tailrace.testing.world import Driver, Event, SimulatedProcess, StoreWork
 
@@ -82,6 +83,8 @@ class DrivenJob:
     """Number of executors whose workers may be lost at once and are replaced."""
     copied: int = 0
     """Bytes in memory of the workers' histories that the coordinator knows; 0: no limit."""
+    log: int | None = None
+    """Bytes of the coordinator's log between two of its bases; None: a lost coordinator is a restart of all."""
 
 
 class Drivers:
@@ -95,6 +98,7 @@ class Drivers:
         self.causes: list[Any] = []
         """Causes of the restarts of the job, and failures for which a worker was replaced, in order."""
         cluster.coordinate = self.coordinate
+        self.successions = Successions(cluster, storage, workers, self.coordinate)
 
     def begin(self, start: From | None) -> Driver:
         """Makes another driver, which claims the job and starts from the given checkpoint."""
@@ -114,8 +118,8 @@ class Drivers:
                 abandoned = store.abandoned_runs(store.dead(settings.keep_runs, spare) if settings.keep_runs else ())
         storage.files.begin_run(run_id, None if origin is None else (storage.files_in(origin.folder), origin.path))
 
-        def fresh() -> Coordinator:
-            return Coordinator(
+        def fresh(term: int = 0) -> Coordinator:
+            return maker(term, job.log)(
                 job.name,
                 incarnation,
                 job.plan.slots,
@@ -140,13 +144,13 @@ class Drivers:
     def _driver(
         self,
         run_id: str,
-        fresh: Callable[[], Coordinator],
+        fresh: Callable[[int], Coordinator],
         store: MemoryStore | None,
         origin: Origin | None,
         term: int = 0,
         clocks: Clocks | None = None,
     ) -> Driver:
-        clocks, coordinator = self._cluster.clocks(DRIVER) if clocks is None else clocks, fresh()
+        clocks, coordinator = self._cluster.clocks(DRIVER) if clocks is None else clocks, fresh(term)
         if self._cluster.drivers and clocks.ahead != self._cluster.driver.clocks.ahead:
             self._cluster.covered["a driver began behind a jump of its clock"] += 1
         coordinator.checkpoints.clock_offset = clocks.ahead
@@ -179,15 +183,20 @@ class Drivers:
         """Lets another driver take the job over, from the newest checkpoint."""
         self.start(self.begin("latest"))
 
-    def replace(self, lost: Driver, why: str) -> None:
+    def replace(self, lost: Driver, why: str, outlived: bool) -> None:
         """Starts another coordinator for the run of one that was lost: see `runtime.outpost.outpost`. It knows what its
-        program knows, which is what the lost one was started with; it finds the rest in the files."""
+        program knows, which is what the lost one was started with; it finds the rest in the files, or, where workers wait
+        for it, with them. `outlived`: all workers lived on when it was lost."""
         with self._storage.calm():
             store = self._storage.own()
             store.hold(lost.run_id, lost.term + 1)
         driver = self._driver(lost.run_id, lost.fresh, store, lost.origin, lost.term + 1, lost.clocks)
-        driver.coordinator.take_over(why, driver.now())
-        self.coordinate(driver)
+        if self._job.log is None:
+            driver.coordinator.take_over(why, driver.now())
+            self.coordinate(driver)
+        else:
+            driver.expected = outlived
+            self.successions.begin(driver, why)
 
     def tick(self, driver: Driver) -> None:
         """Lets a coordinator look at the clock."""
@@ -215,7 +224,7 @@ class Drivers:
                 self._cluster.kill(process, "a worker was not wanted", cut=False, announced=True)
         elif isinstance(item, Event | StoreWork):
             item.act()
-        else:
+        elif not self.successions.receive(driver, source, item):
             slot, epoch, message = item
             message = wire.decode_from_worker(wire.encode(message))
             assert not isinstance(message, Hello)
@@ -329,7 +338,8 @@ class Drivers:
             if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
                 self._cluster.send(driver.party, process.party, message)
                 return
-        hello = driver.coordinator.roster.at(action.slot).hello
+        place = driver.coordinator.roster.at(action.slot)
+        hello = place.hello if place.epoch == action.epoch else None
         welcomed = self._cluster.processes.get(hello.pid) if hello is not None else None
         if welcomed is not None:
             welcomed.slot, welcomed.epoch = action.slot, action.epoch

@@ -95,11 +95,14 @@ class Simulation:
         depth: int = 0,
         hot: bool = False,
         ahead: int = 0,
+        log: int | None = None,
     ) -> None:
         """Makes a simulation that has not begun. `replaces`: lost workers are replaced while the others go on; the job
         must be one whose workers keep histories. `spares`: number of processes that stand by for that; `depth`: number of
         executors whose workers may be lost at once; `hot`: the processes that stand by do what the workers do. `ahead`:
-        microseconds by which the wall clocks of all machines are ahead of the right time."""
+        microseconds by which the wall clocks of all machines are ahead of the right time. `log`: bytes of the coordinator's
+        log between two of its bases, in a job whose workers wait for another coordinator where theirs is lost; None: they
+        do not."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -118,7 +121,7 @@ class Simulation:
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
         standbys = spares if replaces else None
         copied = 0 if tuning is None else tuning.copied or 0
-        rest = pace, standbys, hot, depth, copied
+        rest = pace, standbys, hot, depth, copied, log
         job = DrivenJob(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, *rest)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
@@ -263,7 +266,9 @@ class Simulation:
         if target < 0:
             self._drivers.deliver(source, cluster.drivers[target], item)
         elif target in cluster.processes:
-            self._workers.deliver(cluster.processes[target], item)
+            process = cluster.processes[target]
+            if source >= 0 or process.called is None or isinstance(item, Event) or source == process.called.party:
+                self._workers.deliver(process, item)  # else it has hung up on that coordinator
         elif isinstance(item, StoreWork):
             item.orphan()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.task.contract.events import CoordinatorLost
 from tailrace.task.contract.events import Event as WorkerEvent
 from tailrace.task.contract.usercode import user_error
 from tailrace.task.failover.recorded_slice import RecordedSlice
@@ -18,6 +18,7 @@ from tailrace.testing.cluster import Cluster
 from tailrace.testing.drivers import Drivers
 from tailrace.testing.faults import Fault
 from tailrace.testing.storing import Storage, Trouble
+from tailrace.testing.successions import WAIT
 from tailrace.testing.workers import Workers
 from tailrace.testing.world import Event, Observer, SimulatedProcess
 
@@ -240,14 +241,17 @@ class Strikes(Observer):
         else:
             alone = fault.kind == "lose-coordinator"
             cluster.count("lost the coordinator alone" if alone else "crashed the driver")
+            outlived = alone and fault.duration < WAIT // 2 and self._drivers.successions.all_outlive(old)
             old.alive = False
             cluster.cut_short(old.party)
             for process in cluster.processes.values():
                 if process.driver is old:
-                    loss = Event("coordinator lost", lambda process=process: process.handle(CoordinatorLost("it died")))  # type: ignore[misc]
-                    cluster.send(old.party, process.party, loss, cluster.chance.randint(*cluster.conditions.zombie))
+                    loss = Event("coordinator lost", partial(self._drivers.successions.lose, process))
+                    low, high = cluster.conditions.zombie
+                    high = min(high, WAIT // 4) if old.coordinator.waits else high
+                    cluster.send(old.party, process.party, loss, cluster.chance.randint(min(low, high), high))
         if fault.kind == "lose-coordinator":
             at = cluster.now + fault.duration
-            cluster.later(at, "another coordinator", lambda: self._drivers.replace(old, "its executor was lost"))
+            cluster.later(at, "another coordinator", lambda: self._drivers.replace(old, "its executor was lost", outlived))
         else:
             self._drivers.take_over()

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport, Welcome
 from tailrace.protocol.replay import Resume
+from tailrace.protocol.succession import Rejoin
 from tailrace.task.contract.actions import (
     Action,
     ClosePeers,
@@ -122,7 +123,7 @@ class Workers:
             if isinstance(message, Resume) and message.hot:
                 went_on = isinstance(process.machine.attempt, FollowingAttempt)
                 self._cluster.count("a hot standby went on" if went_on else "a hot standby began anew")
-        self._carry_out(process)
+        self.act(process)
 
     def step(self, process: SimulatedProcess) -> None:
         """Lets a worker take a step of its own accord."""
@@ -134,7 +135,7 @@ class Workers:
         else:
             self._work(process)
         self._cluster.now += chance.randint(*conditions.step_cost)
-        self._carry_out(process)
+        self.act(process)
 
     def _work(self, process: SimulatedProcess) -> None:
         machine, clock = process.machine, process.clocks.job
@@ -153,7 +154,8 @@ class Workers:
             process.asleep_until = None if wake_at is None else wake_at - process.clocks.ahead
             self._cluster.note(f"{self._cluster.who(process.party)} idle until {process.asleep_until}")
 
-    def _carry_out(self, process: SimulatedProcess) -> None:
+    def act(self, process: SimulatedProcess) -> None:
+        """Carries out the actions of a worker."""
         machine = process.machine
         while machine.actions:
             actions, machine.actions = machine.actions, []
@@ -168,6 +170,9 @@ class Workers:
                 peer = process.peers.get(action.slot)
                 if peer is not None:
                     self._cluster.send(process.party, peer, FrameItem(process.slot, action.data, process.party))
+            case ToCoordinator() if isinstance(action.message, Rejoin):
+                assert process.called is not None
+                self._cluster.send(process.party, process.called.party, action.message)
             case ToCoordinator():
                 self._cluster.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
             case ConnectPeers():

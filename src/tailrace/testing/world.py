@@ -11,6 +11,7 @@ from tailrace.coordinator.actions import Send
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.protocol.deployment import PeerHello
+from tailrace.protocol.succession import Rejoin
 from tailrace.storage.origins import Origin
 from tailrace.task.contract.events import Event as WorkerEvent
 from tailrace.task.contract.events import Flush, Step
@@ -86,6 +87,10 @@ class SimulatedProcess:
     recording: LiveRecording | None = None
     executor: str = ""
     """The executor that it runs in; empty where it knows none."""
+    called: Driver | None = None
+    """The driver with another coordinator that it has called last, since its own is lost."""
+    waits_until: int = 0
+    """The time until which it waits for one."""
 
     def __post_init__(self) -> None:
         self.slot = self.place
@@ -117,14 +122,18 @@ class Driver:
     run_id: str
     coordinator: Coordinator
     store: MemoryStore | None
-    fresh: Callable[[], Coordinator]
-    """Makes the coordinator anew, as it was before the job began."""
+    fresh: Callable[[int], Coordinator]
+    """Makes the coordinator anew, as it was before the job began. Its argument is the driver's `term`."""
     clocks: Clocks
     origin: Origin | None = None
     """The checkpoint that it has started from."""
     term: int = 0
     """Number of coordinators of its run that were lost before."""
     alive: bool = True
+    reunion: dict[int, Rejoin] | None = None
+    """The workers of the coordinator that was lost before this one, by their parties, while they come; else None."""
+    expected: bool = False
+    """True if all workers of the coordinator that was lost before this one lived on then."""
     frozen_until: int = 0
     tick_at: int | None = None
     """Time at which its coordinator is to look at the clock next; None: it need not."""

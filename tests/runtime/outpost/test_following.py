@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import tailrace as tr
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slice_views import hand_on
 from tailrace.log import log
@@ -125,9 +127,11 @@ class Far:
         folder: Path | None = None,
         secure: Tls | None = None,
         standbys: int | None = None,
+        waits: bool = False,
         **outpost: Any,
     ) -> None:
-        self.tls, self.standbys = secure, standbys
+        """`waits`: workers wait for another coordinator where theirs is lost."""
+        self.tls, self.standbys, self.waits = secure, standbys, waits
         self.not_started = 0
         """Number of coordinators from here on whose Spark job ends before they are there."""
         self.plan = env._plan(env._pending())
@@ -155,7 +159,7 @@ class Far:
             config = tr.CheckpointConfig(str(self.folder), interval=0.05)
             settings, store = settings_of(config, claimed.url), StoreAt(str(self.folder), "job", None)
             spec = replace(spec, checkpoint_dir=str(self.folder), depth=int(self.standbys is not None))
-        machine = Coordinator(
+        machine = (LoggedCoordinator if self.waits else Coordinator)(
             "job",
             incarnation,
             self.plan.slots,
@@ -172,6 +176,7 @@ class Far:
         return self.job
 
     def _again(self, fresh: bytes, store: StoreAt, why: str, seen: JobView) -> tuple[Near, Begin]:
+        store = replace(store, term=len(self.posts))
         if self.not_started:
             self.not_started -= 1
             raise CoordinatorNotStarted("its executor was lost, too")
@@ -431,6 +436,25 @@ def test_a_job_goes_on_from_its_newest_checkpoint_when_its_coordinator_is_lost(
     assert found[: len(seen)] == seen and len(found) > len(seen) and found == sorted(set(found))
     assert (job.last_progress or {})["tailrace"]["checkpoints"]["completed"] == len(found)
     assert lines(tmp_path / "out") == list(range(400))
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_workers_go_on_with_another_coordinator_and_nothing_starts_again(
+    flow: Callable[..., tr.Environment], tmp_path: Path, times: int
+) -> None:
+    """Each time. No attempt is counted, the processes stay, and what the program shows goes on."""
+    far = Far(flow(1000, 200), tmp_path / "checkpoints", waits=True)
+    job = far.begin()
+    until(lambda: len(job.checkpoints) >= 2)
+    for post in range(2, times + 2):
+        seen = job.checkpoints[-1].id
+        far.posts[-1].lose()
+        until(partial(lambda posts, last: len(far.posts) == posts and job.checkpoints[-1].id > last + 1, post, seen))
+    assert job.await_termination(30) and job.restarts == 0 and len(far.posts) == times + 1
+    assert [config.slot for config in far.provider.configs] == [0, 1], "no other worker was started"
+    found = [one.id for one in job.checkpoints]
+    assert found == sorted(set(found))
+    assert lines(tmp_path / "out") == list(range(1000))
 
 
 @pytest.mark.parametrize("not_started", [2, 3])

@@ -264,6 +264,16 @@ class Checkpoints:
             self.next_id = max(self.next_id, manifest.checkpoint + 1)
         self.last = 0
 
+    def go_on(self, manifest: Manifest | None) -> None:
+        """Begins to commit under another incarnation, while the attempt goes on. `manifest` is the newest that is there: a
+        commit under way that has not made it never will."""
+        made = self.committing
+        found = None if manifest is None else (manifest.run_id, manifest.checkpoint)
+        if made is not None and found != (self.run_id, made.checkpoint):
+            self.pending[made.checkpoint].committing = False
+            self.committing = None
+        self.commit_sent_at, self.last = None, 0
+
     @property
     def final_pending(self) -> bool:
         """True if the last checkpoint of the job is under way."""
@@ -303,12 +313,15 @@ class Checkpoints:
         gone = [name for name in ack.older if name not in self._sizes and name not in self._found]
         return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
 
-    def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
+    def commit(
+        self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int, deployed: int = 0
+    ) -> Commit:
         """The request to the storage for the manifest of a checkpoint that all workers have acked. `carried`: output that
-        complete checkpoints have prepared, and that may not be visible."""
+        complete checkpoints have prepared, and that may not be visible. `deployed`: the incarnation under which the workers
+        were deployed, where it is another one."""
         pending.committing = True
         self.commit_sent_at = now
-        made = self.committing = self.manifest(pending, carried, incarnation)
+        made = self.committing = self.manifest(pending, carried, incarnation, deployed)
         needs = [*(file.name for file in made.files), *made.older]
         return Commit(pending.id, incarnation, self.last, encode_manifest(made), needs)
 
@@ -325,7 +338,9 @@ class Checkpoints:
         complete = [p for p in self.pending.values() if len(p.acks) == self.slots]
         return min(complete, key=lambda p: p.id, default=None)
 
-    def manifest(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int) -> Manifest:
+    def manifest(
+        self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, deployed: int = 0
+    ) -> Manifest:
         """The manifest of a checkpoint that all workers have acked."""
         acks = [pending.acks[slot] for slot in sorted(pending.acks)]
         pending.fresh = [
@@ -353,6 +368,7 @@ class Checkpoints:
             in_flight=in_flight(acks),
             channels=channels(acks),
             root=self.settings.origin,
+            deployed=0 if deployed == incarnation else deployed,
         )
 
     def earlier_pending(self, number: int) -> list[int]:

@@ -138,6 +138,17 @@ class Durability:
         self._last_complete = ours or self._last_complete
         return [Sweep(incarnation, self.checkpoints.needed)]
 
+    def go_on(self, incarnation: int, manifest: Manifest | None, reason: str, now: int) -> tuple[Decisions, int]:
+        """Goes on under the incarnation of a coordinator that has taken the place of a lost one, and gives up checkpoints
+        under way. Returns what follows, and the number of the checkpoint whose commit was under way, if it is there; else
+        0."""
+        self.claims.go_on(incarnation)
+        self.checkpoints.go_on(manifest)
+        self._commit_due_at = self._held_since = None
+        given_up = self.suspend(reason, now)
+        made = self.checkpoints.committing
+        return [one for one in given_up if not isinstance(one, StopFailed)], 0 if made is None else made.checkpoint
+
     # Places that are out of reach.
 
     @property
@@ -368,7 +379,7 @@ class Durability:
             self._held_since = now if held is None else held
             return marks
         commit = self._commit = self.checkpoints.commit(
-            ready, self.output.carried_output(), self.claims.incarnation, now
+            ready, self.output.carried_output(), self.claims.incarnation, now, self.claims.deployed
         )
         self.output.before_commit(ready.id)
         return [*marks, commit]

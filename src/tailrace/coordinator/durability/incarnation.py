@@ -12,6 +12,8 @@ class IncarnationClaims:
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
+        self.deployed = incarnation
+        """The incarnation under which the attempt that runs was deployed. A successor commits under a newer one."""
         self.under_way = False
         """True while the job waits for a new incarnation: nothing is deployed meanwhile."""
         self.due_at: int | None = None
@@ -23,7 +25,7 @@ class IncarnationClaims:
 
     def note_deployment(self) -> None:
         """Notes that something may now be committed under this incarnation."""
-        self._used = True
+        self._used, self.deployed = True, self.incarnation
 
     def count_on(self) -> None:
         """Counts the incarnation of a restart, for a job that takes no checkpoints: no other party counts it."""
@@ -54,3 +56,7 @@ class IncarnationClaims:
     def note_incarnation(self, incarnation: int) -> None:
         """Notes the job's new incarnation: no process can commit under an older one any more."""
         self.incarnation, self._used = incarnation, False
+
+    def go_on(self, incarnation: int) -> None:
+        """Notes the incarnation of a successor: the attempt goes on, and the successor commits under this one."""
+        self.incarnation, self._used = incarnation, True

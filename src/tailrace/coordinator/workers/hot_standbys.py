@@ -69,7 +69,7 @@ class HotStandbys:
             return None
         takeovers.resumes += 1
         peers = [one for one in self._roster.peers() if one.slot == slot]
-        deploy = restored.deploy(plan, peers, durability.claims.incarnation, worker.attempt + takeovers.resumes)
+        deploy = restored.deploy(plan, peers, durability.claims.deployed, worker.attempt + takeovers.resumes)
         manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
         deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
         in_flight = [] if restored.manifest is None else [*restored.manifest.in_flight]

@@ -241,7 +241,7 @@ class Replacements:
         for slot in slots:
             slot.deployed = True
             takeovers.resumes += 1
-            deploy = restored.deploy(plan, peers, claims.incarnation, hot or slot.attempt + takeovers.resumes)
+            deploy = restored.deploy(plan, peers, claims.deployed, hot or slot.attempt + takeovers.resumes)
             if newest is not None:
                 manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
                 deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)

@@ -111,9 +111,19 @@ class Takeovers:
         return self._depth > 0
 
     @property
+    def has_spill(self) -> bool:
+        """True if a part of the histories that are known here is in a spill of this process."""
+        return self._copies.memory.has_spill
+
+    @property
     def survivors(self) -> list[int]:
         """The slots whose workers go on."""
         return [slot for slot in range(self._slots) if slot not in self.active]
+
+    def go_on(self, now: int) -> None:
+        """Goes on with another coordinator: the time without one does not count."""
+        self.since = now
+        self._severed = {link: (epoch, now) for link, (epoch, _) in self._severed.items()}
 
     def anew(self, peers: Iterable[Peer] = ()) -> None:
         """Forgets the histories, messages, events and losses of an attempt: all workers are deployed anew, or about to

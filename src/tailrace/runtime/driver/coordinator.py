@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import InvalidStateError
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ from tailrace.protocol.wire import FromWorker
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
 from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture, put
-from tailrace.runtime.driver.slots import SlotProvider
+from tailrace.runtime.driver.slots import SlotEnded, SlotProvider
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
@@ -60,17 +60,25 @@ class JobRunner(threading.Thread):
     """The runner of one job, to its end. The interpreter's exit waits for it."""
 
     def __init__(
-        self, machine: Coordinator, provider: SlotProvider, monitor: JobMonitor, store: Store | None = None
+        self,
+        machine: Coordinator,
+        provider: SlotProvider,
+        monitor: JobMonitor,
+        store: Store | None = None,
+        token: bytes = b"",
+        now: Callable[[], int] = monotonic_micros,
     ) -> None:
+        """`token`: that of the job; empty for a new one. `now`: the clock of the coordinator."""
         super().__init__(name=f"tailrace-coordinator-{monitor.job_name}")
+        self._now = now
         self.machine, self.monitor, self._provider = machine, monitor, provider
         self._clock = monitor.clock
-        machine.checkpoints.clock_offset = self._clock.now() - monotonic_micros()
-        self._token = secrets.token_bytes(32)
+        machine.checkpoints.clock_offset = self._clock.now() - self._now()
+        self._token = token or secrets.token_bytes(32)
         self._loop = EventLoop()
         self._at = provider.listen_at()
-        self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._with_executor)
-        self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out)
+        self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._with_executor, now)
+        self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out, now)
         """The storage of checkpoints; None for a job that takes none."""
         self._waiting: set[WishFuture] = set()
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
@@ -83,7 +91,7 @@ class JobRunner(threading.Thread):
 
     def cancel(self) -> None:
         """Ends the job at once. After its end this does nothing."""
-        self._loop.call_soon_threadsafe(lambda: self.machine.cancel(monotonic_micros()))
+        self._loop.call_soon_threadsafe(lambda: self.machine.cancel(self._now()))
 
     def wish(self, wish: Wish) -> WishFuture:
         """Passes a user's wish to the coordinator. Returns the future of its result."""
@@ -94,12 +102,12 @@ class JobRunner(threading.Thread):
         return future
 
     def _put(self, wish: Wish, future: WishFuture) -> None:
-        put(self.machine, wish, future, monotonic_micros())
+        put(self.machine, wish, future, self._now())
         self._carry_out()
 
     def _leaving(self, launches: Collection[tuple[int, int]]) -> None:
         """Passes on that the machines of these starts of slots are about to go."""
-        self._loop.call_soon_threadsafe(lambda: self.machine.move(launches, monotonic_micros()))
+        self._loop.call_soon_threadsafe(lambda: self.machine.move(launches, self._now()))
 
     def _disappoint(self) -> None:
         """Fails the futures of wishes that are not answered: nothing else will answer them."""
@@ -113,7 +121,7 @@ class JobRunner(threading.Thread):
         refused = {reason.value: count for reason, count in self._workers.listener.refused.items() if count}
         if self._workers.no_workers:
             refused["no worker of this job"] = self._workers.no_workers
-        made = view_of(self.machine, monotonic_micros(), self._clock.now(), refused)
+        made = view_of(self.machine, self._now(), self._clock.now(), refused)
         return made if self.monitor.crash is None else replace(made, status=JobStatus.FAILED)
 
     # The thread.
@@ -142,14 +150,14 @@ class JobRunner(threading.Thread):
             self.monitor.close()  # whatever happened: users wait for it
 
     def _start_machine(self) -> None:
-        self.machine.start(monotonic_micros())
+        self.machine.start(self._now())
 
     def _turn(self) -> None:
         timeout = self._timeout()
         self._loop.poll(timeout)
         self._workers.listener.expire(time.monotonic())
         if not self._was_stopped(timeout):
-            self.machine.tick(monotonic_micros())
+            self.machine.tick(self._now())
         if time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
             self.monitor.receive(replace(self.view, due=True))
@@ -191,9 +199,9 @@ class JobRunner(threading.Thread):
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
-        tick = self.machine.next_tick(monotonic_micros())
+        tick = self.machine.next_tick(self._now())
         if tick is not None:
-            waits.append(max((tick - monotonic_micros()) / 1e6, self._patient_until - time.monotonic()))
+            waits.append(max((tick - self._now()) / 1e6, self._patient_until - time.monotonic()))
         if self._workers.listener.next_deadline is not None:
             waits.append(self._workers.listener.next_deadline - time.monotonic())
         return max(0.0, min(waits))
@@ -213,7 +221,7 @@ class JobRunner(threading.Thread):
         if self.store is None:
             return {}
         crashed = self.monitor.crash is not None
-        ending = self.machine.ending(crashed, monotonic_micros())
+        ending = self.machine.ending(crashed, self._now())
         return self.store.end(self.machine.give_up(crashed), ending)
 
     # Actions.
@@ -258,16 +266,22 @@ class JobRunner(threading.Thread):
         address = self._workers.listener.address
         name, ports, tls = self.monitor.job_name, self._at.ports, self._at.tls
         job, replaces = (name, self.machine.incarnation), self.machine.takeovers.enabled
-        config = WorkerConfig(slot, *job, address, self._token, launch, ports, tls, intercepts=replaces)
+        config = WorkerConfig(
+            slot, *job, address, self._token, launch, ports, tls, intercepts=replaces, waits=self.machine.waits
+        )
+        self._provider.launch(config, self._end_of(launch))
+
+    def _end_of(self, launch: int) -> SlotEnded:
+        """The callback for the end of a start of this number."""
         loop, machine, provider = self._loop, self.machine, self._provider
 
         def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
             over = not provider.lives()
             loop.call_soon_threadsafe(
-                lambda: machine.slot_ended(slot, error, monotonic_micros(), cancelled, launch, over, unfit)
+                lambda: machine.slot_ended(slot, error, self._now(), cancelled, launch, over, unfit)
             )
 
-        self._provider.launch(config, end)
+        return end
 
     def _end_request(self, action: Ended) -> None:
         """Sets the result of wishes that an action has answered."""
@@ -299,7 +313,7 @@ class JobRunner(threading.Thread):
             self._workers.send(action.slot, action.epoch, message)
         except TooLarge as error:
             self.machine.fail(
-                f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", monotonic_micros()
+                f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", self._now()
             )
         if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
             start = self.machine.roster.at(action.slot).start or (action.slot, 0)

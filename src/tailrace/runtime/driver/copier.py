@@ -7,7 +7,6 @@ from collections.abc import Callable
 from tailrace.coordinator.actions import CopySavepoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import TailraceError, error_text
-from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.manifest import Manifest
@@ -23,8 +22,15 @@ class Copier:
     """The savepoints that are to be copied out of a job's folder. The thread starts with the first one."""
 
     def __init__(
-        self, store: Store, loop: EventLoop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+        self,
+        store: Store,
+        loop: EventLoop,
+        name: str,
+        machine: Coordinator,
+        carry_out: Callable[[], None],
+        now: Callable[[], int],
     ) -> None:
+        self._now = now
         self._store, self._loop, self._name, self._machine, self._carry_out = store, loop, name, machine, carry_out
         self._thread: StorageThread | None = None
         self._over = False
@@ -56,13 +62,13 @@ class Copier:
             size = copy_savepoint(self._store.folder, target, action.savepoint, lambda: self._over)
         except Exception as error:
             reason = str(error.args[0]) if isinstance(error, TailraceError) else f"{error_text(error)}"
-            self._post(lambda: machine.not_copied(number, reason, monotonic_micros()))
+            self._post(lambda: machine.not_copied(number, reason, self._now()))
             return
         self._unheard[target.url] = action.savepoint
 
         def drop() -> None:
             savepoint = self._unheard.pop(target.url)
-            if not machine.copy_done(number, target.url, size, monotonic_micros()):
+            if not machine.copy_done(number, target.url, size, self._now()):
                 self._remove(target.url, savepoint)
 
         self._post(drop)

@@ -20,11 +20,11 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.job.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.succession.machine import SuccessorClaim
 from tailrace.errors import error_text
 from tailrace.runtime.driver.copier import Copier
 from tailrace.runtime.driver.monitor import JobMonitor
 from tailrace.runtime.driver.warning import StorageWarning
-from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.ending import Ending
@@ -41,8 +41,16 @@ class JobStore:
     """The storage of one job's checkpoints, as its coordinator's driver uses it."""
 
     def __init__(
-        self, store: Store, loop: EventLoop, monitor: JobMonitor, machine: Coordinator, carry_out: Callable[[], None]
+        self,
+        store: Store,
+        loop: EventLoop,
+        monitor: JobMonitor,
+        machine: Coordinator,
+        carry_out: Callable[[], None],
+        now: Callable[[], int],
     ) -> None:
+        self._now = now
+        """The clock of the coordinator."""
         name = monitor.job_name
         self._store = store
         self._monitor = monitor
@@ -50,7 +58,7 @@ class JobStore:
         self._carry_out = carry_out
         """Carries out the actions of the coordinator after an event."""
         self._thread = StorageThread(loop, f"tailrace-storage-{name}")
-        self._copier = Copier(store, loop, name, machine, carry_out)
+        self._copier = Copier(store, loop, name, machine, carry_out, now)
         self.origin_marked: Callable[[], bool] | None = None
         """True if the checkpoint that the job started from is marked as published, looked up in its folder."""
 
@@ -89,6 +97,16 @@ class JobStore:
         self._thread.close(REMOVED_WITHIN if surplus is not None else READ_WITHIN)
         return kept[0]
 
+    def claim_at(self, at: str) -> SuccessorClaim:
+        """Claims the job for a coordinator that waits at this address for the workers of a lost one, before anything else
+        is requested. Raises what the storage raises."""
+        found = claim_again(self._store, self._machine.run_id, self.origin_marked, at)
+        if found.origin_published:
+            self._machine.origin_published()
+        url = self._store.url_of(found.path) if found.path else ""
+        first = self._store.first_of_successors(found.incarnation)
+        return SuccessorClaim(found.incarnation, first, found.manifest, found.path, url)
+
     # In the thread.
 
     def _post(self, event: Callable[[], object]) -> None:
@@ -106,11 +124,11 @@ class JobStore:
             found = claim_again(self._store, machine.run_id, self.origin_marked)
         except Exception as error:
             reason, kind = f"{error_text(error)}", storage_failure(error)
-            self._post(lambda: machine.claim_failed(reason, monotonic_micros(), kind))
+            self._post(lambda: machine.claim_failed(reason, self._now(), kind))
             return
         if found.origin_published:
             self._post(machine.origin_published)
-        self._post(lambda: machine.claim_done(found.incarnation, found.manifest, found.path, monotonic_micros()))
+        self._post(lambda: machine.claim_done(found.incarnation, found.manifest, found.path, self._now()))
 
     def _commit(self, action: Commit) -> None:
         machine, number = self._machine, action.checkpoint
@@ -121,9 +139,9 @@ class JobStore:
             url = self._store.url_of(path)
         except Exception as error:
             reason, kind = f"{error_text(error)}", storage_failure(error)
-            self._post(lambda: machine.not_committed(number, reason, kind, monotonic_micros()))
+            self._post(lambda: machine.not_committed(number, reason, kind, self._now()))
             return
-        self._post(lambda: machine.commit_done(number, path, url, monotonic_micros()))
+        self._post(lambda: machine.commit_done(number, path, url, self._now()))
 
     def _remove(self, names: list[str]) -> None:
         with self._warning(f"could not delete {len(names)} files of old checkpoints"):
@@ -136,9 +154,9 @@ class JobStore:
         except Exception as error:
             reason = error_text(error)
             self._warn("could not mark a checkpoint as published")
-            self._post(lambda: machine.not_marked(path, reason, monotonic_micros()))
+            self._post(lambda: machine.not_marked(path, reason, self._now()))
             return
-        self._post(lambda: machine.mark_done(path, monotonic_micros()))
+        self._post(lambda: machine.mark_done(path, self._now()))
 
     def _sweep(self, action: Sweep) -> None:
         with self._warning("could not remove files that an earlier attempt left behind"):

@@ -33,5 +33,8 @@ class WorkerConfig:
     watches_executor: bool = False
     """True if the worker is to report that Spark has decommissioned its executor: nobody else sees it."""
 
+    waits: bool = False
+    """True if workers of the job wait for another coordinator where theirs is lost."""
+
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

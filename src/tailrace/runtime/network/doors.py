@@ -10,7 +10,8 @@ from collections.abc import Callable
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Heartbeat, Hello
+from tailrace.protocol.deployment import Heartbeat, Hello, Leave
+from tailrace.protocol.succession import Rejoin
 from tailrace.protocol.wire import FromWorker, ToWorker
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
@@ -29,7 +30,9 @@ class WorkerDoor:
         loop: EventLoop,
         machine: Coordinator,
         placed: Callable[[int, FromWorker], FromWorker] = lambda slot, message: message,
+        now: Callable[[], int] = monotonic_micros,
     ) -> None:
+        self._now = now
         self._loop = loop
         self._machine = machine
         self._placed = placed
@@ -46,6 +49,8 @@ class WorkerDoor:
         """Number of connections that knew the token and were of no expected worker."""
         self._hearts: dict[Link, int] = {}
         self._strangers: set[Link] = set()
+        self.rejoined: dict[Link, Rejoin] | None = None
+        """The workers of a lost coordinator that have come, while they are awaited; else None."""
         self._speech = wire.Speech()
 
     def send(self, slot: int, epoch: int, message: ToWorker) -> None:
@@ -70,6 +75,9 @@ class WorkerDoor:
         """Closes the heartbeat links of the worker that was started for a place: its other thread learns that the job is
         over, even while user code blocks."""
         for heart in [heart for heart, known in self._hearts.items() if known == place]:
+            with contextlib.suppress(LinkError):
+                heart.send(CONTROL, b"over")  # else a worker might wait for another coordinator
+                heart.flush()
             self._close(heart)
 
     def close(self) -> None:
@@ -94,6 +102,9 @@ class WorkerDoor:
             return
         if isinstance(first, Hello) and not rest:  # until it is welcome a worker sends nothing else
             self._hello(link, first)
+        elif isinstance(first, Rejoin) and self.rejoined is not None and not rest:
+            self.rejoined[link] = first
+            self._loop.modify(link, selectors.EVENT_READ, functools.partial(self._rejoined_ready, link))
         elif isinstance(first, Heartbeat):
             self._strangers.discard(link)
             self._hearts[link] = first.slot
@@ -102,7 +113,7 @@ class WorkerDoor:
             self._refuse(link)
 
     def _hello(self, link: Link, hello: Hello) -> None:
-        epoch = self._machine.hello(hello, monotonic_micros())
+        epoch = self._machine.hello(hello, self._now())
         if epoch is None:
             self._refuse(link)
             return
@@ -114,6 +125,35 @@ class WorkerDoor:
         ready = functools.partial(self._worker_ready, hello.slot, epoch, link)
         self._loop.modify(link, selectors.EVENT_READ, ready)
         link.ready = ready
+
+    def _rejoined_ready(self, link: Link, mask: int) -> None:
+        """Notices where a worker that has come back is lost. It sends nothing until it may go on."""
+        try:
+            link.readable()
+        except LinkError:
+            if self.rejoined is not None:
+                self.rejoined.pop(link, None)
+            self._close(link)
+
+    def take_back(self) -> None:
+        """Takes the workers that have come back as those of this coordinator, and awaits no others."""
+        come, self.rejoined = self.rejoined or {}, None
+        for link, one in come.items():
+            self._strangers.discard(link)
+            self.pids[one.place, one.launch] = one.pid
+            link.peer = f"worker {one.slot}"
+            self.links[one.slot, one.epoch] = link
+            link.ready = functools.partial(self._worker_ready, one.slot, one.epoch, link)
+            self._loop.modify(link, selectors.EVENT_READ, link.ready)
+
+    def send_away(self, reason: str) -> None:
+        """Sends the workers that have come back away, and awaits no others."""
+        come, self.rejoined = self.rejoined or {}, None
+        for link in come:
+            with contextlib.suppress(LinkError):
+                link.send(CONTROL, self._speech.encode(Leave(reason)))
+                link.flush()
+            self._close(link)
 
     def _refuse(self, link: Link) -> None:
         self.no_workers += 1
@@ -133,7 +173,7 @@ class WorkerDoor:
                         self.links.pop((slot, epoch), None)
                         self._hello(link, message)
                         return
-                    self._machine.message(slot, epoch, self._placed(slot, message), monotonic_micros())
+                    self._machine.message(slot, epoch, self._placed(slot, message), self._now())
         except LinkError as error:
             self._lose(slot, epoch, error.reason)
         except ProtocolViolation as error:
@@ -144,7 +184,7 @@ class WorkerDoor:
             for _, payload in link.readable():
                 beat = wire.decode_greeting(payload)
                 if isinstance(beat, Heartbeat):
-                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros(), beat.under_way, beat.leaving)
+                    self._machine.heartbeat(beat.slot, beat.pid, self._now(), beat.under_way, beat.leaving)
         except (LinkError, ProtocolViolation):
             self._close(link)
 
@@ -158,7 +198,7 @@ class WorkerDoor:
 
     def _lose(self, slot: int, epoch: int, reason: str) -> None:
         self.close_link(slot, epoch)
-        self._machine.link_lost(slot, epoch, reason, monotonic_micros())
+        self._machine.link_lost(slot, epoch, reason, self._now())
 
     def _close(self, link: Link) -> None:
         self._strangers.discard(link)

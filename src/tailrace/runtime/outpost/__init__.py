@@ -2,5 +2,6 @@
 
 - `outpost`: the process that hosts the coordinator. `following`: the thread of the program that follows the job.
 - `mailbox`: letters between the two, carried by short Spark tasks, each read once and in order.
+- `succession`: the wait of such a process for the workers of a coordinator that was lost.
 - `hosting`: a folder of the driver that executors reach.
 """

@@ -32,6 +32,7 @@ from tailrace.runtime.outpost.mailbox import (
     Letter,
     Mailbox,
     SlotOver,
+    StartedAgain,
     StartSlot,
     UserRequest,
 )
@@ -107,6 +108,10 @@ class Follower(threading.Thread):
         self._lock = threading.Lock()  # guards `_waiting` and `_over`
         self._starts: set[tuple[int, int]] = set()
         """The starts of slots whose Spark jobs run."""
+        self._era = 0
+        """Number of times that all workers were given up, since they could not go on with another coordinator."""
+        self._token = b""
+        """The token of the job, once a worker was started; empty where workers do not wait for another coordinator."""
         self._end: JobEnd | None = None
         self._outcome: JobView | None = None
         """The view of the job at its end, once this is decided."""
@@ -188,7 +193,8 @@ class Follower(threading.Thread):
             try:
                 answer = self._post.exchange(self._box.letter())
             except CoordinatorGone as lost:
-                self._kill_all()
+                if not self._token:
+                    self._kill_all()
                 if lost.cancelled:
                     self._cancelled.set()
                 self._go_on(str(lost))
@@ -236,7 +242,7 @@ class Follower(threading.Thread):
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
             return ""
         self._box = Mailbox()
-        self._send_begin(begin)
+        self._send_begin(replace(begin, token=self._token, running=tuple(sorted(self._starts))))
         with self._lock:
             for number, (wish, _) in self._waiting.items():
                 self._box.add(UserRequest(number, wish))
@@ -251,6 +257,7 @@ class Follower(threading.Thread):
     def _end_by_itself(self, status: JobStatus, cause: Cause | None) -> None:
         """Ends the job without its coordinator."""
         kept: dict[str, list[bytes]] | None = None if self._succession is not None else {}
+        self._kill_all()
         self._end, self._gone = JobEnd(replace(self.view, status=status, cause=cause), None, kept), True
 
     def _receive(self, saying: Any) -> None:
@@ -261,6 +268,10 @@ class Follower(threading.Thread):
                 self._provider.kill(saying.slot, saying.launch, saying.pid)
             case Granted():
                 self._answer(saying)
+            case StartedAgain():
+                self._kill_all()
+                self._era += 1
+                self._starts = set()
             case JobOutcome():
                 self._outcome = saying.view
             case JobEnd():
@@ -275,12 +286,14 @@ class Follower(threading.Thread):
         self.monitor.receive(view)
 
     def _launch(self, config: WorkerConfig) -> None:
-        box, provider, start = self._box, self._provider, (config.slot, config.launch)
+        era, provider, start = self._era, self._provider, (config.slot, config.launch)
         self._starts.add(start)
+        self._token = config.token if config.waits else b""
 
         def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
-            self._starts.discard(start)
-            box.add(SlotOver(*start, error, cancelled, unfit, not provider.lives()))
+            if era == self._era:
+                self._starts.discard(start)
+                self._box.add(SlotOver(*start, error, cancelled, unfit, not provider.lives()))
 
         provider.launch(config, end)
 

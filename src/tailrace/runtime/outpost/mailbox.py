@@ -98,6 +98,10 @@ class Begin:
     newest checkpoint."""
     clock: int = 0
     """The time of the job (int64 microseconds since 1970), by the clock of its program."""
+    token: bytes = field(default=b"", repr=False)
+    """The token of the job, where a process was lost that knew it; empty where no worker has it."""
+    running: tuple[tuple[int, int], ...] = ()
+    """The starts of slots whose Spark jobs run: their workers may wait for another coordinator."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,11 @@ class Granted:
     number: int
     result: Any
     refused: str = ""
+
+
+@dataclass(frozen=True)
+class StartedAgain:
+    """A report that the coordinator starts all workers again: those of a lost coordinator are not needed any more."""
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,18 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import error_text
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor, News
-from tailrace.runtime.driver.requests import WishFuture
+from tailrace.runtime.driver.requests import Wish, WishFuture
 from tailrace.runtime.driver.slots import Leaving, SlotEnded
 from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
 from tailrace.runtime.network.binding import Binding
@@ -39,10 +41,12 @@ from tailrace.runtime.outpost.mailbox import (
     KillSlot,
     Mailbox,
     SlotOver,
+    StartedAgain,
     StartSlot,
     StoreAt,
     UserRequest,
 )
+from tailrace.runtime.outpost.succession import Reunion
 from tailrace.storage.endings import Awaited
 from tailrace.storage.store import Store
 
@@ -167,6 +171,19 @@ class FarSlots:
         if ended is not None:
             ended(report.slot, report.error, report.cancelled, report.unfit)
 
+    def adopt(self, running: Collection[tuple[int, int]], ended: Callable[[int], SlotEnded]) -> None:
+        """Takes on the starts of slots that a lost coordinator has requested, and that still run."""
+        self._ended |= {start: ended(start[1]) for start in running}
+
+    @property
+    def running(self) -> list[tuple[int, int]]:
+        """The starts of slots that have not ended."""
+        return list(self._ended)
+
+    def forget(self) -> None:
+        """Forgets all starts: their ends do not count any more."""
+        self._ended.clear()
+
     def forsaken(self) -> None:
         """Ends all slots: the program is gone, and will report no end of a start of a slot any more."""
         for slot, launch in list(self._ended):
@@ -206,22 +223,76 @@ class FarRunner(JobRunner):
     def __init__(self, begin: Begin, at: Binding, box: Mailbox) -> None:
         machine, store = begin.machine, begin.store
         self.slots, self._box, self._lost = FarSlots(at, box), box, begin.lost
+        self._term = 0 if store is None else store.term
+        self._begun, self._cancelled = threading.Event(), threading.Event()
+        self._early: list[tuple[Wish, WishFuture]] = []
+        """Wishes that came before the job had begun, or gone on behind the loss of a coordinator."""
         self.abandoned = threading.Event()
         """Set once the program will receive nothing more."""
+        self._left = begin.running
+        """The starts of slots of a lost coordinator that run."""
         clock = JobClock()
         clock.follow(begin.clock)
         monitor = LetterMonitor(machine.job, clock, box)
-        super().__init__(machine, self.slots, monitor, None if store is None else store_at(store, machine.run_id))
+        now = clock.now if machine.waits else monotonic_micros  # one clock for all coordinators of the job
+        place = None if store is None else store_at(store, machine.run_id)
+        super().__init__(machine, self.slots, monitor, place, begin.token, now)
         if self.store is not None and store is not None and store.origin is not None:
             folder, name = store.origin
             options = store.options
             self.store.origin_marked = lambda: Store.at(folder, options).is_published(name)
 
     def _start_machine(self) -> None:
-        if self._lost:
-            self.machine.take_over(self._lost, monotonic_micros())
-        else:
+        if not self._lost:
             super()._start_machine()
+        elif not self._go_on():
+            self._box.add(StartedAgain())
+            self.slots.forget()
+            self.machine.take_over(self._lost, self._now())
+        self._begun.set()
+        if self._cancelled.is_set():
+            self.machine.cancel(self._now())
+        for wish, future in self._early:
+            self._put(wish, future)
+
+    def cancel(self) -> None:
+        """Ends the job at once, or as soon as it has begun."""
+        self._cancelled.set()
+        if self._begun.is_set():
+            super().cancel()
+
+    def _put(self, wish: Wish, future: WishFuture) -> None:
+        if self._begun.is_set():
+            super()._put(wish, future)
+        else:
+            self._early.append((wish, future))
+
+    def _go_on(self) -> bool:
+        """Goes on with the workers of a lost coordinator, where there are such. Returns False where all start again."""
+        machine, slots, left = self.machine, self.slots, self._left
+        if not left or not isinstance(machine, LoggedCoordinator) or self.store is None:
+            return False
+        machine.begin_term(self._term)
+        slots.adopt(left, self._end_of)
+        reunion = Reunion(machine, self.store, self._workers, self._loop)
+        reason = reunion.go_on(self._lost, lambda: slots.running, self._now, self._cancelled.is_set)
+        if reason:
+            self._lost = f"{self._lost}; no other one could go on with its workers: {reason}"
+            return False
+        machine.checkpoints.clock_offset = self._clock.now() - self._now()
+        self.monitor.receive(self.view)
+        self._end_old_starts(machine)
+        return True
+
+    def _end_old_starts(self, machine: LoggedCoordinator) -> None:
+        """Reports the starts of slots that have ended while there was no coordinator, and ends those that were to end."""
+        running = set(self.slots.running)
+        for start in [start for place in machine.roster.places for start in sorted(place.running)]:
+            if start not in running:
+                error = "it ended while the job had no coordinator"
+                machine.slot_ended(start[0], error, self._now(), launch=start[1])
+        for start in [start for place in machine.roster.places for start in sorted(place.unwanted & running)]:
+            self.slots.kill(*start, None)
 
     def _end_storage(self) -> Awaited | None:
         """Ends the storage once the program knows how the job has ended. Otherwise the program would go on after the loss

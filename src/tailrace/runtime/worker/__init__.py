@@ -4,6 +4,7 @@
 - `stepping`, `budget`: when its tasks take their steps, and how much one step may do.
 - `heartbeat`, `watchdog`: the thread that gives signs of life, and reports user code that does not come back.
 - `executor_end`: whether Spark has decommissioned the executor, as the worker itself sees it.
+- `lookup`: the look-up of another coordinator where the worker's own is lost.
 - `interception`, `rebinding`: stand-ins for Python's clocks and random bytes, whose readings are recorded.
 - `random_state`: the generators of `random` and `numpy.random`, which user code shares with its process.
 """

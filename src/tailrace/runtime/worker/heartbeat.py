@@ -18,6 +18,8 @@ from tailrace.runtime.network.listener import DialFailed
 from tailrace.runtime.worker.executor_end import ExecutorWatch
 
 HEARTBEAT_SECONDS = 1.0
+WAIT_SECONDS = 40.0
+"""Seconds that the process lives on without a coordinator at most: longer than its own thread looks for another one."""
 GRACE_SECONDS = 3.0
 """Seconds that user code may take to come back once the job is over."""
 
@@ -25,21 +27,48 @@ GRACE_SECONDS = 3.0
 class Heart(threading.Thread):
     """The heartbeat of a worker. It beats until the coordinator closes the link, or the worker stops it. If the
     coordinator closes it the job is over, and user code that has not come back after a grace period is ended with the
-    process. Each beat carries what `look` sees of the worker's thread, and whether its executor is about to go."""
+    process. A worker that waits for another coordinator has longer, unless a byte has come before. Each beat carries what
+    `look` sees of the worker's thread, and whether its executor is about to go."""
 
-    def __init__(self, config: WorkerConfig, look: Callable[[], UnderWay | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        look: Callable[[], UnderWay | None] = lambda: None,
+        waits: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
         self._config = config
         self._look = look
         self._executor = ExecutorWatch() if config.watches_executor else None
+        self._waits = waits
+        """True if the worker waits for another coordinator where its own is lost."""
+        self._address = config.address
+        self._moved = threading.Event()
+        """Set once there is another coordinator, or none is needed."""
+        self._over = False
+        """True if the coordinator has sent that the job is over."""
         self._done = threading.Event()
         self._sock: socket.socket | None = None
 
     def run(self) -> None:
         try:
-            link = reach(self._config, self._config.address, "the coordinator")
+            self._beat_until_lost()
+            while self._waits() and not self._over and self._moved.wait(WAIT_SECONDS) and not self._done.is_set():
+                self._moved.clear()
+                self._beat_until_lost()
         except DialFailed:
             return
+        if not self._done.wait(GRACE_SECONDS):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def follow(self, address: tuple[str, int]) -> None:
+        """Beats for another coordinator from now on."""
+        self._address = address
+        self._moved.set()
+
+    def _beat_until_lost(self) -> None:
+        """Beats until the link is closed, or breaks. Raises `DialFailed`."""
+        link = reach(self._config, self._address, "the coordinator")
         sock = self._sock = link.detach()
         sock.settimeout(HEARTBEAT_SECONDS)
         rest = b""
@@ -48,16 +77,14 @@ class Heart(threading.Thread):
                 rest = rest or self._beat()
                 try:
                     rest = rest[sock.send(rest) :]
-                    if not sock.recv(1):
-                        break
+                    self._over = bool(sock.recv(1))
+                    break
                 except TimeoutError:  # nothing to read, or no room: a coordinator that is suspended is not gone
                     continue
         except OSError:
             pass  # the coordinator is gone: as if it had closed
         finally:
             sock.close()
-        if not self._done.wait(GRACE_SECONDS):
-            os.kill(os.getpid(), signal.SIGKILL)
 
     def _beat(self) -> bytes:
         leaving = self._executor is not None and self._executor.look()
@@ -67,6 +94,7 @@ class Heart(threading.Thread):
     def spare(self) -> None:
         """Prevents the end of the process: the worker's own thread has come to its end."""
         self._done.set()
+        self._moved.set()
 
     def stop(self) -> None:
         """Waits for the thread's end, for a while."""

@@ -21,7 +21,6 @@ from typing import NoReturn, assert_never
 from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello, Welcome
-from tailrace.protocol.wire import FromWorker
 from tailrace.runtime.eventloop.clock import JobClock, boot_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import WorkerStorage
@@ -33,6 +32,7 @@ from tailrace.runtime.network.links import Links
 from tailrace.runtime.network.listener import Listener
 from tailrace.runtime.network.peers import Peers
 from tailrace.runtime.worker.heartbeat import Heart
+from tailrace.runtime.worker.lookup import CoordinatorLookup, with_process
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.runtime.worker.stepping import Stepper
 from tailrace.runtime.worker.watchdog import Watchdog
@@ -59,6 +59,7 @@ from tailrace.task.contract.actions import (
     WriteState,
 )
 from tailrace.task.contract.events import (
+    CoordinatorFound,
     CoordinatorLost,
     CoordinatorSaid,
     DriverFailed,
@@ -98,6 +99,9 @@ class WorkerProcess:
         self._storage: WorkerStorage | None = None
         self._backends = 0
         self.control = reach(config, config.address, "the coordinator")
+        self._coordinator_at = config.address
+        self._lookup: CoordinatorLookup | None = None
+        """The look-up of another coordinator, while the own one is lost."""
         self.loop = EventLoop()
         self._links = Links(self.loop, self._lose)
         self._peers = Peers(config, self.machine, self._links, self._lose)
@@ -114,7 +118,8 @@ class WorkerProcess:
 
     def run(self) -> str:
         """Joins the job, works, leaves. Returns why it left."""
-        heart = Heart(self.config, Watchdog(self.loop, self._stepper, self._started).look)
+        look, waits = Watchdog(self.loop, self._stepper, self._started).look, lambda: self.machine.succeeds
+        heart = self._heart = Heart(self.config, look, waits)
         heart.start()
         threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
         try:
@@ -244,7 +249,8 @@ class WorkerProcess:
             case _:
                 assert_never(action)
 
-    def _send_message(self, message: FromWorker) -> None:
+    def _send_message(self, message: wire.Outgoing) -> None:
+        message = with_process(message, self.config)
         if isinstance(message, deployment.SubtasksFinished):
             self._report(time.monotonic_ns())
         try:
@@ -330,12 +336,39 @@ class WorkerProcess:
         self._links.forget(link)
         slot = self._peers.slot_of(link)
         if link is self.control:
-            self.machine.handle(CoordinatorLost(error.reason))
+            self._coordinator_lost(error.reason)
         elif slot is not None:
             del self._peers.by_slot[slot]
             self.machine.handle(PeerLost(slot, error.reason))
 
+    def _coordinator_lost(self, reason: str) -> None:
+        """Leaves, or looks for another coordinator, which may have been lost in its turn before it went on."""
+        machine = self.machine
+        if not machine.waits:
+            machine.handle(CoordinatorLost(reason))
+        spec = machine.spec
+        if not machine.waits:
+            return
+        if spec is None or spec.checkpoint_dir is None:
+            machine.handle(CoordinatorLost(f"{reason}, and this worker does not know where another one would be"))
+            return
+        store = lambda: Store(spec.checkpoint_dir or "", spec.job, spec.storage_options)  # noqa: E731
+        self._lookup = CoordinatorLookup(self.config, self._coordinator_at, store, spec.run_id, self.loop, self._take_link)
+        self._lookup.start()
+
+    def _take_link(self, link: Link | None, address: tuple[str, int]) -> None:
+        """Goes on with the link to another coordinator; leaves where there is none."""
+        if link is None:
+            self.machine.handle(CoordinatorLost("no other one has come"))
+            return
+        self.control, self._coordinator_at = link, address
+        self._links.read_by(link, self._control_ready)
+        self._heart.follow(address)
+        self.machine.handle(CoordinatorFound())
+
     def _close(self) -> None:
+        if self._lookup is not None:
+            self._lookup.stop()
         if self._storage is not None:
             self._storage.close()
         if self.scratch is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.protocol.replay import COPIES, Copies
 from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
@@ -117,7 +118,8 @@ def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolde
     """The coordinator of a job whose files are prepared."""
     spec, env, plan, store = checked.spec, checked.submission.env, checked.submission.plan, checked.store
     config = env.checkpoint
-    return Coordinator(
+    make = LoggedCoordinator if allocated.far and store is not None else Coordinator
+    return make(
         spec.job,
         claimed.incarnation or 1,
         plan.slots,

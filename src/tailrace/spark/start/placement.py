@@ -68,6 +68,7 @@ class OnExecutor:
         self, checked: Checked, allocated: Allocated, monitor: ProgramMonitor, undo: contextlib.ExitStack
     ) -> None:
         self._checked, self._allocated = checked, allocated
+        self._tls = choose(os.environ.get(TLS))  # workers trust one authority, whichever coordinator they go on with
         self._post = self._outpost(checked.submission.env.slot_timeout)
         bring = partial(_bring, allocated.app, checked.submission.plan, self._post)
         self._follower = Follower(self._post, allocated.slots, monitor, bring)
@@ -76,8 +77,8 @@ class OnExecutor:
 
     def _outpost(self, patience: float) -> FarPost:
         """A process for the coordinator."""
-        slots, tls = self._allocated.slots, choose(os.environ.get(TLS))
-        return FarPost(slots.spark, slots.tag, slots.name, allowed_ports(), tls, patience, ship=self._allocated.ship)
+        slots, ship = self._allocated.slots, self._allocated.ship
+        return FarPost(slots.spark, slots.tag, slots.name, allowed_ports(), self._tls, patience, ship=ship)
 
     def places(self, claimed: ClaimedFolder) -> Places:
         """The places of the job's files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tailrace.protocol.deployment import Peer
+from tailrace.protocol.succession import Rejoin
 from tailrace.protocol.wire import FromWorker
 from tailrace.state.format import Placed
 
@@ -13,7 +14,7 @@ from tailrace.state.format import Placed
 class ToCoordinator:
     """An action: send this message to the coordinator."""
 
-    message: FromWorker
+    message: FromWorker | Rejoin
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,10 @@ class CoordinatorLost(_Event, frozen=True):
     reason: str
 
 
+class CoordinatorFound(_Event, frozen=True):
+    """A link to another coordinator of the run, which may go on in the place of the lost one."""
+
+
 class MessageTooLarge(_Event, frozen=True):
     """Answers `ToCoordinator`: a message of this name cannot be sent."""
 
@@ -185,6 +189,7 @@ Event = (
     | PeerBack
     | CoordinatorSaid
     | CoordinatorLost
+    | CoordinatorFound
     | MessageTooLarge
     | DriverFailed
     | StatePartRead

@@ -4,6 +4,7 @@ In: `contract.events`. Out: `contract.actions`.
 
 - `machine`: joins a job, runs its attempts one after the other, reports, leaves.
 - `attempt`: one attempt: its slice, and its part in everything below.
+- `conversation`: the messages to and from the coordinator, such that another one can go on with them.
 - `rendezvous`: how the workers of an attempt connect, and which older ones are fenced.
 - `checkpoints`, `restore`, `publishing`: the worker's part in checkpoints, in restores and in output that becomes visible;
   `replacement`: the restore of a worker that takes the place of a lost one.

@@ -30,12 +30,20 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Resume, Severed
 from tailrace.protocol.standby import TakeSlot
-from tailrace.protocol.wire import AttemptCommand, FromWorker, NestCommand, StandbyCommand, ToWorker
+from tailrace.protocol.wire import (
+    AttemptCommand,
+    FromWorker,
+    NestCommand,
+    StandbyCommand,
+    SuccessionCommand,
+    ToWorker,
+)
 from tailrace.state.backend import Backend
 from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
 from tailrace.task.contract.actions import Action, ClosePeers, Exit, ToCoordinator
 from tailrace.task.contract.events import (
+    CoordinatorFound,
     CoordinatorLost,
     CoordinatorSaid,
     DriverFailed,
@@ -64,12 +72,12 @@ from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.failover.mirrors import Mirror, backends
 from tailrace.task.failover.standby_loop import Standing
-from tailrace.task.failover.takeover import with_history
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
 from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks, with_policy
+from tailrace.task.worker.conversation import Conversation
 from tailrace.task.worker.hot_standby import HotStandby
 from tailrace.task.worker.task_services import services_of
 
@@ -116,6 +124,7 @@ class Worker:
         self._hot = HotStandby(self._standing, self._numbers, self.services_of, self._require, text_of)
         self._outside, self._shared = Outside() if outside is None else outside, shared
         self._tuning = tuning if tuning is not None else Tuning()
+        self._conversation = Conversation()
 
     # Events.
 
@@ -149,8 +158,10 @@ class Worker:
             case CoordinatorSaid():
                 self._control(event.message)
             case CoordinatorLost():
-                if self.phase is not Phase.LEFT:
-                    self._leave(f"lost the coordinator: {event.reason}")
+                self._coordinator_lost(event.reason)
+            case CoordinatorFound():
+                if self.waits:
+                    self.actions.append(ToCoordinator(self._conversation.rejoin()))
             case MessageTooLarge():  # a peer waits for this message: fail instead
                 what = f"worker {self.slot} cannot send {event.name}: {event.reason}"
                 self._fail(failure(FailureKind.INTERNAL, what))
@@ -178,10 +189,33 @@ class Worker:
                 assert_never(event)
         return None
 
+    @property
+    def succeeds(self) -> bool:
+        """True if the worker is to wait for another coordinator where its own is lost."""
+        return self._conversation.waits
+
+    @property
+    def waits(self) -> bool:
+        """True while the worker goes on without a coordinator, and waits for another one."""
+        return self._conversation.broken and self.phase is not Phase.LEFT
+
+    def _coordinator_lost(self, reason: str) -> None:
+        """Waits for another coordinator, where the job has one that can go on. Where it waits already: leaves."""
+        conversation = self._conversation
+        if conversation.waits and not conversation.broken and self.phase not in (Phase.JOINING, Phase.LEFT):
+            conversation.broken = True
+        elif self.phase is not Phase.LEFT:
+            self._leave(f"lost the coordinator: {reason}")
+
     def _control(self, message: ToWorker) -> None:
         """Handles a message of the coordinator."""
         if self.phase is Phase.LEFT:
             return
+        if isinstance(message, SuccessionCommand):
+            if self.phase is not Phase.JOINING:  # else it was for the place that this standby held before
+                self.actions += self._conversation.receive(message)
+            return
+        self._conversation.note_received()
         if self.failed and not isinstance(message, Reset | Leave):
             return  # sent before the coordinator received the failure
         attempt = self._attempt
@@ -209,6 +243,7 @@ class Worker:
         match message:
             case Welcome():
                 self.epoch = message.epoch
+                self._conversation.begin(self.slot, message.epoch, message.waits)
             case Deploy():
                 self._guard(lambda: self._deploy(message))
             case Start():
@@ -531,4 +566,4 @@ class Worker:
 
     def _require(self, actions: Iterable[Action]) -> None:
         recorded = None if self._attempt is None else self._attempt.recorded
-        self.actions.extend(actions if recorded is None else with_history(recorded, actions))
+        self.actions.extend(self._conversation.behind_history(recorded, actions))
