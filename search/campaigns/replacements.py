@@ -166,7 +166,8 @@ def coordinators_lost(made: Scenario) -> Scenario:
         found.append(Fault(max(0, at + rng.randint(-10, 90)), "lose-coordinator", duration=duration, after=after))
     waits = random.Random(f"tailrace coordinators waited for {made.seed}")
     log = waits.choice([None, 0, 2_000, 2_000, 20_000, 1 << 20])
-    return replace(made, faults=(*made.faults, *found), log=log)
+    made = replace(made, faults=(*made.faults, *found), log=log)
+    return hot(made) if waits.random() < 0.4 else made
 
 
 def coordinators_alone(made: Scenario) -> Scenario:
@@ -184,7 +185,13 @@ def coordinators_alone(made: Scenario) -> Scenario:
         after, at = rng.choice([("", turns), ("", turns), (rng.choice(("Ack", "commit", "Complete", "mark")), 0)])
         duration = rng.choice([0, 0, 2, 12]) * MS
         found.append(Fault(at, "lose-coordinator", duration=duration, after=after))
-    return replace(made, faults=(*found, *faults), log=rng.choice([0, 2_000, 20_000, 1 << 20]))
+    made = replace(made, faults=(*found, *faults), log=rng.choice([0, 2_000, 20_000, 1 << 20]))
+    return hot(made) if made.replaces and rng.random() < 0.5 else made
+
+
+def hot(made: Scenario) -> Scenario:
+    """The scenario with a hot standby for each worker."""
+    return replace(made, spares=made.parallelism, hot=True)
 
 
 def past_what_waits(made: Scenario) -> Scenario:

@@ -75,6 +75,19 @@ def test_stops_and_savepoints_go_on() -> None:
     assert covered[WENT_ON] > 3 and covered["stopped"] > 3
 
 
+def test_hot_standbys_go_on_behind_another_coordinator() -> None:
+    """The standby follows its worker on, and takes its place when that is lost, and follows anew where it had not begun."""
+    covered: Counter[str] = Counter()
+    for seed in range(5):
+        made = replace(
+            scenario(seed, "counted", faults=False), replaces=True, spares=3, depth=1, hot=True, parallelism=3
+        )
+        lost = Fault(10 + 12 * seed, "lose-coordinator", duration=seed % 3 * MS, after="commit 2 done")
+        covered.update(lost_at(made, (lost, Fault(40, "kill", seed, after="commit 4 done"))))
+    assert covered[WENT_ON] > 3 and covered["a hot standby went on"] > 1
+    assert covered["restarted"] <= covered[LOST] - covered[WENT_ON] <= 1, "the job was ending, and the mirrors had left"
+
+
 def test_where_a_worker_is_lost_as_well_all_start_again() -> None:
     covered: Counter[str] = Counter()
     for seed in range(3):

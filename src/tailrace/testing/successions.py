@@ -70,13 +70,15 @@ class Successions:
     # Their coordinator.
 
     def all_outlive(self, lost: Driver) -> bool:
-        """True if all workers of a coordinator that is lost now live on, and one of them has its log."""
+        """True if all workers of a coordinator that is lost now live on, and one of them has its log. Where the job is
+        ending, a `Leave` on its way may end the mirrors before the others."""
         coordinator = lost.coordinator
         here = [one for one in self._cluster.processes.values() if one.driver is lost]
         there = {(one.slot, one.epoch) for one in here if one.machine.succeeds}
         slots = [(one.index, one.epoch) for one in coordinator.roster.slots if one.connected]
         mirrored = isinstance(coordinator, LoggedCoordinator) and coordinator.mirrored
-        return mirrored and coordinator.status in GOES_ON and all(one in there for one in slots)
+        on = coordinator.status in GOES_ON and not coordinator.course.ending
+        return mirrored and on and all(one in there for one in slots)
 
     def begin(self, driver: Driver, why: str) -> None:
         """Lets another coordinator wait for the workers of the lost one."""

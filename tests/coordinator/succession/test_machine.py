@@ -12,6 +12,7 @@ from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete, MarkPu
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
+from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import LoggedCoordinator, SuccessorClaim
 from tailrace.protocol.deployment import Deployed, Leave, OperatorEvent, Progress, Start
 from tailrace.protocol.recovery import Reset
@@ -23,7 +24,7 @@ from tailrace.protocol.wire import ToWorker
 class Logged(Job):
     """A job of three workers with a log, of which the test plays the mirrors."""
 
-    def __init__(self, term: int = 0, most: int = 1 << 20) -> None:
+    def __init__(self, term: int = 0, most: int = 1 << 20, replaces: bool = False) -> None:
         super().__init__(slots=3)
         self.machine: LoggedCoordinator = LoggedCoordinator(
             "job",
@@ -34,6 +35,7 @@ class Logged(Job):
             run_id="run",
             checkpoints=CheckpointSettings(origin="here"),
             restarts=Fixed(3, SECOND),
+            standbys=0 if replaces else None,
             term=term,
             most=most,
         )
@@ -120,6 +122,25 @@ def test_signs_of_life_and_figures_are_not_in_the_log() -> None:
     job.says(1, Progress([], 6, phases={1: "writing"}))
     job.report(0, OperatorEvent(7, 0, 1, b""))
     assert {len(one.message.entries) for one in job.actions(Send)} == {2}, "decisions depend on phases"
+
+
+def test_a_checkpoint_that_figures_have_made_due_is_one_for_another_coordinator_too() -> None:
+    job = Logged(replaces=True).run()
+    job.now += 5
+    job.says(1, Progress([], 6, log_entries=4, log_bytes=1_000, log_left=10))
+    job.machine.tick(job.now)
+    job.deliver()
+    assert type(job.seen[0][-1]) is Trigger
+    other, why = job.successor(ALONE)
+    assert why == ""
+    other.deliver()
+    assert other.status is JobStatus.RUNNING and type(other.seen[0][-1]) is Abort
+
+
+def test_each_event_is_logged_or_changes_nothing_on_which_decisions_depend() -> None:
+    queries = {"next_tick", "give_up", "ending", "status", "cause", "left_behind", "incarnation", "waits"}
+    public = {name for name in vars(Coordinator) if not name.startswith("_")}
+    assert public - queries <= vars(LoggedCoordinator).keys()
 
 
 def test_nobody_new_mirrors_a_job_that_begins_anew() -> None:

@@ -52,6 +52,20 @@ def test_a_worker_feeds_the_standby_that_holds_its_state() -> None:
     assert resume.deploy.own and resume.deploy.attempt > 0
 
 
+def test_behind_another_coordinator_a_standby_follows_under_the_incarnation_of_its_worker() -> None:
+    job = Hot()
+    job.machine.go_on(7, None, "", "", job.now)
+    job.complete()
+    job.actions()
+    for place in (2, 3):
+        job.says(place, StateHeld(job.machine.durability.newest[0], [place - 2]))
+    (feed, _) = job.said(Feed)
+    job.histories(feed.checkpoint)
+    job.says(0, Feeds(2, feed.checkpoint))
+    (follow,) = job.said(Follow)
+    assert job.machine.incarnation == 7 and follow.resume.deploy.incarnation == 1
+
+
 def test_only_a_job_with_hot_standbys_has_any() -> None:
     job = Standing().run()
     job.stands_by(2)

@@ -30,6 +30,7 @@ EVENTS: list[Any] = [
     events.CoordinatorSaid(Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest", "file:/a", True)),
     events.CoordinatorSaid(Publish([("sink", [b"one", Placed("f", 1, 2, 3)])], 4)),
     events.CoordinatorLost("closed"),
+    events.CoordinatorFound(),
     events.MessageTooLarge("OperatorEvent", "64 MiB"),
     events.DriverFailed(Failed(FailureKind.INTERNAL, "broken")),
     events.StatePartRead(1, MetaOf("u", 0, 2, True, b"meta")),

@@ -157,17 +157,23 @@ class LoggedCoordinator(Coordinator):
 
     def _progress(self, index: int, epoch: int, message: Progress, now: int) -> None:
         """Takes figures. Of these only what decisions depend on is logged."""
-        place = self.roster.at(index)
-        before = (place.log, place.phases) if isinstance(place, Slot) else None
+        place, due_at = self.roster.at(index), self.checkpoints.due_at()
+        before = (place.log, place.phases, due_at) if isinstance(place, Slot) else None
         self._handle(lambda: Coordinator.message(self, index, epoch, message, now))
-        if isinstance(place, Slot) and before != (place.log, place.phases):
-            self.figures(index, place.log, place.phases)
+        if isinstance(place, Slot) and before != (place.log, place.phases, self.checkpoints.due_at()):
+            hurried = None if due_at == self.checkpoints.due_at() else now
+            self.figures(index, place.log, place.phases, hurried)
 
-    def figures(self, index: int, log: tuple[int, int, int], phases: dict[int, str]) -> None:
-        """Takes those figures of a worker on which decisions depend."""
-        self._log_entry("figures", (index, log, phases), {})
+    def figures(
+        self, index: int, log: tuple[int, int, int], phases: dict[int, str], hurried: int | None = None
+    ) -> None:
+        """Takes those figures of a worker on which decisions depend. `hurried`: the time at which they have made a
+        checkpoint due."""
+        self._log_entry("figures", (index, log, phases, hurried), {})
         slot = self.roster.slots[index]
         slot.log, slot.phases = log, phases
+        if hurried is not None:
+            self.checkpoints.hurry(hurried)
 
     def tick(self, now: int, only: Collection[int] | None = None) -> list[int]:
         silent_at = None if self.course.ending else self.roster.silent_at(self.limits.lease)
