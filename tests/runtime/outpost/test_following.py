@@ -33,11 +33,12 @@ from tailrace.runtime.driver.settings import settings_of
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
+from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.tls import Tls, make
 from tailrace.runtime.outpost.following import CoordinatorGone, CoordinatorNotStarted, Follower, Succession
 from tailrace.runtime.outpost.hosting import FileRequest, Host, send_request
-from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, StoreAt
-from tailrace.runtime.outpost.outpost import LETTER, Outpost
+from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, SlotOver, StoreAt
+from tailrace.runtime.outpost.outpost import LETTER, FarSlots, Outpost
 from tailrace.runtime.worker.process import WorkerProcess
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.storage.store import Store
@@ -455,6 +456,36 @@ def test_workers_go_on_with_another_coordinator_and_nothing_starts_again(
     found = [one.id for one in job.checkpoints]
     assert found == sorted(set(found))
     assert lines(tmp_path / "out") == list(range(1000))
+
+
+def test_ends_of_workers_of_a_lost_coordinator_are_not_those_of_its_successor() -> None:
+    """Each coordinator that starts all workers again counts the starts of a slot from one: a report of the end of an older
+    one, which was under way, was taken for that of the new worker, and all restarted once more."""
+    ended: list[tuple[int, str | None]] = []
+
+    def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
+        ended.append((slot, error))
+
+    slots = FarSlots(Binding("127.0.0.1"), Mailbox(), era=3, left=[(0, 1), (1, 1)])
+    slots.over(SlotOver(1, 1, None, False, False, over=False, era=2))
+    assert slots.left == {(0, 1), (1, 1)}, "another coordinator had given that one up"
+    slots.forget()
+    slots.launch(WorkerConfig(0, "job", 5, ("127.0.0.1", 1), b"", 1), end)
+    slots.over(SlotOver(0, 1, "it was killed", False, False, over=False, era=3))
+    assert not ended and slots.lives()
+    slots.over(SlotOver(0, 1, "it broke", False, False, over=False, era=4))
+    assert ended == [(0, "it broke")]
+
+
+def test_a_worker_that_ends_before_its_coordinator_goes_on_is_not_awaited() -> None:
+    """The report may come before the thread of the coordinator has begun: it was dropped, and the wait took 30 s."""
+    ended: list[int] = []
+    slots = FarSlots(Binding("127.0.0.1"), Mailbox(), left=[(0, 1), (1, 2)])
+    slots.over(SlotOver(0, 1, "its executor was lost", False, False, over=False))
+    assert slots.left == {(1, 2)}
+    assert slots.adopt(lambda launch: lambda slot, *how: ended.append(slot)) == {(1, 2)} and not slots.left
+    slots.over(SlotOver(1, 2, None, False, False, over=False))
+    assert ended == [1]
 
 
 @pytest.mark.parametrize("not_started", [2, 3])

@@ -105,7 +105,7 @@ class Follower(threading.Thread):
         self._waiting: dict[int, tuple[Wish, WishFuture]] = {}
         self._over = False
         """True once no wish is taken any more."""
-        self._lock = threading.Lock()  # guards `_waiting` and `_over`
+        self._lock = threading.Lock()  # guards `_waiting` and `_over`, and that `Begin` comes first in a box
         self._starts: set[tuple[int, int]] = set()
         """The starts of slots whose Spark jobs run."""
         self._era = 0
@@ -241,9 +241,10 @@ class Follower(threading.Thread):
         except Exception as error:
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
             return ""
-        self._box = Mailbox()
-        self._send_begin(replace(begin, token=self._token, running=tuple(sorted(self._starts))))
         with self._lock:
+            self._box = Mailbox()
+            running = tuple(sorted(self._starts))
+            self._send_begin(replace(begin, token=self._token, running=running, era=self._era))
             for number, (wish, _) in self._waiting.items():
                 self._box.add(UserRequest(number, wish))
         if self._cancelled.is_set():
@@ -270,8 +271,9 @@ class Follower(threading.Thread):
                 self._answer(saying)
             case StartedAgain():
                 self._kill_all()
-                self._era += 1
-                self._starts = set()
+                with self._lock:
+                    self._era += 1
+                    self._starts = set()
             case JobOutcome():
                 self._outcome = saying.view
             case JobEnd():
@@ -291,9 +293,11 @@ class Follower(threading.Thread):
         self._token = config.token if config.waits else b""
 
         def end(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
-            if era == self._era:
-                self._starts.discard(start)
-                self._box.add(SlotOver(*start, error, cancelled, unfit, not provider.lives()))
+            over = not provider.lives()
+            with self._lock:
+                if era == self._era:
+                    self._starts.discard(start)
+                    self._box.add(SlotOver(*start, error, cancelled, unfit, over, era))
 
         provider.launch(config, end)
 

@@ -102,11 +102,14 @@ class Begin:
     """The token of the job, where a process was lost that knew it; empty where no worker has it."""
     running: tuple[tuple[int, int], ...] = ()
     """The starts of slots whose Spark jobs run: their workers may wait for another coordinator."""
+    era: int = 0
+    """Number of times that coordinators of the run have started all workers again."""
 
 
 @dataclass(frozen=True)
 class SlotOver:
-    """The end of a slot's Spark job: see `SlotEnded`. `over`: no Spark job can be started any more."""
+    """The end of a slot's Spark job: see `SlotEnded`. `over`: no Spark job can be started any more. `era`: that of its
+    start. Each coordinator that starts all workers again numbers the starts from the beginning."""
 
     slot: int
     launch: int
@@ -114,6 +117,7 @@ class SlotOver:
     cancelled: bool
     unfit: bool
     over: bool
+    era: int = 0
 
 
 @dataclass(frozen=True)

@@ -152,42 +152,62 @@ class Outpost(FolderHost):
 class FarSlots:
     """The slots of a job whose Spark jobs the program starts: it is requested to in letters. A `SlotProvider`."""
 
-    def __init__(self, at: Binding, box: Mailbox) -> None:
-        self._at, self._box = at, box
+    def __init__(self, at: Binding, box: Mailbox, era: int = 0, left: Collection[tuple[int, int]] = ()) -> None:
+        """`era`: see `Begin`. `left`: the starts of slots that a lost coordinator has requested, and that still run."""
+        self._at, self._box, self._era = at, box, era
+        self._lock = threading.Lock()  # guards `_ended` and `_left`: ends come in another thread
         self._ended: dict[tuple[int, int], SlotEnded] = {}
+        self._left = set(left)
+        """The starts of a lost coordinator whose ends nobody awaits yet."""
         self._lives = True
 
     def listen_at(self) -> Binding:
         return self._at
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
-        self._ended[config.slot, config.launch] = ended
+        with self._lock:
+            self._ended[config.slot, config.launch] = ended
         self._box.add(StartSlot(config))
 
     def over(self, report: SlotOver) -> None:
         """Takes the program's report that a start of a slot has ended."""
         self._lives = self._lives and not report.over
-        ended = self._ended.pop((report.slot, report.launch), None)
+        start = report.slot, report.launch
+        with self._lock:
+            if report.era != self._era:
+                return
+            self._left.discard(start)
+            ended = self._ended.pop(start, None)
         if ended is not None:
             ended(report.slot, report.error, report.cancelled, report.unfit)
 
-    def adopt(self, running: Collection[tuple[int, int]], ended: Callable[[int], SlotEnded]) -> None:
-        """Takes on the starts of slots that a lost coordinator has requested, and that still run."""
-        self._ended |= {start: ended(start[1]) for start in running}
-
     @property
-    def running(self) -> list[tuple[int, int]]:
-        """The starts of slots that have not ended."""
-        return list(self._ended)
+    def left(self) -> set[tuple[int, int]]:
+        """The starts of slots that a lost coordinator has requested, and that still run."""
+        with self._lock:
+            return set(self._left)
+
+    def adopt(self, ended: Callable[[int], SlotEnded]) -> set[tuple[int, int]]:
+        """Takes on the starts of slots that a lost coordinator has requested, and that still run. Returns them: of no
+        other one will the end be reported."""
+        with self._lock:
+            left, self._left = self._left, set()
+            self._ended |= {start: ended(start[1]) for start in left}
+        return left
 
     def forget(self) -> None:
         """Forgets all starts: their ends do not count any more."""
-        self._ended.clear()
+        with self._lock:
+            self._era += 1
+            self._left.clear()
+            self._ended.clear()
 
     def forsaken(self) -> None:
         """Ends all slots: the program is gone, and will report no end of a start of a slot any more."""
-        for slot, launch in list(self._ended):
-            self.over(SlotOver(slot, launch, None, False, False, True))
+        with self._lock:
+            starts = [*self._left, *self._ended]
+        for slot, launch in starts:
+            self.over(SlotOver(slot, launch, None, False, False, True, self._era))
 
     def watch(self, leaving: Leaving) -> None:
         """Does nothing: workers themselves see that their executors are decommissioned (`runtime.worker.executor_end`)."""
@@ -222,15 +242,13 @@ class FarRunner(JobRunner):
 
     def __init__(self, begin: Begin, at: Binding, box: Mailbox) -> None:
         machine, store = begin.machine, begin.store
-        self.slots, self._box, self._lost = FarSlots(at, box), box, begin.lost
+        self.slots, self._box, self._lost = FarSlots(at, box, begin.era, begin.running), box, begin.lost
         self._term = 0 if store is None else store.term
         self._begun, self._cancelled = threading.Event(), threading.Event()
         self._early: list[tuple[Wish, WishFuture]] = []
         """Wishes that came before the job had begun, or gone on behind the loss of a coordinator."""
         self.abandoned = threading.Event()
         """Set once the program will receive nothing more."""
-        self._left = begin.running
-        """The starts of slots of a lost coordinator that run."""
         clock = JobClock()
         clock.follow(begin.clock)
         monitor = LetterMonitor(machine.job, clock, box)
@@ -269,13 +287,12 @@ class FarRunner(JobRunner):
 
     def _go_on(self) -> bool:
         """Goes on with the workers of a lost coordinator, where there are such. Returns False where all start again."""
-        machine, slots, left = self.machine, self.slots, self._left
-        if not left or not isinstance(machine, LoggedCoordinator) or self.store is None:
+        machine, slots = self.machine, self.slots
+        if not slots.left or not isinstance(machine, LoggedCoordinator) or self.store is None:
             return False
         machine.begin_term(self._term)
-        slots.adopt(left, self._end_of)
         reunion = Reunion(machine, self.store, self._workers, self._loop)
-        reason = reunion.go_on(self._lost, lambda: slots.running, self._now, self._cancelled.is_set)
+        reason = reunion.go_on(self._lost, lambda: slots.left, self._now, self._cancelled.is_set)
         if reason:
             self._lost = f"{self._lost}; no other one could go on with its workers: {reason}"
             return False
@@ -286,7 +303,7 @@ class FarRunner(JobRunner):
 
     def _end_old_starts(self, machine: LoggedCoordinator) -> None:
         """Reports the starts of slots that have ended while there was no coordinator, and ends those that were to end."""
-        running = set(self.slots.running)
+        running = self.slots.adopt(self._end_of)
         for start in [start for place in machine.roster.places for start in sorted(place.running)]:
             if start not in running:
                 error = "it ended while the job had no coordinator"
