@@ -19,10 +19,14 @@ COUNT = (1, 3)
 """Numbers of records of windows that do not depend on time."""
 GAP = 2
 """The gap of sessions, in seconds of event time."""
+WITHIN = 1e6
+"""Seconds of event time for which a key is kept: longer than all events of a flow last."""
+BEST = 3
+"""Number of the best records."""
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
-    "sessions", "sessions of columns", "counted",
+    "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -344,6 +348,34 @@ class Building:
         self.tell(counted.map(lambda r: ("counted", number, *r), uid=f"counted{number}"))
         return stream
 
+    def _distinct(self, do: Do, stream: tr.DataStream, options: Any, within: float | None = None) -> tr.DataStream:
+        number = do.number
+        distinct = stream.key_by(lambda r: r[0]).drop_duplicates(within, **options)
+        self.tell(distinct.map(lambda r: ("distinct", number, r[0]), uid=f"distinct{number}"))
+        return stream
+
+    def _distinct_within(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._distinct(do, stream, options, WITHIN)
+
+    def _distinct_in_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
+        distinct = columns.key_by("id").drop_duplicates(**options)
+        self.tell(distinct.map(lambda r: ("distinct", number, r.id), uid=f"distinct{number}"))
+        return stream
+
+    def _best(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        changes = stream.key_by(fn.key_of).top(BEST, by=lambda r: r[2], **options)
+        self.tell(changes.map(lambda r: ("sum", number, r.key, 0, *_signed(r)), uid=f"best{number}"))
+        return stream
+
+    def _batched(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        lists = stream.batch(3, **options)
+        self.tell(lists.map(lambda r: ("sum", number, 0, 0, len(r), sum(one[2] for one in r)), uid=f"batched{number}"))
+        return stream
+
     # Loops.
 
     def loop(self, loop: Loop, stream: tr.DataStream) -> tr.DataStream:
@@ -483,3 +515,9 @@ def _merge(waiting: Any, new: Any) -> Any:
 
 def _astray(waiting: Any, new: Any) -> Any:
     return (waiting[0] + 1, *_merge(waiting, new)[1:])
+
+
+def _signed(change: Any) -> tuple[int, int]:
+    """The number of records and the value that a change of the best records adds."""
+    sign = 1 if change.op == "+" else -1
+    return sign, sign * change.value[2]

@@ -44,6 +44,11 @@ Kind = Literal[
     "sessions",
     "sessions of columns",
     "counted",
+    "distinct",
+    "distinct in columns",
+    "distinct within",
+    "best",
+    "batched",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

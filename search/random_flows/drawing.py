@@ -22,6 +22,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
+from search.random_flows.everyday import everyday
 from search.random_flows.ordering import ordering, source_time
 from search.random_flows.remembering import failing, grouping, reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
@@ -275,6 +276,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     time = random.Random(f"tailrace random source time {seed}")
     if time.random() < 0.25:
         flow = source_time(time, flow)
+    daily = random.Random(f"tailrace random everyday {seed}")
+    if daily.random() < 0.08:
+        flow = everyday(daily, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

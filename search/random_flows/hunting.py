@@ -109,6 +109,11 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "sessions": 1,
             "sessions of columns": 1,
             "counted": 1,
+            "distinct": 2,
+            "distinct in columns": 2,
+            "distinct within": 1,
+            "best": 1,
+            "batched": 1,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

@@ -15,7 +15,7 @@ from typing import Any
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
 
-MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT = 10_007, 5, 3, 8, 2, (1, 3)
+MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST = 10_007, 5, 3, 8, 2, (1, 3), 3
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,8 @@ class _Interpreter:
         """(operator, key): (time, gap, value) of each record."""
         self.counted: Counter[Any] = Counter()
         """(operator, key): number of records."""
+        self.best: dict[Any, list[int]] = {}
+        """(operator, key): the values of its records."""
         self.sets: Counter[Any] = Counter()
         """(operator, key): number of visits of a set."""
         self.seconds: dict[Any, Counter[int]] = {}
@@ -160,6 +162,9 @@ class _Interpreter:
             full, rest = divmod(total, COUNT[number % 2])
             self.found.exactly["counted", number, key, COUNT[number % 2]] += full
             self.found.exactly["counted", number, key, rest] += bool(rest)
+        for (number, key), values in self.best.items():
+            best = sorted(values)[-BEST:]
+            self.found.add(("sum", number, key, 0, len(best), sum(best)))
         for (number, key), visits in self.sessions.items():
             for session in _sessions(visits):
                 self.found.add(("window", number, key, *session))
@@ -275,6 +280,12 @@ class _Interpreter:
             self.found.add(("most", number, key, "high", record.value))
         elif kind == "counted":
             self.counted[number, key] += 1
+        elif kind in ("distinct", "distinct in columns", "distinct within"):
+            self.found.exactly["distinct", number, record.id] = 1
+        elif kind == "best":
+            self.best.setdefault((number, key), []).append(record.value)
+        elif kind == "batched":
+            self.found.add(("sum", number, 0, 0, 1, record.value))
         elif kind in ("sessions", "sessions of columns"):
             own = record.id % 3 if kind == "sessions" else key
             gap = own + 1 if number % 3 == 0 else GAP

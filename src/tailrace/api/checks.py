@@ -136,6 +136,16 @@ def check_co_process(fn: Any, verb: str) -> None:
     check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2, **ENDS}, verb)
 
 
+def check_keyed(fn: CoProcessFunction, keyed: bool, verb: str) -> None:
+    """Raises `GraphError` if a function of connected streams needs keys, and not both streams have one."""
+    timed = type(fn).on_timer is not CoProcessFunction.on_timer
+    if not keyed and (states_of(fn) or timed):
+        raise GraphError(
+            f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
+            f"both"
+        )
+
+
 def check_names(names: tuple[str, ...], verb: str, example: str = "aggregate(other=...)") -> None:
     """Raises `GraphError` if two columns of a result would have one name."""
     for name in names:

@@ -17,6 +17,7 @@ from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
     CoProcess,
+    DropDuplicates,
     Head,
     KeyedProcess,
     MapBatches,
@@ -34,7 +35,13 @@ from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
 
-_AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window", SessionWindow: "session"}
+_AGGREGATES = {
+    Reduce: "reduce",
+    Aggregate: "aggregate",
+    Window: "window",
+    SessionWindow: "session",
+    DropDuplicates: "duplicates",
+}
 _TIMERS = [TableInfo("timers:event", "timers"), TableInfo("timers:processing", "timers")]
 
 

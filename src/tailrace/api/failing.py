@@ -146,7 +146,7 @@ def check_on_error(value: Any, verb: str) -> OnError:
 def takes_policy(operator: Operator, form: Form) -> bool:
     """True if the verb of an operator takes `on_error`. `form` is that of the operator's output."""
     in_columns = form == "columns" and isinstance(operator, ops.Aggregate | ops.Windowed)
-    return isinstance(operator, TAKES_POLICY) and not in_columns
+    return isinstance(operator, TAKES_POLICY) and not in_columns and not isinstance(operator, ops.DropDuplicates)
 
 
 def policy_of(operator: Operator, form: Form, given: Any, default: OnError, verb: str) -> OnError:

@@ -12,6 +12,7 @@ from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
     CoProcess,
+    DropDuplicates,
     Hash,
     Head,
     Judge,
@@ -38,6 +39,7 @@ KINDS: dict[type[Operator], str] = {
     Aggregate: "aggregate",
     Window: "window",
     SessionWindow: "session",
+    DropDuplicates: "duplicates",
     Head: "loop",
     Judge: "rounds",
     Sink: SINK,
@@ -52,6 +54,7 @@ CALLED = {
     "aggregate": "an aggregate",
     "window": "a window",
     "session": "a session window",
+    "duplicates": "drop_duplicates",
     "loop": "the head of a loop",
     "rounds": "the end of a loop's rounds",
     SINK: "a sink",
@@ -76,6 +79,9 @@ def shape_of(operator: Operator) -> list[str]:
         return ["in rounds"] if operator.loop.rounds is not None else []
     if isinstance(operator, Reduce):
         return ["custom"]
+    if isinstance(operator, DropDuplicates):
+        clock = "event time" if operator.timed else "the clock"
+        return ["all keys"] if operator.within is None else [f"keys of {operator.within / 1e6:g} s of {clock}"]
     if not isinstance(operator, Aggregate | Window | SessionWindow):
         return []
     several = len(operator.aggregates) > 1

@@ -24,6 +24,7 @@ class Dataflow(Protocol):
     """The part of an environment that its streams know."""
 
     parallelism: int
+    max_parallelism: int
     on_error: OnError
     _graph: GraphBuilder
 

@@ -12,7 +12,16 @@ from tailrace.api.tags import tags_of
 from tailrace.api.windowfunctions import CountedWindows, WindowCall
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import AHEAD, AssignTimestamps, CoProcess, KeyedProcess, MapBatches, Process, Windowed
+from tailrace.graph.operators import (
+    AHEAD,
+    AssignTimestamps,
+    CoProcess,
+    DropDuplicates,
+    KeyedProcess,
+    MapBatches,
+    Process,
+    Windowed,
+)
 
 if TYPE_CHECKING:
     from tailrace.api.nodes import Stream
@@ -27,6 +36,8 @@ def side_of(stream: Stream, tag: Any) -> Node:
     aside = aside_of(node.on_error)
     if aside is not None and tag == aside.tag:
         return node
+    if isinstance(node.operator, DropDuplicates) and not (node.operator.timed and node.operator.within):
+        raise GraphError(f"side_output: {node.name!r} has no late records: give it within=..., on a stream with event time")
     if isinstance(node.operator, Windowed):
         if tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")

@@ -7,10 +7,11 @@ from each to the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow.compute as pc
 
+from tailrace.api import verbs
 from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
 from tailrace.api.checks import (
     check_at_end,
@@ -18,6 +19,7 @@ from tailrace.api.checks import (
     check_co_process,
     check_counted,
     check_format,
+    check_keyed,
     check_merge,
     check_names,
     check_object,
@@ -71,7 +73,6 @@ from tailrace.graph.operators import (
     WhenAllIdle,
 )
 from tailrace.graph.scope import StreamScope
-from tailrace.state.handles import states_of
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
@@ -203,6 +204,13 @@ class DataStream(LoopStream):
         `GraphError` for a function that does not fit, such as one with keyed state or timers."""
         check_process(fn, title_of("process", options), keyed=False)
         return self._as_rows()._add(ops.Process(fn, check_at_end(at_end)), "process", options)
+
+    def batch(self, n: int, timeout: Span | None = None, **options: Any) -> DataStream:
+        """The stream of lists of `n` records, in the order in which they came; of a keyed stream each list has records of
+        one key. A list is also emitted when its first record has waited for `timeout` (seconds, a `timedelta` or a text)
+        of the clock, and at the end of the input. Lists have no right timestamps: windows belong in front. Raises
+        `TypeMismatch` for a stream in columns, and `GraphError` for wrong arguments and in a loop."""
+        return verbs.batches(self, n, timeout, options)  # type: ignore[no-any-return]
 
     # Time.
 
@@ -527,6 +535,28 @@ class KeyedStream(DataStream):
         check_callable(f, 2, title_of("reduce", options), ReduceFunction)
         return self._add(ops.Reduce(self.key, f), "reduce", options)
 
+    def drop_duplicates(
+        self, within: Span | None = None, *, keep: Literal["first", "last"] = "first", **options: Any
+    ) -> DataStream:
+        """The stream of one record of each key. A record is dropped if one of its key was kept whose time is at most
+        `within` (seconds, a `timedelta` or a text) before or behind its own; without `within` at any time. Time is event
+        time, and late records go to the side output "late"; of a stream without timestamps it is the clock. State is the
+        key with the times of its kept records, until event time has passed them by `within`; without `within` for ever.
+
+        With `keep` "last" the last record of each key is emitted when the span that its first one began is over, or at
+        the end of the input. Its timestamp is then the end of the span. State is the key with one record, and a stream in
+        columns is converted to rows with names. Raises `GraphError` for wrong arguments, and in a loop for all but
+        `drop_duplicates()`."""
+        return verbs.drop_duplicates(self, within, keep, options)  # type: ignore[no-any-return]
+
+    def top(self, n: int, *, by: Selector, ascending: bool = False, **options: Any) -> DataStream:
+        """The stream of changes of the `n` best records of each key so far, as rows (key, op, rank, value): with `op` "-"
+        the record `value` leaves the place `rank`, and all behind it move up; with "+" it comes in at the place `rank`, and
+        all from there move down. The best has rank 1. `by` is a function or a column whose largest value is the best; with
+        `ascending` the smallest. Of equal records the one that came first is before the others. A record for which `by`
+        gives None or NaN fails. Raises `GraphError` for wrong arguments."""
+        return verbs.top(self, n, by, ascending, options)  # type: ignore[no-any-return]
+
     def count(self, **options: Any) -> DataStream:
         """The stream of (key, count), one for each record; in columns one per distinct key and batch."""
         return self._aggregate((("count", Count()),), "count", options)
@@ -664,13 +694,7 @@ class ConnectedStreams:
                 f"{verb}: one stream is keyed by {first}, the other by {second}: keys that are never equal; key both by a "
                 f"single column, or by lists of as many"
             )
-        keyed = all(key is not None for key in self._keys)
-        timed = type(fn).on_timer is not CoProcessFunction.on_timer
-        if not keyed and (states_of(fn) or timed):
-            raise GraphError(
-                f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
-                f"both"
-            )
+        check_keyed(fn, all(key is not None for key in self._keys), verb)
 
 
 def _shape(key: Selector | None) -> str | None:
@@ -747,20 +771,33 @@ class WindowedStream:
         """The records that a `WindowFunction`, or a plain `f(key, window, records, ctx)`, emits for each window. It is given
         all records of the window, which has `window.start` and `window.end`. The window has the `uid`, the operator that
         calls the function the same with `-function` behind. Raises `GraphError` for a function that does not fit."""
-        verb = title_of("window.process", {"name": name})
-        check_window_function(fn, verb)
-        gathered = self._add(
-            (("records", Gather()),), None, "window.process", {"name": name, "uid": uid, "parallelism": parallelism}
-        )
-        key = self._keyed.key
+        check_window_function(fn, title_of("window.process", {"name": name}))
+        options = {"name": name, "uid": uid, "parallelism": parallelism, "on_error": on_error}
+        return self._call(Gather(), fn, "window.process", options, None)
+
+    def top(self, n: int, *, by: Selector, ascending: bool = False, **options: Any) -> DataStream:
+        """The stream of the `n` best records of each window, as rows (key, start, end, rank, value): a row for each record
+        `value`, the best first, with rank 1. `by` and `ascending` are those of `KeyedStream.top`. Raises `GraphError` for
+        wrong arguments."""
+        return verbs.ranks(self, n, by, ascending, "window.top", options)  # type: ignore[no-any-return]
+
+    def rank(self, *, by: Selector, ascending: bool = False, **options: Any) -> DataStream:
+        """The stream of all records of each window, as rows (key, start, end, rank, value). Equal records have one rank: one
+        more than the number of records before them. See `top`."""
+        return verbs.ranks(self, None, by, ascending, "window.rank", options)  # type: ignore[no-any-return]
+
+    def _call(
+        self, aggregate: AggregateFunction, fn: Any, verb: str, options: dict[str, Any], columns: tuple[str, ...] | None
+    ) -> DataStream:
+        """The records that a function emits for each list of records that an aggregate gives for a window."""
+        gathered = self._add((("records", aggregate),), None, verb, {**options, "on_error": None})
+        key, (name, uid) = self._keyed.key, (options.get("name"), options.get("uid"))
         call = WindowCall(fn, len(key) if isinstance(key, tuple) else None, not isinstance(self._windows, CountSpec))
-        options = {
+        calling = {
             "name": None if name is None else f"{name}-function",
             "uid": None if uid is None else f"{uid}-function",
-            "parallelism": parallelism,
-            "on_error": on_error,
         }
-        return gathered._add(ops.Process(call, "wait"), "window.function", options)
+        return gathered._add(ops.Process(call, "wait"), "window.function", {**options, **calling}, columns=columns)
 
     def _add(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], reduce: Any, verb: str, options: dict[str, Any]

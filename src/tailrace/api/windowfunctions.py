@@ -92,7 +92,7 @@ def check_window_function(fn: Any, verb: str) -> None:
         )
 
 
-_AT_THE_END = 9e12
+AT_THE_END = 9e12
 """Time of a timer in seconds that fires when the input ends."""
 
 
@@ -114,7 +114,7 @@ class CountedWindows(KeyedProcessFunction):
         self.reducer = reduce
         self.reduce = None if reduce is None else as_callable(reduce)
         self.functions = [one for _, one in aggregates]
-        self.fields = [_Field(getattr(one, "of", None)) for one in self.functions]
+        self.fields = [Field(getattr(one, "of", None)) for one in self.functions]
         self.names = names
         self.several = several
         """True if keys are tuples of columns, each of which a result has."""
@@ -139,7 +139,7 @@ class CountedWindows(KeyedProcessFunction):
                 due = ctx.now() + self.spec.timeout / 1e6
                 ctx.set_timer(processing_time=due)
             if self.spec.partial_at_end:
-                ctx.set_timer(event_time=_AT_THE_END)
+                ctx.set_timer(event_time=AT_THE_END)
         count, state = count + 1, self._add(record, state, count)
         if count == self.spec.size:
             yield self._result(ctx.key, state)
@@ -150,7 +150,8 @@ class CountedWindows(KeyedProcessFunction):
     def on_timer(self, timestamp: float, ctx: Context) -> Iterator[Any]:
         held = self.held.value
         if held is not None:
-            yield self._result(ctx.key, held[1])
+            # The time of the timer is that of no record, and lies at the end of all time where the input has ended.
+            yield ctx.stamped(self._result(ctx.key, held[1]), None)
             self._end(ctx, held[2])
 
     def _add(self, record: Any, state: Any, count: int) -> Any:
@@ -173,10 +174,10 @@ class CountedWindows(KeyedProcessFunction):
         if due is not None:
             ctx.delete_timer(processing_time=due)
         if self.spec.partial_at_end:
-            ctx.delete_timer(event_time=_AT_THE_END)
+            ctx.delete_timer(event_time=AT_THE_END)
 
 
-class _Field:
+class Field:
     """Reader of the value that an aggregate takes of a record."""
 
     def __init__(self, of: Selector | None) -> None:
@@ -198,4 +199,4 @@ class _Field:
         return (self.of,)
 
     def __setstate__(self, state: Any) -> None:
-        _Field.__init__(self, *state)
+        Field.__init__(self, *state)

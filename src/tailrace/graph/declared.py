@@ -15,6 +15,7 @@ from tailrace.graph.operators import (
     AHEAD,
     FEEDBACK,
     AssignTimestamps,
+    DropDuplicates,
     EnterLoop,
     FilterColumns,
     Head,
@@ -28,7 +29,7 @@ from tailrace.graph.operators import (
     Windowed,
 )
 
-PASSING: tuple[type[Operator], ...] = (AssignTimestamps, EnterLoop, FilterColumns, LeaveLoop)
+PASSING: tuple[type[Operator], ...] = (AssignTimestamps, DropDuplicates, EnterLoop, FilterColumns, LeaveLoop)
 """Operators that emit the columns that they receive."""
 
 NodeOf = Callable[[int], Node]

@@ -168,7 +168,8 @@ class Reduce(Operator):
 
 @dataclass(frozen=True)
 class Windowed(Operator):
-    """Base of all kinds of windows. Each has a key and the side output `late`."""
+    """Base of operators that keep each key for a span of time: all kinds of windows, and `drop_duplicates`. Each has a key
+    and the side output `late`."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +200,23 @@ class SessionWindow(Windowed):
     reduce: Any = None
 
 
+@dataclass(frozen=True)
+class DropDuplicates(Windowed):
+    """A filter that keeps the first record of each key in a span of time. It emits records as they came."""
+
+    key: Selector
+    within: int | None
+    """The span in int microseconds before and behind a kept record; None: all time."""
+    timed: bool
+    """True for event time, False for the clock."""
+
+
 def key_columns(key: Selector) -> tuple[str, ...]:
     """The names of the columns that a key has in a result."""
     return (key,) if isinstance(key, str) else key if isinstance(key, tuple) else ("key",)
 
 
-KEYED = KeyedProcess | Aggregate | Reduce | Window | SessionWindow
+KEYED = KeyedProcess | Aggregate | Reduce | Window | SessionWindow | DropDuplicates
 """Operators of one input that keep state by its key."""
 
 

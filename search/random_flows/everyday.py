@@ -1,0 +1,33 @@
+"""An addition to some random flows: everyday verbs. A generator of its own keeps all other draws of a seed as they were."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from search.random_flows.description import Do, Flow, Kind, Loop
+
+TIMED = frozenset(("tumbling", "sliding", "windows of columns", "sessions", "sessions of columns"))
+"""Kinds of operators behind which it is known that no record is late."""
+
+
+def everyday(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an everyday verb, maybe in a loop. Where records are merged in loops the flow stays as it is."""
+    if any(loop.combine for loop in flow.loops()):
+        return flow
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    kinds: list[Kind] = ["distinct", "distinct in columns", "best", *([] if flow.endless else ["batched"])]  # type: ignore[list-item]
+    kind = rng.choice(kinds)
+    if kind != "batched" and any(step.kind in TIMED for step in flow.operators()) and rng.random() < 0.5:
+        kind = "distinct within"
+    made = Do(kind, number, parallelism=rng.choice([None, None, 1, 3]))
+    loops = [at for at, step in enumerate(flow.steps) if isinstance(step, Loop) and step.rounds is None]
+    if loops and kind in ("distinct", "distinct in columns") and rng.random() < 0.5:
+        at = rng.choice(loops)
+        loop = flow.steps[at]
+        assert isinstance(loop, Loop)
+        inside = rng.randint(0, len(loop.body))
+        loop = replace(loop, body=(*loop.body[:inside], made, *loop.body[inside:]))
+        return replace(flow, steps=(*flow.steps[:at], loop, *flow.steps[at + 1 :]))
+    at = rng.randint(0, len(flow.steps))
+    return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
