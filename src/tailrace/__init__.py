@@ -22,6 +22,7 @@ from tailrace.api.environment import Environment
 from tailrace.api.failing import Aside, Failed, Retry
 from tailrace.api.functions import (
     AggregateFunction,
+    BroadcastProcessFunction,
     Context,
     CoProcessFunction,
     FilterFunction,
@@ -71,6 +72,7 @@ from tailrace.errors import (
     UserCodeError,
 )
 from tailrace.graph.scope import StreamScope
+from tailrace.state.broadcast_state import BroadcastState
 from tailrace.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from tailrace.state.operator_state import OperatorState
 
@@ -90,6 +92,8 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "Aside",
+    "BroadcastProcessFunction",
+    "BroadcastState",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointCorrupt",
@@ -174,6 +178,7 @@ _WRITTEN: tuple[type, ...] = (Environment, DataStream, KeyedStream, ConnectedStr
 _MADE: tuple[type, ...] = (
     *(CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart, StandbyConfig, Spill, Rounds, Combine),
     *(Count, Max, Mean, Min, Sum, ValueState, ListState, MapState, ReducingState, AggregatingState, OperatorState),
+    BroadcastState,
     *(sources.Sequence, sources.Generator, sources.TextFiles, sources.Parquet),
     *(sinks.TextFiles, sinks.Parquet, sinks.Table, sinks.Collect, sinks.Print, sinks.Callback),
 )

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tailrace.api.functions import (
     METHODS,
     AggregateFunction,
+    BroadcastProcessFunction,
     CoProcessFunction,
     FlatMapFunction,
     Function,
@@ -27,6 +28,7 @@ from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, GraphError, short_repr
 from tailrace.graph.operators import AtEnd, BatchFormat, Selector
 from tailrace.state.handles import states_of
+from tailrace.state.operator_state import declared_operator_states
 
 MAX_NAME = 200
 """Maximum number of characters in the name of a job."""
@@ -62,6 +64,8 @@ def check_callable(
     `several`, or if `kind` is one of `SEVERAL`, it may yield any number of values instead."""
     if inspect.isclass(fn) and issubclass(fn, Function):
         raise GraphError(f"{verb}: pass an object, not the class: {fn.__name__}()")
+    if isinstance(fn, Function):
+        check_no_copies(fn, verb)
     if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
         raise GraphError(f"{verb}: a {type(fn).__name__} is not a tr.{kind.__name__}; use the verb that takes it")
     if kind is not None and isinstance(fn, kind):
@@ -101,7 +105,7 @@ ENDS = {"on_round_end": 2, "finish": 1}
 """Methods of a process function that are called at the end of a round or of the input -> number of arguments."""
 _LIFE = {"prepare": 0, "open": 1, "close": 0}
 """Methods of all functions that are called once -> number of arguments."""
-_YIELDS = frozenset({"flat_map", "map_batches", "process", "process1", "process2", *OPTIONAL})
+_YIELDS = frozenset({"flat_map", "map_batches", "process", "process1", "process2", "process_broadcast", *OPTIONAL})
 """Methods that return any number of records."""
 
 
@@ -133,6 +137,7 @@ def check_aggregate(aggregate: Any, verb: str) -> None:
 def check_co_process(fn: Any, verb: str) -> None:
     """Raises `GraphError` unless `fn` is a `CoProcessFunction` with both of its methods."""
     check_object(fn, CoProcessFunction, verb)
+    check_no_copies(fn, verb)
     check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2, **ENDS}, verb)
 
 
@@ -143,6 +148,17 @@ def check_keyed(fn: CoProcessFunction, keyed: bool, verb: str) -> None:
         raise GraphError(
             f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
             f"both"
+        )
+
+
+def check_no_copies(fn: Any, verb: str) -> None:
+    """Raises `GraphError` for a function with a broadcast state that is no `BroadcastProcessFunction`."""
+    copied = [name for name, state in declared_operator_states(fn).items() if state.copied]
+    if copied:
+        raise GraphError(
+            f"{verb}: {type(fn).__name__} declares the broadcast state {copied[0]!r}, and no record of it comes to every "
+            f"subtask; use stream.connect(other.broadcast()).process(...) with a tr.BroadcastProcessFunction, or declare a "
+            f"tr.OperatorState"
         )
 
 
@@ -187,6 +203,9 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
     """Raises `GraphError` for a process function that does not fit the stream."""
     if isinstance(fn, CoProcessFunction):
         raise GraphError(f"{verb}: a {type(fn).__name__} takes two inputs; use a.connect(b).process(...)")
+    if isinstance(fn, BroadcastProcessFunction):
+        raise GraphError(f"{verb}: a {type(fn).__name__} takes two inputs; use a.connect(b.broadcast()).process(...)")
+    check_no_copies(fn, verb)
     if isinstance(fn, ProcessFunction):
         if not keyed and (isinstance(fn, KeyedProcessFunction) or states_of(fn)):
             raise GraphError(

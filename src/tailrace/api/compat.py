@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 from tailrace.api import connectors
-from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.api.functions import DECLARE_STATE
 from tailrace.api.kinds import CALLED, SINK, ends_rounds, key_columns, kind_of, shape_of, takes_timers
 from tailrace.elements.valueclasses import misfits as class_misfits
 from tailrace.errors import IncompatibleState
@@ -16,6 +16,7 @@ from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
+    BroadcastProcess,
     CoProcess,
     DropDuplicates,
     Head,
@@ -33,7 +34,7 @@ from tailrace.state.declarations import other_class, other_type, takes, type_nam
 from tailrace.state.format import OURS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
-from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
+from tailrace.state.operator_state import BROADCAST, OPERATOR, declared_operator_states, not_dealt_out, other_kind
 
 _AGGREGATES = {
     Reduce: "reduce",
@@ -54,6 +55,8 @@ def declared_tables(node: Node) -> list[TableInfo]:
         return [*found, _TIMERS[0]] if kind == "window" else found
     if isinstance(operator, KeyedProcess | CoProcess):
         return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
+    if isinstance(operator, BroadcastProcess):
+        return [*_states(operator.fn), *([] if operator.key is None else _TIMERS)]
     return _states(operator.fn) if isinstance(operator, Process) else []
 
 
@@ -71,7 +74,7 @@ def _states(function: Any) -> list[TableInfo]:
 
 
 def _declarations(function: Any) -> dict[str, State]:
-    return states_of(function) if isinstance(function, ProcessFunction | CoProcessFunction) else {}
+    return states_of(function) if isinstance(function, DECLARE_STATE) else {}
 
 
 def stateful(node: Node) -> bool:
@@ -79,7 +82,8 @@ def stateful(node: Node) -> bool:
     operator = node.operator
     if isinstance(operator, Source | AssignTimestamps | Sink) or declared_tables(node):
         return True
-    return isinstance(operator, Process | MapBatches) and bool(declared_operator_states(operator.fn))
+    takes_own = isinstance(operator, Process | MapBatches | BroadcastProcess)
+    return takes_own and bool(declared_operator_states(getattr(operator, "fn", None)))
 
 
 def check(
@@ -247,7 +251,7 @@ def _misfits(
 
 def _tables_of(record: OperatorRecord) -> str:
     tables = [f"{table.name} ({table.kind})" for table in record.tables if table.kind not in OURS]
-    own = [f"{table.name} (operator state)" for table in record.own if table.kind == OPERATOR]
+    own = [f"{table.name} ({table.kind} state)" for table in record.own if table.kind in (OPERATOR, BROADCAST)]
     return ", ".join([*tables, *own])
 
 
@@ -348,13 +352,19 @@ def _of_own(record: OperatorRecord, node: Node) -> Iterator[str]:
     declared = {} if function is None else declared_operator_states(function)
     for table in record.own:
         state = declared.get(table.name)
-        if table.kind != OPERATOR or isinstance(node.operator, Sink):  # a sink's writer declares its states in the task
+        # A sink's writer declares its states in the task.
+        if table.kind not in (OPERATOR, BROADCAST) or isinstance(node.operator, Sink):
             yield from (other_class(table.name, why, record.uid) for why in class_misfits(table.classes))
+        elif table.empty:
+            continue
         elif state is None:
             yield (
-                f"the checkpoint holds operator state {table.name!r}, which is not declared any more; declare it again, or "
-                f"leave it behind: allow_dropped_state=[{record.uid!r}]"
+                f"the checkpoint holds {table.kind} state {table.name!r}, which is not declared any more; declare it again, "
+                f"or leave it behind: allow_dropped_state=[{record.uid!r}]"
             )
+        elif table.kind != state.kind:
+            leave = f"or leave it behind: allow_dropped_state=[{record.uid!r}]"
+            yield f"{other_kind(table.name, table.kind, state.kind)}, {leave}"
         else:
             yield from _of_values(table, state.type, record.uid)
         if table.kind == OPERATOR and node.parallelism != record.parallelism and not table.listed:
@@ -367,7 +377,7 @@ def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave:
         return  # state that a user has made, which has none
     function = getattr(node.operator, "fn", None)
     there = {table.name for table in declared_tables(node)}
-    takes = takes_timers(function) or not isinstance(node.operator, KeyedProcess | CoProcess)
+    takes = takes_timers(function) or not isinstance(node.operator, KeyedProcess | CoProcess | BroadcastProcess)
     for table in record.tables:
         if table.empty:
             continue
@@ -397,7 +407,7 @@ def goes_to(source: str, tag: str | None, port: int, node: Node, node_of: Callab
     fed = _fed_by(source, tag, node, node_of)
     if fed:
         return port if port in fed else fed[0]
-    if isinstance(node.operator, CoProcess):
+    if isinstance(node.operator, CoProcess | BroadcastProcess):
         return None
     back = isinstance(node.operator, Head) and port != 0  # port of the loop's feedback, which comes over no edge
     return port if back or any(edge.port == port for edge in node.inputs) else None
@@ -418,6 +428,12 @@ def _of_channel(one: InFlight, node: Node, kind: str, node_of: Callable[[int], N
             f"{who}: records of {one.source!r}{side} were in flight to its input {one.port}, and {one.source!r} does not "
             f"feed it any more; start the dataflow as it was, or from a checkpoint without records in flight (a stop takes "
             f"one), or give them up: allow_dropped_state=[{node.uid!r}]"
+        )
+    elif isinstance(node.operator, BroadcastProcess) and port == 1:
+        yield (
+            f"{who}: records of {one.source!r} were in flight to it, and are broadcast to it now: subtasks that had read "
+            f"different ones would have different broadcast state; start from a checkpoint without records in flight (a "
+            f"stop takes one), or give them up: allow_dropped_state=[{node.uid!r}]"
         )
     for why in class_misfits(one.classes):
         yield (

@@ -122,6 +122,7 @@ TAKES_POLICY: tuple[type[Operator], ...] = (
     ops.Process,
     ops.KeyedProcess,
     ops.CoProcess,
+    ops.BroadcastProcess,
     ops.Aggregate,
     ops.Reduce,
     ops.Windowed,

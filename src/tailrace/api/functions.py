@@ -6,7 +6,7 @@ A function object is pickled to every subtask, prepared and opened there; each s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -72,6 +72,12 @@ class Context(Protocol):
 
     def delete_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
         """Deletes a timer of the key at hand, if it is set."""
+        ...
+
+    def keys(self, *states: Any) -> Iterator[Any]:
+        """The keys of this subtask that have a value in one of these keyed states (`ctx.keys(self.total)`), or without
+        arguments in any, in the order of their bytes. While the loop is at a key, that is the key at hand: its state and
+        timers are as in `process`. Only in `process_broadcast`; raises `StateAccessError` elsewhere."""
         ...
 
     def now(self) -> float:
@@ -263,6 +269,39 @@ class CoProcessFunction(Function):
         had a record in that round, under that key; else once in each subtask. It may emit."""
         return None
 
+
+class BroadcastProcessFunction(Function):
+    """A function that works on a stream and on a broadcast stream, of which every subtask processes all records, in one
+    order. It keeps what it needs of them in a `tr.BroadcastState`. If the first stream is keyed, it has state and timers as
+    well."""
+
+    def process(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Called for each record of the first stream. It reads broadcast state. It yields or returns the records to emit."""
+        raise NotImplementedError
+
+    def process_broadcast(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Called in every subtask for each record of the broadcast stream. It may change broadcast state, which must follow
+        from the records of that stream alone. It has no key; `ctx.keys()` goes through all keys of the subtask. What it
+        yields each subtask emits."""
+        raise NotImplementedError
+
+    def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
+        """Called when a timer of `ctx.key` is due. It may emit. See `KeyedProcessFunction.on_timer`."""
+        return None
+
+    def finish(self, ctx: Context) -> Iterable[Any] | None:
+        """Called once when both inputs have ended, before `close`. It may emit. In a loop it is called when the loop has
+        come to rest, and again each time that its output has gone into the feedback and the loop has come to rest again."""
+        return None
+
+    def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
+        """Called when a round of a loop in rounds has ended. If the first stream is keyed, it is called once for each key
+        that had a record in that round, under that key; else once in each subtask. It may emit."""
+        return None
+
+
+DECLARE_STATE = (ProcessFunction, CoProcessFunction, BroadcastProcessFunction)
+"""The classes of functions that may declare keyed state."""
 
 METHODS: dict[type[Function], str] = {
     MapFunction: "map",

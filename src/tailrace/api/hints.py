@@ -198,9 +198,7 @@ _PUBLIC: dict[str, str] = {
     ),
     **dict.fromkeys(("Duration", "Time"), 'durations are seconds, a timedelta or a text such as "5 minutes"'),
     **dict.fromkeys(("AsyncFunction", "AsyncDataStream", "RichAsyncFunction"), f"a stream {_NOT_ASYNC}"),
-    **dict.fromkeys(
-        ("BroadcastState", "BroadcastStream"), "use tr.CoProcessFunction: stream.connect(other.broadcast())"
-    ),
+    "BroadcastStream": "use tr.BroadcastProcessFunction: stream.connect(other.broadcast()).process(...)",
     **dict.fromkeys(
         ("CheckpointMode", "CheckpointingMode"), 'use tr.CheckpointConfig(dir, mode="aligned"), or another mode'
     ),
@@ -220,8 +218,7 @@ _PUBLIC: dict[str, str] = {
     "Config": "use arguments of tr.Environment",
     "Settings": "use arguments of tr.Environment",
     **{name: _TESTING.format(name) for name in ("simulate", "harness", "audit", "Fault")},
-    "BroadcastProcessFunction": "use tr.CoProcessFunction: stream.connect(other.broadcast())",
-    "KeyedBroadcastProcessFunction": "use tr.CoProcessFunction: stream.connect(other.broadcast())",
+    "KeyedBroadcastProcessFunction": "use tr.BroadcastProcessFunction: keyed.connect(other.broadcast()).process(...)",
     "KeyedCoProcessFunction": "use tr.CoProcessFunction",
     "run": "use env.execute(name), or tr.testing.run(env)",
     "execute": "use env.execute(name)",

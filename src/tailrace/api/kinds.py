@@ -6,11 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.api.aggregates import is_builtin
-from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction
+from tailrace.api.functions import (
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    Function,
+    KeyedProcessFunction,
+    ProcessFunction,
+)
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
+    BroadcastProcess,
     CoProcess,
     DropDuplicates,
     Hash,
@@ -35,6 +42,7 @@ KINDS: dict[type[Operator], str] = {
     Process: PROCESS,
     KeyedProcess: PROCESS,
     CoProcess: PROCESS,
+    BroadcastProcess: PROCESS,
     Reduce: "reduce",
     Aggregate: "aggregate",
     Window: "window",
@@ -121,7 +129,7 @@ def _part(fn: Any, name: str) -> str:
 def takes_timers(fn: Any) -> bool:
     """True if a function defines `on_timer`."""
     method = getattr(fn, "on_timer", None)
-    ours = (KeyedProcessFunction.on_timer, CoProcessFunction.on_timer)
+    ours = (KeyedProcessFunction.on_timer, CoProcessFunction.on_timer, BroadcastProcessFunction.on_timer)
     return method is not None and getattr(method, "__func__", None) not in ours
 
 
@@ -130,5 +138,5 @@ def ends_rounds(fn: Any) -> bool:
     return any("on_round_end" in vars(kind) for kind in type(fn).__mro__[:-1] if kind not in _DECLARING)
 
 
-_DECLARING = (ProcessFunction, KeyedProcessFunction, CoProcessFunction, Function)
+_DECLARING = (ProcessFunction, KeyedProcessFunction, CoProcessFunction, BroadcastProcessFunction, Function)
 """Classes whose `on_round_end` does nothing."""

@@ -8,28 +8,33 @@ import inspect
 from types import CodeType, FunctionType
 from typing import Any
 
-from tailrace.api.functions import CoProcessFunction
+from tailrace.api.functions import BroadcastProcessFunction, CoProcessFunction
 from tailrace.errors import GraphError
 from tailrace.graph.graph import Edge, Node
 from tailrace.graph.operators import AssignTimestamps
 
 
 def check_times(
-    fn: CoProcessFunction, inputs: tuple[tuple[Edge, ...], tuple[Edge, ...]], nodes: Any, verb: str
+    fn: CoProcessFunction | BroadcastProcessFunction,
+    inputs: tuple[tuple[Edge, ...], tuple[Edge, ...]],
+    nodes: Any,
+    verb: str,
+    methods: tuple[str, str] = ("process1", "process2"),
 ) -> None:
     """Raises `GraphError` if the method for the input without event time emits, and the function never gives a record a
-    timestamp of its own (`ctx.stamped`). `nodes` has the graph's nodes by id."""
+    timestamp of its own (`ctx.stamped`). `nodes` has the graph's nodes by id; `methods` are called for the records of the
+    first and the second input."""
     timed = [has_event_time(edges, nodes) for edges in inputs]
     if timed[0] == timed[1]:
         return
-    bare = timed.index(False) + 1
-    method = getattr(type(fn), f"process{bare}")
+    bare = timed.index(False)
+    method = getattr(type(fn), methods[bare])
     if not may_emit(method) or _stamps(type(fn)):
         return
     raise GraphError(
-        f"{verb}: {type(fn).__name__}.process{bare} emits records, and its input has no event time while the other one has: "
-        f"what it emits would have no timestamp; yield ctx.stamped(record, timestamp) with the time of the record (None: "
-        f"it has none), or give the {('first', 'second')[bare - 1]} stream timestamps by assign_timestamps"
+        f"{verb}: {type(fn).__name__}.{methods[bare]} emits records, and its input has no event time while the other one "
+        f"has: what it emits would have no timestamp; yield ctx.stamped(record, timestamp) with the time of the record "
+        f"(None: it has none), or give the {('first', 'second')[bare]} stream timestamps by assign_timestamps"
     )
 
 

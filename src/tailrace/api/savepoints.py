@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.api.checks import check_job_name
-from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.api.functions import DECLARE_STATE
 from tailrace.api.launch import launcher
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import MAX_SUBTASKS
@@ -177,7 +177,7 @@ class SavepointWriter:
 def _declaration(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
     """The table and the type of a state that a process function declares. Raises `ConfigError` if there is none."""
     kind = function if isinstance(function, type) else type(function)
-    if not issubclass(kind, ProcessFunction | CoProcessFunction):
+    if not issubclass(kind, DECLARE_STATE):
         raise ConfigError(
             f"{who}: expected the process function that declares the state, or its class, not {function!r}"
         )

@@ -15,6 +15,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     AHEAD,
     AssignTimestamps,
+    BroadcastProcess,
     CoProcess,
     DropDuplicates,
     KeyedProcess,
@@ -49,7 +50,7 @@ def side_of(stream: Stream, tag: Any) -> Node:
                 f'if_ahead="aside"'
             )
         return node
-    if not isinstance(node.operator, Process | KeyedProcess | CoProcess | MapBatches):
+    if not isinstance(node.operator, Process | KeyedProcess | CoProcess | BroadcastProcess | MapBatches):
         instead = (
             "; in columns keep each part with a filter(...) of its own, or emit in map_batches"
             if node.form == "columns"

@@ -16,10 +16,8 @@ from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
 from tailrace.api.checks import (
     check_at_end,
     check_callable,
-    check_co_process,
     check_counted,
     check_format,
-    check_keyed,
     check_merge,
     check_names,
     check_object,
@@ -32,10 +30,12 @@ from tailrace.api.checks import (
     title_of,
 )
 from tailrace.api.columnwise import check_alike, condition, selection
+from tailrace.api.connected import broadcast_process, co_process
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import FAIL, HasKey, OnError, aside_of, check_on_error
 from tailrace.api.functions import (
     AggregateFunction,
+    BroadcastProcessFunction,
     CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
@@ -52,7 +52,6 @@ from tailrace.api.looping import Combine, LoopCall, Rounds
 from tailrace.api.loops import LoopStream, stream_inside, write_loop
 from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
 from tailrace.api.ordered import check_in_order
-from tailrace.api.released import check_times
 from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
@@ -667,41 +666,25 @@ class ConnectedStreams:
         return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
 
     def process(
-        self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", in_order: bool = False, **options: Any
+        self,
+        fn: CoProcessFunction | BroadcastProcessFunction,
+        *,
+        at_end: AtEnd = "wait",
+        in_order: bool = False,
+        **options: Any,
     ) -> DataStream:
         """The records that `fn` emits: its `process1` is called for each record of the first stream, `process2` for each of
-        the second. `at_end` says what becomes of pending timers of processing time at the end of both inputs: the job
-        waits for them ("wait") or drops them ("drop"). With `in_order` records of both streams and timers of event time
+        the second. A `BroadcastProcessFunction` takes a second stream that is broadcast, and a first one with or without a
+        key. `at_end` says what becomes of pending timers of processing time at the end of both inputs: the job waits for
+        them ("wait") or drops them ("drop"). With `in_order` records of both streams and timers of event time
         come in the order of their times, of one time those of the first stream first, when the watermark has passed them;
         late records go to the side output "late". Raises `GraphError` for a function that does not fit the streams, and for
         `in_order` in a loop, without keys or without event time; `ScopeError` if the streams are not in one loop."""
         verb = title_of("process", options)
-        check_co_process(fn, verb)
-        self._check_keys(fn, verb)
-        check_together(self.first, self.second, verb)
-        inputs = self.first._edges(self.first._partitioning, 0), self.second._edges(self.second._partitioning, 1)
-        check_times(fn, inputs, self.first.env._graph.nodes, verb)
-        edges = (*inputs[0], *inputs[1])
-        ordered = check_in_order(in_order, [self.first, self.second], inputs, verb)
-        operator = ops.CoProcess(fn, self._keys, check_at_end(at_end), ordered)
-        node = add_node(self.first, operator, edges, "process", options, "rows", None)
-        return self.first._of(node)
-
-    def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:
-        first, second = map(_shape, self._keys)
-        if first is not None and second is not None and first != second:
-            raise GraphError(
-                f"{verb}: one stream is keyed by {first}, the other by {second}: keys that are never equal; key both by a "
-                f"single column, or by lists of as many"
-            )
-        check_keyed(fn, all(key is not None for key in self._keys), verb)
-
-
-def _shape(key: Selector | None) -> str | None:
-    """The shape of a key for errors: a single column or a list of columns; None for a function."""
-    if isinstance(key, str):
-        return "a single column"
-    return f"a list of {len(key)}" if isinstance(key, tuple) else None
+        if isinstance(fn, BroadcastProcessFunction):
+            given = options if in_order is False else options | {"in_order": in_order}
+            return self.first._of(broadcast_process(self.first, self.second, fn, at_end, given, verb))
+        return self.first._of(co_process(self.first, self.second, fn, at_end, in_order, options, verb))
 
 
 class WindowedStream:

@@ -151,6 +151,17 @@ class CoProcess(Operator):
 
 
 @dataclass(frozen=True)
+class BroadcastProcess(Operator):
+    """A function of a stream, with or without a key, and of a broadcast stream, whose records all subtasks process in one
+    order."""
+
+    fn: Any
+    key: Selector | None
+    """The key of the first input."""
+    at_end: AtEnd
+
+
+@dataclass(frozen=True)
 class Aggregate(Operator):
     """A running aggregate per key: `aggregates` maps result names to aggregate functions."""
 
@@ -224,6 +235,8 @@ def key_at(operator: Operator, port: int) -> Selector | None:
     """The key by which an operator keeps state for the records of an input; None if it keeps no keyed state."""
     if isinstance(operator, CoProcess):
         return operator.keys[port]
+    if isinstance(operator, BroadcastProcess):
+        return None if port else operator.key
     return operator.key if isinstance(operator, KEYED) else None
 
 

@@ -124,7 +124,7 @@ without barriers, their digest (`task.journal.digests`))."""
 
 CameValues = tuple[int, int, int, int, int]
 """The values that have come on a channel: (edge, source, target, number behind the last record that is covered, their
-digest (`task.journal.valuedigests`), made by the sender)."""
+digest (`elements.valuedigests`), made by the sender)."""
 
 
 class Gained(Message, frozen=True):

@@ -46,7 +46,8 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     kind: str = "value"
     """The kind of state: "value", "list", "map", "reducing", "aggregating", "timers", "rounds", "records" or
-    "aggregate"; for state that is not keyed "operator" (an `OperatorState`), "splits" or "round"."""
+    "aggregate"; for state that is not keyed "operator" (an `OperatorState`), "broadcast" (a `BroadcastState`), "splits" or
+    "round"."""
     encoding: str = "pickle"
     """The encoding of values, "pickle" or "msgspec"."""
     type: str = ""
@@ -66,6 +67,8 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     "custom"."""
     times_up: bool = False
     """For timers: True. Timers of an unreleased format, whose times were not rounded up to microseconds, lack it."""
+    digest: int = 0
+    """For a `BroadcastState`: a hash over the copy of the subtask."""
 
 
 OURS = ("timers", "rounds", "records")

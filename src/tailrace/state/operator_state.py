@@ -20,8 +20,8 @@ from tailrace.state.format import TableInfo
 from tailrace.state.sharing import Place, UsedEntry
 from tailrace.state.tables import MISSING
 
-OPERATOR = "operator"
-"""The kind of a `TableInfo` of an operator state."""
+OPERATOR, BROADCAST = "operator", "broadcast"
+"""The kinds of a `TableInfo` of an operator state and of a broadcast state."""
 
 
 class Subtask(Protocol):
@@ -43,12 +43,18 @@ class OperatorState:
     only.
     """
 
+    kind = OPERATOR
+    codec_kind = "value"
+    """The kind of state whose values its codec encodes."""
+    copied = False
+    """True if every subtask has an equal copy, of which a checkpoint holds one."""
+
     def __init__(self, type: Any = object, default: Any = None, *, encoding: str | None = None) -> None:
         self.type = type
         self.default = default
         self.encoding = encoding
         self.name = ""
-        self._codec: Codec = codec_for("value", type, encoding, "operator state")
+        self._codec: Codec = codec_for(self.codec_kind, type, encoding, "operator state")
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -56,7 +62,7 @@ class OperatorState:
     def bind(self) -> OperatorState:
         """A handle of this declaration in one subtask."""
         handle = copy.copy(self)
-        handle._codec = codec_for("value", self.type, self.encoding, self.name)
+        handle._codec = codec_for(self.codec_kind, self.type, self.encoding, self.name)
         handle._value = MISSING
         return handle
 
@@ -115,7 +121,12 @@ class OperatorState:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._codec = codec_for("value", self.type, self.encoding, self.name)
+        self._codec = codec_for(self.codec_kind, self.type, self.encoding, self.name)
+
+    def table_info(self) -> TableInfo:
+        """A description of the value, for readers that do not decode it."""
+        codec = self._codec
+        return TableInfo(self.name, self.kind, codec.name, type_name(self.type), codec.notes.listed, listed=self.listed)
 
     def encode(self) -> bytes:
         """The bytes of the value. Errors of the encoder are passed on."""
@@ -142,6 +153,7 @@ class _Saved(msgspec.Struct, array_like=True):
     data: bytes
     classes: Shapes = ()
     """The classes of the value, as they were at that time."""
+    kind: str = OPERATOR
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -175,12 +187,20 @@ class OperatorStates:
     def entries(self) -> Iterator[UsedEntry]:
         """The value of each state, for `Sharing`."""
         for name, state in self._states.items():
-            yield UsedEntry(Place(name, None), partial(getattr, state, "_value"), state.update)
+            yield UsedEntry(Place(name, None), partial(getattr, state, "_value"), partial(setattr, state, "_value"))
 
     def snapshot(self) -> bytes | None:
         """The encoded values of all states that have one; None if there are none."""
-        found = {name: self._save(name, state) for name, state in self._states.items() if state.exists()}
-        return _encoder.encode(found) if found else None
+        found = {}
+        for name, state in self._states.items():
+            if state.exists() and (self._exact or self._saves(state)):
+                found[name] = self._save(name, state)
+        kept = {name: one for name, one in found.items() if self._saves(self._states[name])}
+        return _encoder.encode(kept) if kept else None
+
+    def _saves(self, state: OperatorState) -> bool:
+        """True if the part of this subtask in a checkpoint holds a state: of copies the first subtask saves its own."""
+        return not state.copied or self._where.subtask == 0
 
     def _save(self, name: str, state: OperatorState) -> _Saved:
         try:
@@ -193,21 +213,18 @@ class OperatorStates:
         if self._exact and not comes_back(state._value):
             state._value = state._codec.decode(data)
         codec = state._codec
-        return _Saved(codec.name, type_name(state.type), isinstance(state.value, list), data, codec.notes.listed)
+        return _Saved(codec.name, type_name(state.type), state.listed, data, codec.notes.listed, state.kind)
 
     def tables(self) -> list[TableInfo]:
-        """A description of each value that `snapshot` encodes."""
-        return [
-            TableInfo(name, OPERATOR, one._codec.name, type_name(one.type), one._codec.notes.listed, listed=one.listed)
-            for name, one in self._states.items()
-            if one.exists()
-        ]
+        """A description of each value that `snapshot` encodes, and of each copy."""
+        return [one.table_info() for one in self._states.values() if one.copied or one.exists()]
 
     def restore(self, parts: list[MetaPart], over: bool = False) -> None:
         """Takes this subtask's share of the values that the old subtasks saved. `over`: the operator has finished, so that
         its state is not used unless a later start feeds it anew."""
         where = self._where
         saved = [(part, self._saved_states(part.data)) for part in sorted(parts, key=lambda p: p.subtask) if part.data]
+        self._restore_copies([states for _, states in saved])
         if all(part.parallelism == where.parallelism for part, _ in saved):
             for part, states in saved:
                 if part.subtask == where.subtask:
@@ -228,6 +245,12 @@ class OperatorStates:
                 message = not_dealt_out(name, old[0].type, saved[0][0].parallelism, where.parallelism)
                 raise IncompatibleState(f"operator {where.name!r} (uid {where.uid!r}): {message}")
 
+    def _restore_copies(self, saved: list[dict[str, _Saved]]) -> None:
+        """Takes the copies out of what the old subtasks saved, and gives each state that has one the whole of it."""
+        for states in saved:
+            for name in [name for name, one in states.items() if self._declaration(name).copied]:
+                self._declaration(name)._value = self._read(name, states.pop(name))
+
     def _saved_states(self, data: bytes) -> dict[str, _Saved]:
         states = _decoder.decode(data)
         return {name: one for name, one in states.items() if name in self._states or not self._allow_dropped}
@@ -245,12 +268,16 @@ class OperatorStates:
     def _read(self, name: str, one: _Saved) -> Any:
         state, where = self._declaration(name), self._where
         who = f"operator {where.name!r} (uid {where.uid!r})"
+        if one.kind != state.kind:
+            if self._allow_dropped:
+                return MISSING
+            raise IncompatibleState(f"{who}: {other_kind(name, one.kind, state.kind)}")
         if not takes(one.type, one.encoding, one.classes, state.type):
             if self._allow_dropped:
                 return MISSING
             raise IncompatibleState(f"{who}: {other_type(name, one.type, type_name(state.type), where.uid)}")
         try:
-            return decoder(one.encoding, "value", state.type, name, one.classes)(one.data)
+            return decoder(one.encoding, state.codec_kind, state.type, name, one.classes)(one.data)
         except ChangedClass as error:
             if self._allow_dropped:
                 return MISSING
@@ -261,6 +288,11 @@ class OperatorStates:
                 f"{one.encoding}) cannot be read as {type_name(state.type)}: {error_text(error)}; declare the "
                 f"type that it had, or give the new state another name"
             ) from error
+
+
+def other_kind(name: str, old: str, new: str) -> str:
+    """A sentence for the user: a state that belongs to no key is of another kind now."""
+    return f"state {name!r} was of kind {old!r}, and is declared as {new!r} now; give the new state another name"
 
 
 def not_dealt_out(name: str, declared: str, old: int, new: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.api.compat import continues, declared_tables, may_be_dropped, misfits_of, stateful, unreadable
-from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.api.functions import DECLARE_STATE
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, error_text
@@ -118,7 +118,7 @@ def _try(
 
 
 def _try_keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:
-    if not isinstance(function, ProcessFunction | CoProcessFunction):
+    if not isinstance(function, DECLARE_STATE):
         return
     backend = MemoryBackend(stored.manifest.max_parallelism, node.uid, 0, dropped, operator=node.name)
     states = states_of(function).values()

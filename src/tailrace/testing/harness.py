@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 
 from tailrace.api.failing import FAIL, OnError, check_on_error
-from tailrace.api.functions import CoProcessFunction, Function, Instant, KeyedProcessFunction
+from tailrace.api.functions import (
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    Function,
+    Instant,
+    KeyedProcessFunction,
+)
 from tailrace.elements.batches import Rows
 from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, micros
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
+from tailrace.graph.operators import BroadcastProcess, CoProcess, KeyedProcess, Operator, Process, Selector
 from tailrace.state.format import OURS
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.tuning import Tuning
@@ -39,9 +45,10 @@ class Harness:
         task.open()
 
     def push(self, value: Any, timestamp: Instant | None = None, *, input: int = 1) -> list[Any]:
-        """Pushes one record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it.
-        Raises `ConfigError` for an input that the function does not have."""
-        inputs = (1, 2) if isinstance(self._task.node.operator, CoProcess) else (1,)
+        """Pushes one record into the function (`input` 1 or 2 for a `CoProcessFunction`; 2 is the broadcast stream of
+        a `BroadcastProcessFunction`); returns what came out of it. Raises `ConfigError` for an input that the function does
+        not have."""
+        inputs = (1, 2) if isinstance(self._task.node.operator, CoProcess | BroadcastProcess) else (1,)
         if input not in inputs:
             name, has = type(self._task.fn).__name__, " and ".join(map(str, inputs))
             raise ConfigError(
@@ -98,7 +105,10 @@ class Harness:
         return list(self._side.get(tag, []))
 
     def state(self, name: str) -> dict[Any, Any]:
-        """The content of a declared state by key."""
+        """The content of a declared state by key; of a broadcast state its entries."""
+        for one in self._task.own_state.handles:
+            if one.copied and one.name == name:
+                return dict(one.value)
         tables = {table.name: table for table in self._task.backend.tables.values() if table.kind not in OURS}
         if name not in tables:
             raise ConfigError(f"the function declares no state {name!r}; it has {sorted(tables)}")
@@ -149,6 +159,8 @@ def harness(
     operator: Operator
     if isinstance(fn, CoProcessFunction):
         operator = CoProcess(fn, (key, key2), at_end, in_order)  # type: ignore[arg-type]
+    elif isinstance(fn, BroadcastProcessFunction):
+        operator = BroadcastProcess(fn, key, at_end)  # type: ignore[arg-type]
     elif key is not None:
         operator = KeyedProcess(fn, key, at_end, in_order)  # type: ignore[arg-type]
     elif isinstance(fn, KeyedProcessFunction):

@@ -110,7 +110,7 @@ ANEW = {
     "InputChannel": "blocked charge counted number returning",
     "JudgeTask": "_classes",
     "TimedTask": "_round_keys dropping",
-    "OperatorContext": "_epoch _random current_key current_time side stamping time_domain",  # of one call, or one epoch
+    "OperatorContext": "_epoch _random all_keys current_key current_time side stamping time_domain",  # of a call or an epoch
     "Outbox": "barriers_sent blocked now oldest sends",  # of output that waits, which goes once more
     "OutputChannel": "before buffer buffered flow queue",
     "ComparedValues": "_reported reasons writer",  # what is reported once more, the coordinator ignores

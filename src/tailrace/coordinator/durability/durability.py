@@ -15,6 +15,7 @@ from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Clai
 from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint
 from tailrace.coordinator.durability.incarnation import IncarnationClaims
+from tailrace.coordinator.durability.manifest_entries import differing_copies
 from tailrace.coordinator.durability.outages import SINKS, STORAGE, Outage, what_follows
 from tailrace.coordinator.durability.savepoints import SavepointRequest, Savepoints
 from tailrace.coordinator.job.failures import Cause
@@ -302,7 +303,22 @@ class Durability:
         if refused is not None:
             gone = _deletion(self.checkpoints.unneeded_files(ack))
             return [*self.abort(ack.checkpoint, refused, now, running, failure=False), *gone]
-        return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
+        if not self.checkpoints.ack(slot, ack):
+            return []
+        unequal = differing_copies(self.checkpoints.pending[ack.checkpoint].acks.values())
+        if unequal is not None:
+            return self._unequal(ack.checkpoint, *unequal, now, running)
+        return self._commit_next(now, running)
+
+    def _unequal(self, number: int, operator: str, state: str, now: int, running: bool) -> Decisions:
+        """Aborts a checkpoint in which copies of a broadcast state differ (B11). The job goes on from an earlier one."""
+        what = (
+            f"operator {operator!r}: its subtasks have different copies of broadcast state {state!r} at checkpoint "
+            f"{number}; process_broadcast must do the same in every subtask, from the record and broadcast state alone: no "
+            f"keyed state, ctx.subtask, ctx.now(), ctx.random or service may decide what it writes"
+        )
+        aborted = self.abort(number, what, now, running, failure=False)
+        return [*aborted, Cause(what, FailureKind.USER, operator)]
 
     def decline(self, report: Declined, who: str, now: int, running: bool) -> Decisions:
         """Takes the report of a worker that cannot take part in a checkpoint. Where the storage is out of reach, it does

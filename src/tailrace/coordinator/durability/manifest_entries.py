@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -43,6 +44,16 @@ def operator_records(acks: list[Ack]) -> list[OperatorRecord]:
         made = (first.kind, first.shape, own, first.keys)
         records.append(OperatorRecord(uid, first.name, first.parallelism, finished, tables, stateful, *made))
     return records
+
+
+def differing_copies(acks: Iterable[Ack]) -> tuple[str, str] | None:
+    """The operator, by name, and the broadcast state of which its subtasks have different copies; None if all are equal."""
+    digests: dict[tuple[str, str], int] = {}
+    for operator in [operator for ack in acks for subtask in ack.subtasks for operator in subtask.operators]:
+        for table in operator.own:
+            if digests.setdefault((operator.uid, table.name), table.digest) != table.digest:
+                return operator.name, table.name
+    return None
 
 
 def _together(tables: list[list[TableInfo]]) -> list[TableInfo]:

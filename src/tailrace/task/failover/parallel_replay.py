@@ -47,8 +47,8 @@ from tailrace.task.subtask.order import NOTHING
 
 RECORD_BY_RECORD = (
     operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess, operators.CoProcess,
-    operators.Aggregate, operators.Reduce, operators.Sink, operators.Head, operators.Tail, operators.EnterLoop,
-    operators.LeaveLoop,
+    operators.BroadcastProcess, operators.Aggregate, operators.Reduce, operators.Sink, operators.Head, operators.Tail,
+    operators.EnterLoop, operators.LeaveLoop,
 )  # fmt: skip
 """Operators whose output does not depend on how their input is divided into portions, nor on event time by itself."""
 IN_ORDER = operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
+from tailrace.elements.valuedigests import ValueDigest, ValueWriter
 from tailrace.task.channels.outbox import OutputChannel
-from tailrace.task.journal.valuedigests import ValueDigest, ValueWriter
 
 ROOM, TIMES = 1 << 20, 16
 """Bytes that the values of a frame may take to be hashed: `ROOM`, and `TIMES` as many as in the frame. Where many records

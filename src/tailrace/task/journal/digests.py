@@ -1,6 +1,6 @@
 """Digests by which two executions of one channel are compared. A digest covers the number of records, their event times and
 key groups, and the markers between them. It does not cover the ends of frames, nor values: these have a hash of their own
-(`task.journal.valuedigests`).
+(`elements.valuedigests`).
 """
 
 from __future__ import annotations

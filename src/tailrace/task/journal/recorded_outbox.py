@@ -11,6 +11,7 @@ from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, decode
 from tailrace.elements.markers import COUNTED, Barrier, IdleChannel, Marker
 from tailrace.elements.timestamps import MIN_TIME
+from tailrace.elements.valuedigests import ValueDigest
 from tailrace.protocol.flow import Producer
 from tailrace.task.channels.outbox import Outbox, OutboxCutState, OutputChannel, OutputEdge, Payload, Queued
 from tailrace.task.channels.spilling import Item
@@ -18,7 +19,6 @@ from tailrace.task.journal.compared_values import ComparedValues, ReceivedValues
 from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.sent_log import Keeping, SentLog
-from tailrace.task.journal.valuedigests import ValueDigest
 from tailrace.task.subtask.machine import Task
 
 

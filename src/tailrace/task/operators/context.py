@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,8 +51,9 @@ class OperatorContext(ContextCutState):
     """Context of one operator in one subtask. The task sets it anew for each record."""
 
     __slots__ = (
-        "_epoch", "_own_attempt", "_random", "current_key", "current_time", "event_timers", "job", "metrics", "name",
-        "no_key", "parallelism", "processing_timers", "services", "side", "stamping", "subtask", "time_domain", "uid",
+        "_epoch", "_own_attempt", "_random", "all_keys", "current_key", "current_time", "event_timers", "job", "metrics",
+        "name", "no_key", "parallelism", "processing_timers", "services", "side", "stamping", "subtask", "time_domain",
+        "uid",
     )  # fmt: skip
 
     def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
@@ -73,6 +74,8 @@ class OperatorContext(ContextCutState):
         self.processing_timers: Timers | None = None
         self.side: dict[str, tuple[list[Any], list[int]]] | None = None
         """Records that were emitted to side outputs and not yet sent on; None if there are no side outputs."""
+        self.all_keys: Callable[[tuple[Any, ...]], Iterator[Any]] | None = None
+        """The way through all keys; None where a function must not go through them."""
         self.stamping = False
         """True if the function has given a record a timestamp of its own since its last output was sent on."""
         self._random: Random | None = None
@@ -187,6 +190,14 @@ class OperatorContext(ContextCutState):
         self._epoch = checkpoint
         if self._random is not None:
             self._random.seed(self.services.seed_of(*self._place))
+
+    def keys(self, *states: Any) -> Iterator[Any]:
+        if self.all_keys is None:
+            raise StateAccessError(
+                f"operator {self.name!r}: ctx.keys(...) goes through all keys of a subtask, which only process_broadcast of "
+                f"a tr.BroadcastProcessFunction can; elsewhere there is the key at hand, ctx.key"
+            )
+        return self.all_keys(states)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.services.outside.request(lambda: function(*args))

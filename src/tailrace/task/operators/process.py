@@ -33,7 +33,7 @@ from tailrace.task.operators.context import OperatorContext, Stamped
 from tailrace.task.operators.failures.calls import GuardedCalls
 from tailrace.task.operators.timers import JournaledTimers, Keyed, Timers
 
-_GIVING = ("process", "process1", "process2", "on_timer", "on_round_end", "finish")
+_GIVING = ("process", "process1", "process2", "process_broadcast", "on_timer", "on_round_end", "finish")
 """Names of the methods that give any number of records."""
 
 
@@ -60,7 +60,8 @@ class FunctionTask(OperatorTask):
         self.guard: GuardedCalls | None = None
         """The calls of the function; None if its first failed record fails the job."""
         if self.journal is not None:
-            self.guard = GuardedCalls(node, ctx, self.journal, self._handles, self.own_state.handles)
+            own = [one for one in self.own_state.handles if not one.copied]
+            self.guard = GuardedCalls(node, ctx, self.journal, self._handles, own)
             self.policy = self.guard.policy
         if ctx.services.debug or ctx.services.tuning.watches_state:
             check = partial(Sharing().check, self._entries)

@@ -13,16 +13,13 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
-    CoProcess,
     EnterLoop,
     FilterColumns,
     Head,
     Judge,
-    KeyedProcess,
     LeaveLoop,
     MapBatches,
     Operator,
-    Process,
     Reduce,
     Select,
     Sink,
@@ -39,12 +36,11 @@ from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.batches import BatchesTask
+from tailrace.task.operators.broadcasts.kinds import PROCESS_TASKS
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.failures.tasks import operator_task
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
-from tailrace.task.operators.ordering.process import co_process_task, keyed_process_task
-from tailrace.task.operators.process import ProcessTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
@@ -60,9 +56,7 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     ToRows: ToRowsTask,
     ToColumns: ToColumnsTask,
     AssignTimestamps: TimestampsTask,
-    Process: ProcessTask,
-    KeyedProcess: keyed_process_task,
-    CoProcess: co_process_task,
+    **PROCESS_TASKS,
     Aggregate: AggregateTask,
     Reduce: ReduceTask,
     **WINDOW_TASKS,

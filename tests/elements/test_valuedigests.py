@@ -28,7 +28,7 @@ import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows, concat
 from tailrace.elements.convert import row_type
-from tailrace.task.journal.valuedigests import ValueDigest, ValueWriter
+from tailrace.elements.valuedigests import ValueDigest, ValueWriter
 
 MOST = 1 << 30
 
@@ -209,13 +209,13 @@ def test_other_values_have_another_digest(seed: int) -> None:
 
 PRINT = """
 import json, sys
-from tests.task.journal.test_valuedigests import Rows, digest, records
+from tests.elements.test_valuedigests import Rows, digest, records
 print(json.dumps([digest(Rows(records(seed))) for seed in json.load(sys.stdin)]))
 """
 
 
 def test_another_process_has_the_same_digests_whatever_it_hashes_texts_to() -> None:
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     mine = [digest(Rows(records(seed))) for seed in SEEDS]
     for hash_seed in ("1", "2"):
         ran = subprocess.run(

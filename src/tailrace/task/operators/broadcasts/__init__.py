@@ -1,0 +1,8 @@
+"""Functions of a stream and a broadcast stream.
+
+In: batches of records, with or without keys, and records of the broadcast stream, which come to every subtask in one order.
+Out: the records that the function emits, and equal copies of its broadcast state in all subtasks.
+
+- `process`: the operator in one subtask.
+- `kinds`: the runtime half of each kind of process function.
+"""

@@ -1,0 +1,170 @@
+"""Broadcast state in jobs: every subtask has the same copy at each checkpoint, whatever is lost, in flight or rescaled."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from search.stories import EVERY_MS, MS, Story
+from tailrace.errors import IncompatibleState
+from tailrace.storage.reading import load_index
+from tailrace.task.subtask.snapshot import read_meta
+from tailrace.testing.faults import Fault
+
+N, RULES, KEYS = 240, 40, 9
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def key(value: int) -> int:
+    return value % KEYS
+
+
+class Pairs(tr.BroadcastProcessFunction):
+    """Each key with each rule, once: at the first record of the key, or when the rule comes. The state has the order of the
+    rules as well."""
+
+    rules = tr.BroadcastState(int, int)
+    count = tr.ValueState(int, default=0)
+
+    def process(self, value: int, ctx: tr.Context) -> Iterator[Any]:
+        self.count.value += 1
+        yield "count", ctx.key, self.count.value
+        if self.count.value == 1:
+            for rule in self.rules:
+                yield "pair", ctx.key, rule
+
+    def process_broadcast(self, value: int, ctx: tr.Context) -> Iterator[Any]:
+        self.rules[value] = len(self.rules)
+        for one in ctx.keys(self.count):
+            yield "pair", one, value
+
+    def finish(self, ctx: tr.Context) -> Iterator[Any]:
+        yield "copy", sorted(self.rules) == [*range(RULES)], sorted(self.rules.values()) == [*range(RULES)]
+
+
+def program(env: tr.Environment) -> tr.DataStream:
+    records = env.from_source(tr.sources.Sequence(0, N, rate=12_000.0), uid="records")
+    rules = env.from_source(tr.sources.Sequence(0, RULES, rate=2_000.0), uid="rules").rebalance().map(same, uid="sent")
+    return records.key_by(key).connect(rules.broadcast()).process(Pairs(), uid="pairs")
+
+
+def expected(parallelism: int) -> Counter[Any]:
+    counts = Counter(("count", key(i), 1 + i // KEYS) for i in range(N))
+    pairs = Counter(("pair", one, rule) for one, rule in itertools.product(range(KEYS), range(RULES)))
+    return counts + pairs + Counter({("copy", True, True): parallelism})
+
+
+UNALIGNED = replace(EVERY_MS, overtakes_after=0, most_inflight=-1)
+WAYS: dict[str, dict[str, Any]] = {
+    "aligned": {},
+    "unaligned": {"checkpoints": UNALIGNED},
+    "replaced": {"checkpoints": UNALIGNED, "replaces": True, "spares": 1, "depth": 1},
+    "hot": {"replaces": True, "spares": 2, "depth": 1, "hot": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_each_key_meets_each_rule_once_whatever_is_lost(way: str, seed: int) -> None:
+    story = Story.begin(f"{way} {seed}")
+    faults = [Fault(200 + 300 * i, "kill", which=seed + i) for i in range(4)]
+    world = story.finish(story.simulation(program, parallelism=3, seed=seed, faults=faults, **WAYS[way]))
+    story.is_right(expected(3))
+    assert world.covered["killed"] and world.covered["checkpoints"] != 1
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("parallelisms", [(2, 3, 1), (1, 2, 2), (3, 1, 2)])
+def test_at_another_parallelism_every_subtask_has_the_whole(
+    parallelisms: tuple[int, int, int], disk: bool, tmp_path: Path
+) -> None:
+    story = Story.begin(f"{parallelisms} {disk}")
+    for number, parallelism in enumerate(parallelisms):
+        begin = story.again if number else story.simulation
+        folder = str(tmp_path) if disk else None
+        world = begin(program, parallelism=parallelism, seed=7 + number, checkpoints=UNALIGNED, disk=folder)
+        if number == len(parallelisms) - 1:
+            break
+        world.start()
+        commits = story.files.commits
+        while story.files.commits < commits + 3:
+            assert not world.coordinator.status.final
+            world.turn()
+    story.finish(world)
+    story.is_right(expected(parallelisms[-1]))
+
+
+def test_a_checkpoint_holds_one_copy() -> None:
+    story = Story.begin("one copy")
+    story.finish(story.simulation(program, parallelism=3, seed=1))
+    assert story.files.newest is not None
+    manifest = story.files.newest[1]
+    indexes = [load_index(story.files, file.name) for file in manifest.files]
+    parts = [one for index in indexes for one in index.operators if one.uid == "pairs"]
+    assert sorted((one.subtask, read_meta(one.meta).data is not None) for one in parts) == [
+        (0, True),
+        (1, False),
+        (2, False),
+    ]
+    (record,) = [one for one in manifest.operators if one.uid == "pairs"]
+    assert [(one.name, one.kind, one.type, one.empty) for one in record.own] == [
+        ("rules", "broadcast", "int, int", False)
+    ]
+
+
+class Differs(Pairs):
+    """Its copies follow from what the subtask is."""
+
+    def process_broadcast(self, value: int, ctx: tr.Context) -> None:
+        self.rules[value] = ctx.subtask if value == RULES // 2 else 0
+
+
+def test_copies_that_differ_are_in_no_checkpoint_and_fail_the_job() -> None:
+    env = tr.Environment(
+        parallelism=2, checkpoint=tr.CheckpointConfig(dir="memory", interval=0.001), restart=tr.NoRestart()
+    )
+    records = env.from_source(tr.sources.Sequence(0, N, rate=60_000.0))
+    rules = env.from_source(tr.sources.Sequence(0, RULES, rate=10_000.0))
+    records.key_by(key).connect(rules.broadcast()).process(Differs(), name="differs").sink_to(tr.sinks.Collect())
+    job = tr.testing.simulate(env, seed=3)
+    assert "operator 'differs': its subtasks have different copies of broadcast state 'rules'" in str(job.exception())
+
+
+def test_records_that_were_in_flight_on_an_edge_that_is_broadcast_now_are_refused() -> None:
+    """Some subtasks would read them before a cut, and others behind it."""
+
+    class Once(tr.CoProcessFunction):
+        count = tr.ValueState(int, default=0)
+
+        def process1(self, value: int, ctx: tr.Context) -> None: ...
+
+        def process2(self, value: int, ctx: tr.Context) -> None: ...
+
+    def before(env: tr.Environment) -> tr.DataStream:
+        records = env.from_source(tr.sources.Sequence(0, N), uid="records")
+        rules = env.from_source(tr.sources.Sequence(0, 100_000), uid="rules", parallelism=1)
+        return records.key_by(key).connect(rules.key_by(key)).process(Once(), uid="pairs")
+
+    def after(env: tr.Environment) -> tr.DataStream:
+        records = env.from_source(tr.sources.Sequence(0, N), uid="records")
+        rules = env.from_source(tr.sources.Sequence(0, 100_000), uid="rules", parallelism=1)
+        return records.key_by(key).connect(rules.broadcast()).process(Pairs(), uid="pairs")
+
+    story = Story.begin("became a broadcast")
+    world = story.simulation(before, checkpoints=replace(UNALIGNED, interval=2 * MS), seed=2)
+    world.start()
+    while not story.files.overtaken:
+        assert not world.coordinator.status.final
+        world.turn()
+    with pytest.raises(IncompatibleState, match="and are broadcast to it now"):
+        story.finish(story.again(after))
