@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -311,6 +312,15 @@ def check_counted(partial_at_end: bool, lateness: int, level: int) -> None:
         raise GraphError(
             "window: allowed_lateness is for windows of event time; a window of so many records has none late"
         )
+
+
+def check_zone(zone: Any, verb: str) -> str:
+    """The name of a time zone, checked. Raises `GraphError` for what is none."""
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        raise GraphError(f"{verb}: there is no time zone {zone!r}; give a name such as 'Europe/Berlin'") from error
+    return zone  # type: ignore[no-any-return]
 
 
 def check_time_column(name: Any, verb: str) -> str | None:

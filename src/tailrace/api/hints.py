@@ -62,7 +62,8 @@ VERBS: dict[str, str] = {
     **dict.fromkeys(("count_window", "countWindow"), "has key_by(...).window(tr.CountWindow(...)) for this"),
     **dict.fromkeys(("cache", "persist"), "may be used several times as it is, and is computed once"),
     **dict.fromkeys(("checkpoint", "start", "run"), "is run by its environment: env.execute(name)"),
-    **dict.fromkeys(("explain", "describe"), "is a part of its environment's plan: env.explain()"),
+    "explain": "is a part of its environment's plan: env.explain()",
+    "throttle": _VERB.format("key_by(...).rate_limit(n)"),
     **dict.fromkeys(("repartition", "coalesce"), _VERB.format("rebalance(), and parallelism=... of the next verb,")),
     **dict.fromkeys(
         ("first", "head"), "has no end of its own; give its source one, as count= of a tr.sources.Generator"
@@ -110,7 +111,6 @@ VERBS: dict[str, str] = {
     "sort": "has no order; sort the DataFrame that to_dataframe(...) gives",
     "limit": "has no end of its own; give its source one, as count= of a tr.sources.Generator",
     "take": "has no end of its own; give its source one, as count= of a tr.sources.Generator",
-    "split": "has process(f), where f emits to a tag, and side_output(tag), for this",
     "add_sink": _VERB.format("sink_to(sink)"),
     "to_pandas": _VERB.format("to_dataframe(...), a DataFrame of Spark,"),
 }

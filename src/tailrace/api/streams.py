@@ -6,7 +6,7 @@ from each to the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from tailrace.api.checks import (
     check_sessions,
     check_span,
     check_time_column,
+    check_zone,
     named_aggregates,
     title_of,
 )
@@ -211,6 +212,25 @@ class DataStream(LoopStream):
         `TypeMismatch` for a stream in columns, and `GraphError` for wrong arguments and in a loop."""
         return verbs.batches(self, n, timeout, options)  # type: ignore[no-any-return]
 
+    def sample(self, fraction: float, *, by: Selector | None = None, seed: int = 0, **options: Any) -> DataStream:
+        """The stream of about this share of the records, chosen at random. With `by`, a function or a column, it has all
+        records with the chosen values of `by`: a hash with `seed` chooses them, so they are the same in every run and every
+        stream. Raises `GraphError` for wrong arguments."""
+        return verbs.sample(self, fraction, by, seed, options)  # type: ignore[no-any-return]
+
+    def split(self, f: Any, into: Sequence[str] | None = None, **options: Any) -> tuple[DataStream, ...]:
+        """Two streams: of the records for which `f` is true, and of all others. With `into`, names, a stream for each name
+        in that order: `f` gives the name of the stream of a record, and another name fails. In columns `f` is a column or an
+        expression, and there are two streams. Raises `GraphError` for wrong arguments, and `TypeMismatch` for a function on
+        a stream in columns."""
+        return verbs.split(self, f, into, options)
+
+    def explode(self, column: str, *, outer: bool = False, **options: Any) -> DataStream:
+        """The stream in columns of a record for each item of the list in `column`, in its place. A record without items
+        goes, or with `outer` stays with null. Raises `TypeMismatch` for a stream in rows, and `GraphError` for a column
+        that is none or has no lists."""
+        return verbs.explode(self, column, outer, options)  # type: ignore[no-any-return]
+
     # Time.
 
     def assign_timestamps(
@@ -223,6 +243,7 @@ class DataStream(LoopStream):
         most_ahead: Span | None = None,
         if_ahead: IfAhead = "aside",
         max_drift: Span | None = None,
+        zone: str | None = None,
         **options: Any,
     ) -> DataStream:
         """The stream with a timestamp for each record: `f(record)` or a column, as seconds since 1970, `datetime`, `date`
@@ -236,6 +257,8 @@ class DataStream(LoopStream):
           goes to the side output "ahead" ("aside"), has that time instead ("clamp"), or fails the job ("fail").
         - `max_drift`: a split that is farther ahead of the slowest split of its subtask is not read on until that has
           caught up. Only directly behind a source.
+        - `zone`: the time zone of timestamps without one, such as "Europe/Berlin": wall clock times and dates there. Of an
+          hour that occurs twice it is the first pass; a time that the zone skips fails.
 
         Spans are seconds, a `timedelta` or a text. Raises `GraphError` for wrong arguments."""
         verb = title_of("assign_timestamps", options)
@@ -243,7 +266,8 @@ class DataStream(LoopStream):
         spans = [None if span is None else check_span(span, verb) for span in (idle_after, most_ahead, max_drift)]
         clock = check_clock_options(self, spans[0], when_all_idle, if_ahead, verb)
         lateness, (idle, ahead, drift) = check_span(out_of_orderness, verb), spans
-        operator = ops.AssignTimestamps(selector, lateness, idle, clock[0], ahead, clock[1], drift)
+        of_zone = None if zone is None else check_zone(zone, verb)
+        operator = ops.AssignTimestamps(selector, lateness, idle, clock[0], ahead, clock[1], drift, of_zone)
         stream = self._add(operator, "assign_timestamps", options, form=self.form, columns=self.columns)
         if max_drift is not None:
             check_behind_source(stream, verb)
@@ -556,6 +580,25 @@ class KeyedStream(DataStream):
         gives None or NaN fails. Raises `GraphError` for wrong arguments."""
         return verbs.top(self, n, by, ascending, options)  # type: ignore[no-any-return]
 
+    def lag(self, n: int = 1, *, of: Selector | None = None, in_order: bool = False, **options: Any) -> DataStream:
+        """The stream of pairs of each record and the record of its key `n` places before it, None where there is none; with
+        `of`, a function or a column, that value of the earlier record. Places are in the order in which records came, or
+        with `in_order` in the order of their times. Raises `GraphError` for wrong arguments, and what
+        `process(fn, in_order=True)` raises."""
+        return verbs.lag(self, n, of, in_order, options)  # type: ignore[no-any-return]
+
+    def rate_limit(self, n: int, per: Span = 1.0, **options: Any) -> DataStream:
+        """The stream of at most `n` records of each key in each span of `per` (seconds, a `timedelta` or a text) of the
+        clock, which begins with a record. Others go to the side output "over". Raises `GraphError` for wrong arguments."""
+        return verbs.rate_limit(self, n, per, options)  # type: ignore[no-any-return]
+
+    def describe(self, *of: Selector, **options: Any) -> DataStream:
+        """The stream of (key, count, mean, min, max) of a value, a function or a column, or of several columns with their
+        names in front; one for each record, in columns one per distinct key and batch. Raises `GraphError` for anything
+        else, and for an unknown column."""
+        statistics = verbs.statistics(of, title_of("describe", options))
+        return self._aggregate(tuple(statistics.items()), "describe", options)
+
     def count(self, **options: Any) -> DataStream:
         """The stream of (key, count), one for each record; in columns one per distinct key and batch."""
         return self._aggregate((("count", Count()),), "count", options)
@@ -768,6 +811,12 @@ class WindowedStream:
         """The stream of all records of each window, as rows (key, start, end, rank, value). Equal records have one rank: one
         more than the number of records before them. See `top`."""
         return verbs.ranks(self, None, by, ascending, "window.rank", options)  # type: ignore[no-any-return]
+
+    def describe(self, *of: Selector, **options: Any) -> DataStream:
+        """The stream of (key, start, end, count, mean, min, max), one for each key and window; see
+        `KeyedStream.describe`."""
+        statistics = verbs.statistics(of, title_of("window.describe", options))
+        return self._add(tuple(statistics.items()), None, "window.describe", options)
 
     def _call(
         self, aggregate: AggregateFunction, fn: Any, verb: str, options: dict[str, Any], columns: tuple[str, ...] | None

@@ -1,4 +1,4 @@
-"""Functions that the everyday verbs of keyed streams are made of. They are process functions like those of a user, so their
+"""Functions that the everyday verbs are made of. They are process functions like those of a user, so their
 state, timers and replays are those of every process function."""
 
 from __future__ import annotations
@@ -6,10 +6,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.api.functions import AggregateFunction, Context, KeyedProcessFunction, ProcessFunction, WindowFunction
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh64_intdigest
+
+from tailrace.api.functions import (
+    AggregateFunction,
+    Context,
+    FilterFunction,
+    KeyedProcessFunction,
+    MapBatchesFunction,
+    ProcessFunction,
+    WindowFunction,
+)
 from tailrace.api.windowfunctions import AT_THE_END, Field
 from tailrace.elements.convert import made_rows
 from tailrace.elements.keygroups import KeyGroups, owner
+from tailrace.elements.keys import canonical_bytes
 from tailrace.graph.operators import Selector
 from tailrace.state.handles import ValueState
 
@@ -174,3 +188,140 @@ class OwnKey(ProcessFunction):
 
     def process(self, value: Any, ctx: Context) -> Iterator[Any]:
         yield self.key, value
+
+
+class Lag(KeyedProcessFunction):
+    """Pairs of each record of a key and what there was some records before."""
+
+    before = ValueState(object, default=())
+
+    def __init__(self, n: int, of: Selector | None) -> None:
+        self.n = n
+        self.of = Field(of)
+
+    def process(self, value: Any, ctx: Context) -> Iterator[Any]:
+        held = self.before.value
+        self.before.value = (*held, self.of(value))[-self.n :]
+        yield value, held[0] if len(held) == self.n else None
+
+
+class RateLimit(KeyedProcessFunction):
+    """The first records of each key in each span of the clock, which begins with a record. Others go aside."""
+
+    span = ValueState(object, default=None)
+
+    def __init__(self, n: int, per: float) -> None:
+        self.n = n
+        self.per = per
+        """Seconds."""
+
+    def process(self, value: Any, ctx: Context) -> Iterator[Any]:
+        held = self.span.value
+        if held is None or ctx.now() >= held[0]:
+            held = (ctx.now() + self.per, 0)
+            ctx.set_timer(processing_time=held[0])
+        if held[1] < self.n:
+            self.span.value = (held[0], held[1] + 1)
+            yield value
+        else:
+            ctx.emit("over", value)
+
+    def on_timer(self, timestamp: float, ctx: Context) -> None:
+        held = self.span.value
+        if held is not None and held[0] <= ctx.now():
+            self.span.clear()
+
+
+class Sample(ProcessFunction):
+    """A random share of all records."""
+
+    def __init__(self, fraction: float) -> None:
+        self.fraction = fraction
+
+    def process(self, value: Any, ctx: Context) -> Iterator[Any]:
+        if ctx.random.random() < self.fraction:
+            yield value
+
+
+class SampleBatches(MapBatchesFunction):
+    """A random share of all records in columns."""
+
+    def __init__(self, fraction: float) -> None:
+        self.fraction = fraction
+
+    def map_batches(self, batch: Any, ctx: Context) -> Any:  # type: ignore[override]
+        bits = np.frombuffer(ctx.random.randbytes(8 * batch.num_rows), np.uint64)
+        return batch.filter(pa.array((bits >> np.uint64(11)) * 2.0**-53 < self.fraction))
+
+
+class SampleKeys(FilterFunction):
+    """The records of a share of all keys, chosen by a hash: the same ones in each run, and in every other stream."""
+
+    def __init__(self, fraction: float, by: Selector, seed: int) -> None:
+        self.bound = round(fraction * 2**64)
+        self.by = Field(by)
+        self.seed = seed
+
+    def filter(self, value: Any) -> bool:
+        return xxh64_intdigest(canonical_bytes(self.by(value)), self.seed) < self.bound
+
+
+class Split(ProcessFunction):
+    """Records by the name that a function gives them, each to the side output of that name."""
+
+    def __init__(self, f: Any, names: tuple[str, ...]) -> None:
+        self.f = f
+        self.names = names
+
+    def process(self, value: Any, ctx: Context) -> None:
+        name = self.f(value)
+        if name not in self.names:
+            raise ValueError(f"split: the function gave {name!r}, which is none of {', '.join(map(repr, self.names))}")
+        ctx.emit(name, value)
+
+
+class Halves(ProcessFunction):
+    """Records for which a function is true. Others go to a side output."""
+
+    def __init__(self, f: Any) -> None:
+        self.f = f
+
+    def process(self, value: Any, ctx: Context) -> Iterator[Any]:
+        if self.f(value):
+            yield value
+        else:
+            ctx.emit(OTHERS, value)
+
+
+class Explode(MapBatchesFunction):
+    """A record for each item of a list in a column, which takes the place of the list."""
+
+    def __init__(self, column: str, outer: bool) -> None:
+        self.column = column
+        self.outer = outer
+        """True if a record without items stays, with null."""
+
+    def map_batches(self, batch: Any) -> Any:
+        at = batch.schema.get_field_index(self.column)
+        lists = batch.column(at)
+        check_list_type(lists.type, self.column)
+        sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        rows = np.maximum(sizes, 1) if self.outer else sizes
+        records = np.repeat(np.arange(len(sizes)), rows)
+        items = pc.list_flatten(lists)
+        if self.outer and len(items) < len(records):
+            empty = np.repeat(sizes == 0, rows)
+            places = np.cumsum(~empty) - 1
+            items = items.take(pa.array(places, mask=empty))
+        made = batch.take(pa.array(records))
+        return made.set_column(at, pa.field(self.column, items.type), items)
+
+
+def check_list_type(kind: pa.DataType, column: str) -> None:
+    """Raises `TypeError` for a column whose values are no lists."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise TypeError(f"explode: column {column!r} is {kind}, and no list")
+
+
+OTHERS = "#others"
+"""The side output of the second stream of a split in two."""

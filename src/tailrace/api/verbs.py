@@ -3,15 +3,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
-from tailrace.api.checks import check_counted, check_names, check_selector, check_span, title_of
+import pyarrow.compute as pc
+
+from tailrace.api.aggregates import Count, Max, Mean, Min
+from tailrace.api.checks import (
+    check_callable,
+    check_counted,
+    check_name,
+    check_names,
+    check_selector,
+    check_span,
+    title_of,
+)
+from tailrace.api.columnwise import declared_schema
 from tailrace.api.failing import FAIL
-from tailrace.api.functions import Span
+from tailrace.api.functions import AggregateFunction, Span
 from tailrace.api.nodes import described_scope
+from tailrace.api.ordered import check_in_order
 from tailrace.api.released import has_event_time
-from tailrace.api.verbfunctions import Best, LastOfKey, OwnKey, Placing, Ranks, RunningTop
+from tailrace.api.verbfunctions import (
+    OTHERS,
+    Best,
+    Explode,
+    Halves,
+    Lag,
+    LastOfKey,
+    OwnKey,
+    Placing,
+    Ranks,
+    RateLimit,
+    RunningTop,
+    Sample,
+    SampleBatches,
+    SampleKeys,
+    Split,
+    check_list_type,
+)
 from tailrace.api.windowfunctions import Gather
 from tailrace.api.windows import CountSpec, CountWindow
 from tailrace.errors import GraphError, TypeMismatch
@@ -47,8 +78,8 @@ def drop_duplicates(stream: AnyStream, within: Span | None, keep: Keep, options:
 
 
 def _places(stream: AnyStream, n: Any, by: Selector, ascending: Any, verb: str) -> Placing:
-    if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-        raise GraphError(f"{verb}: n is a number of records, at least 1, not {n!r}")
+    if n is not None:
+        _check_number(n, verb)
     if not isinstance(ascending, bool):
         raise GraphError(f"{verb}: ascending must be True or False, not {ascending!r}")
     return Placing(n, check_selector(by, stream.columns, verb), ascending)
@@ -108,3 +139,113 @@ def _first(pair: Any) -> Any:
 
 def _records(pairs: list[Any]) -> list[Any]:
     return [record for _, record in pairs]
+
+
+def lag(stream: AnyStream, n: int, of: Selector | None, in_order: bool, options: dict[str, Any]) -> AnyStream:
+    """The stream of pairs of a record and an earlier one; see `KeyedStream.lag`."""
+    verb = title_of("lag", options)
+    _check_number(n, verb)
+    selector = None if of is None else check_selector(of, stream.columns, verb)
+    ordered = check_in_order(in_order, [stream], [stream._edges(stream._partitioning)], verb)
+    return stream._add(ops.KeyedProcess(Lag(n, selector), stream.key, "wait", ordered), "lag", options)
+
+
+def rate_limit(stream: AnyStream, n: int, per: Span, options: dict[str, Any]) -> AnyStream:
+    """The stream of at most so many records of each key in a time; see `KeyedStream.rate_limit`."""
+    verb = title_of("rate_limit", options)
+    _check_number(n, verb)
+    span = check_span(per, verb)
+    if not span:
+        raise GraphError(f"{verb}: per must be above zero")
+    limit = ops.KeyedProcess(RateLimit(n, span / 1e6), stream.key, "drop")
+    return stream._add(limit, "rate_limit", options, columns=stream.columns)
+
+
+def _check_number(n: Any, verb: str) -> None:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise GraphError(f"{verb}: n is a number of records, at least 1, not {n!r}")
+
+
+def sample(stream: AnyStream, fraction: float, by: Selector | None, seed: int, options: dict[str, Any]) -> AnyStream:
+    """The stream of a share of its records; see `DataStream.sample`."""
+    verb = title_of("sample", options)
+    if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        raise GraphError(f"{verb}: the fraction is a number from 0 to 1, not {fraction!r}")
+    if by is not None:
+        selector = check_selector(by, stream.columns, verb)
+        if not isinstance(seed, int) or not 0 <= seed < 2**64:
+            raise GraphError(f"{verb}: the seed is a whole number from 0 to 2**64 - 1, not {seed!r}")
+        rows = stream._as_rows()
+        return rows._add(ops.Filter(SampleKeys(fraction, selector, seed)), "sample", options, columns=rows.columns)
+    if stream.form == "rows":
+        return stream._add(ops.Process(Sample(fraction), "wait"), "sample", options, columns=stream.columns)
+    return _of_batches(stream, SampleBatches(fraction), "sample", options)
+
+
+def _of_batches(stream: AnyStream, fn: Any, verb: str, options: dict[str, Any]) -> AnyStream:
+    """The stream of what a function makes of batches. Timestamps move with the records, in a column of their own."""
+    operator = ops.MapBatches(fn, TIMES, "arrow")
+    return stream._add(operator, verb, options, form="columns", columns=stream.columns)
+
+
+TIMES = "#timestamp"
+"""The column in which timestamps move with the records of a batch."""
+
+
+def split(stream: AnyStream, f: Any, into: Sequence[str] | None, options: dict[str, Any]) -> tuple[AnyStream, ...]:
+    """The streams of the records of each kind; see `DataStream.split`."""
+    verb = title_of("split", options)
+    if stream.form == "columns":
+        if into is not None or not isinstance(f, str | pc.Expression):
+            raise TypeMismatch(
+                f"{verb}: a stream in columns is split in two, by a column or an expression; for a function call to_rows() "
+                f"before, and for more streams write filter(...) for each"
+            )
+        first = pc.field(f) if isinstance(f, str) else f
+        return stream.filter(first, **options), stream.filter(first.is_null() | ~first)
+    check_callable(f, 1, verb)
+    if into is None:
+        parts = stream._add(ops.Process(Halves(f), "wait"), "split", options, columns=stream.columns)
+        return parts, _aside(parts, OTHERS)
+    names = (into,) if isinstance(into, str) else tuple(into)
+    if not names or len(set(names)) < len(names):
+        raise GraphError(f"{verb}: into must be the names of the streams, each once, not {into!r}")
+    for name in names:
+        check_name(name, verb, "the name of a stream")
+    parts = stream._add(ops.Process(Split(f, names), "wait"), "split", options)
+    return tuple(_aside(parts, name) for name in names)
+
+
+def _aside(stream: AnyStream, tag: str) -> AnyStream:
+    return stream._of(stream.env._graph.nodes[stream._upstreams[0][0]], tag)
+
+
+def explode(stream: AnyStream, column: str, outer: bool, options: dict[str, Any]) -> AnyStream:
+    """The stream of a record for each item of a list; see `DataStream.explode`."""
+    verb = title_of("explode", options)
+    if stream.form != "columns":
+        raise TypeMismatch(
+            f"{verb}: a stream in rows has no lists in columns; use flat_map(f), or to_columns(schema) before"
+        )
+    check_name(column, verb, "the column")
+    check_selector(column, stream.columns, verb)
+    schema = declared_schema(stream)
+    if schema is not None:
+        try:
+            check_list_type(schema.field(column).type, column)
+        except TypeError as error:
+            raise GraphError(str(error)) from None
+    return _of_batches(stream, Explode(column, outer), "explode", options)
+
+
+def statistics(of: tuple[Selector, ...], verb: str) -> dict[str, AggregateFunction]:
+    """The aggregates that describe some values, by the names of their results."""
+    if not of:
+        raise GraphError(f"{verb}: give a function, a column, or several columns")
+    if len(of) > 1 and not all(isinstance(one, str) for one in of):
+        raise GraphError(f"{verb}: of several values each is a column; for a function call describe for it alone")
+    found: dict[str, AggregateFunction] = {"count": Count()}
+    for one in of:
+        begin = f"{one}_" if len(of) > 1 else ""
+        found |= {f"{begin}{name}": kind(one) for name, kind in (("mean", Mean), ("min", Min), ("max", Max))}
+    return found

@@ -113,6 +113,8 @@ class AssignTimestamps(Operator):
     if_ahead: IfAhead = "aside"
     max_drift: int | None = None
     """Largest time by which a split of the source may be ahead of the slowest one before it is not read on; None: any."""
+    zone: str | None = None
+    """The time zone of timestamps that have none; None: UTC."""
 
     @property
     def by_the_clock(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME, floor_micros, floor_of_floats, isoformat, seconds
+from tailrace.elements.zonetimes import column_in, instant_in
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AHEAD, AssignTimestamps, describe_selector
@@ -79,6 +81,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         assert isinstance(node.operator, AssignTimestamps)
         self.spec = node.operator
         self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask, node.written)
+        self.zone = None if self.spec.zone is None else ZoneInfo(self.spec.zone)
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return msgspec.msgpack.encode([self.largest, self._watermark])
@@ -295,15 +298,26 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
             return self._arrow_times(batch, self.spec.fn)
         rows = batch.to_rows()
         values = self.reader.values(rows)
+        if self.zone is not None:
+            values = [self._instant(one, value) for one, value in zip(values, rows.values, strict=True)]
         try:
             return in_seconds(times_of(values))
         except (TypeError, OverflowError):
             raise self._record_error(rows, values) from None
 
+    def _instant(self, time: Any, value: Any) -> Any:
+        """The time of a record as the instant that it is in the zone."""
+        assert self.zone is not None
+        try:
+            return instant_in(time, self.zone)
+        except OverflowError as error:
+            what = f"the timestamp from {describe_selector(self.spec.fn)!r} cannot be used: {message_of(error)}"
+            raise self.user_error(error, value, what=what) from error
+
     def _arrow_times(self, batch: Columns, name: str) -> Times:
         column = column_of(batch, name, self.node.name, self.ctx.subtask)
         try:
-            return in_seconds(arrow_times(column))
+            return in_seconds(arrow_times(column if self.zone is None else column_in(column, self.zone)))
         except (TypeError, OverflowError, pa.ArrowInvalid) as error:
             what = f"the timestamps in column {name!r} cannot be used: {message_of(error)}"
             raise self.user_error(error.with_traceback(None), what=what) from error
