@@ -23,10 +23,13 @@ WITHIN = 1e6
 """Seconds of event time for which a key is kept: longer than all events of a flow last."""
 BEST = 3
 """Number of the best records."""
+LATENESS = 50_000
+"""Lateness, in seconds of event time, that no record has before the end of its input."""
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
+    "fired", "fired of columns",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -342,6 +345,20 @@ class Building:
         windows = columns.key_by(_key_of(do)).window(tr.Session(gap))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
+    def _fired(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        windows = stream.key_by(fn.key_of).window(tr.Tumbling(WINDOW), **_firings(do))
+        fired = windows.aggregate(n=tr.Sum(lambda r: r[3]), worth=tr.Sum(lambda r: r[2] * r[3]), **options)
+        return self._firings(do, fired, stream)
+
+    def _fired_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
+        windows = columns.key_by(_key_of(do)).window(tr.Tumbling(WINDOW), **_firings(do))
+        return self._firings(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
+
+    def _firings(self, do: Do, fired: tr.DataStream, stream: tr.DataStream) -> tr.DataStream:
+        self.tell(fired.process(fn.Firings(do.number, self.origin), uid=f"checked{do.number}"))
+        return stream
+
     def _counted(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number, size = do.number, COUNT[do.number % 2]
         counted = stream.key_by(fn.key_of).window(tr.CountWindow(size)).process(fn.sizes, **options)
@@ -446,6 +463,15 @@ class _Joined(fn.Join):
 def _gap_of(do: Do, own: Any) -> Any:
     """The gap of sessions: one for all, or that of each record."""
     return own if do.number % 3 == 0 else GAP
+
+
+def _firings(do: Do) -> dict[str, Any]:
+    """Options of windows that fire early and late. They take every record, however late."""
+    often = tr.Every(records=2), tr.Every(seconds=0.001), tr.Every(records=3, seconds=0.002), None
+    early, late = often[do.number // 2 % 4], often[do.number // 8 % 4]
+    if early is None and late is None:
+        late = tr.Every(records=1)
+    return {"early": early, "late": late, "allowed_lateness": LATENESS, "discarding": bool(do.number % 2)}
 
 
 def _key_of(do: Do) -> str | tuple[str, ...]:

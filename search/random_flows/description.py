@@ -49,6 +49,8 @@ Kind = Literal[
     "distinct within",
     "best",
     "batched",
+    "fired",
+    "fired of columns",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

@@ -24,7 +24,7 @@ from search.random_flows.description import (
 )
 from search.random_flows.everyday import everyday
 from search.random_flows.ordering import ordering, source_time
-from search.random_flows.remembering import failing, grouping, reading, remembering
+from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
 
@@ -279,6 +279,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     daily = random.Random(f"tailrace random everyday {seed}")
     if daily.random() < 0.08:
         flow = everyday(daily, flow)
+    fired = random.Random(f"tailrace random fired {seed}")
+    if fired.random() < 0.2 and any(step.kind in WINDOWS for step in flow.operators()):
+        flow = firing(fired, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

@@ -638,6 +638,27 @@ def sizes(key: Any, window: Any, records: list[Any], ctx: tr.Context) -> list[An
     return [(key, len(records))]
 
 
+class Firings(tr.ProcessFunction):
+    """Emits the results of windows that fire early and late: parts of a sum where they discard what earlier ones had (odd
+    numbers), else candidates for the largest, which all records together give; and one record for each final one."""
+
+    def __init__(self, number: int, events: Events) -> None:
+        self.number, self.events = number, events
+
+    def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
+        key, start, end, count, worth, firing, _ = window
+        begin = int(start)
+        if self.number % 2:
+            yield "sum", self.number, key, begin, count, worth
+        else:
+            yield "most", self.number, key, begin, "n", count
+            yield "most", self.number, key, begin, "worth", worth
+        if firing == "final":
+            yield "final", self.number, key, begin
+        if firing != "early" and ctx.now() * 1e6 < script.reached_at(self.events, end - 1e-6) - 1:
+            yield "too early", self.number, end, ctx.now()
+
+
 class NotTooEarly(tr.ProcessFunction):
     """Emits the results of windows, and reports windows that fired before event time can have come to their end."""
 

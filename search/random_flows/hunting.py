@@ -114,6 +114,8 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "distinct within": 1,
             "best": 1,
             "batched": 1,
+            "fired": 1,
+            "fired of columns": 1,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

@@ -126,6 +126,8 @@ class _Interpreter:
         """(report, operator, key): number of reports."""
         self.windows: dict[Any, list[int]] = {}
         """(in a loop, operator, key, start): number and total value of records."""
+        self.fired: dict[Any, list[int]] = {}
+        """(operator, key, start) of windows that fire early and late: number and total value of records."""
         self.sessions: dict[Any, list[tuple[int, int, int]]] = {}
         """(operator, key): (time, gap, value) of each record."""
         self.counted: Counter[Any] = Counter()
@@ -158,6 +160,13 @@ class _Interpreter:
         for (inside, number, key, begin), (count, worth) in self.windows.items():
             what = "sum" if inside else "window"
             self.found.add((what, number, key, begin, count, worth))
+        for (number, key, begin), (count, worth) in self.fired.items():
+            self.found.add(("final", number, key, begin))
+            if number % 2:
+                self.found.add(("sum", number, key, begin, count, worth))
+            else:
+                self.found.add(("most", number, key, begin, "n", count))
+                self.found.add(("most", number, key, begin, "worth", worth))
         for (number, key), total in self.counted.items():
             full, rest = divmod(total, COUNT[number % 2])
             self.found.exactly["counted", number, key, COUNT[number % 2]] += full
@@ -278,6 +287,11 @@ class _Interpreter:
             self.found.most[number, key, "n"] = self.found.most.get((number, key, "n"), 0) + 1
             self.found.add(("most", number, key, "low", -record.value))
             self.found.add(("most", number, key, "high", record.value))
+        elif kind in ("fired", "fired of columns"):
+            begin = record.time - record.time % WINDOW
+            window = self.fired.setdefault((number, key, begin), [0, 0])
+            window[0] += 1
+            window[1] += record.value
         elif kind == "counted":
             self.counted[number, key] += 1
         elif kind in ("distinct", "distinct in columns", "distinct within"):

@@ -55,6 +55,13 @@ def grouping(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, Do(kind, number, parallelism=rng.choice([None, None, 1, 3])), [])
 
 
+def firing(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with windows that fire early and late, outside of loops."""
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    kind: Kind = rng.choice(["fired", "fired of columns"])
+    return _with(rng, flow, Do(kind, number, parallelism=rng.choice([None, None, 1, 3])), [])
+
+
 def _with(rng: random.Random, flow: Flow, made: Do, loops: list[Loop]) -> Flow:
     """The flow with one more operator, outside of loops or in one of these."""
     if loops and rng.random() < 0.4:

@@ -49,7 +49,7 @@ from tailrace.api.streams import (
     WindowedStream,
 )
 from tailrace.api.windowfunctions import WindowBounds
-from tailrace.api.windows import CountWindow, Global, Session, Sliding, Tumbling
+from tailrace.api.windows import CountWindow, Every, Global, Session, Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
@@ -110,6 +110,7 @@ __all__ = [
     "DataStream",
     "Enumerator",
     "Environment",
+    "Every",
     "ExponentialDelay",
     "Failed",
     "Failover",

@@ -75,6 +75,47 @@ def test_every_verb_of_count_windows_in_rows_and_columns() -> None:
     assert (row.k, row.value.x) == ("a", 7)
 
 
+def early(windows: Any, discarding: bool, every: Any, verb: Any) -> list[Any]:
+    env = tr.Environment(parallelism=1)
+    records = [("a", 1), ("a", 2), ("b", 4), ("a", 8), ("a", 16)]
+    keyed = env.from_source(tr.sources.Generator(lambda i: records[i], rate=1.0, count=5)).key_by(lambda r: r[0])
+    out = verb(keyed.window(windows, early=every, discarding=discarding)).map(tuple)
+    sink = out.sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    return sink.result()
+
+
+def test_windows_that_do_not_depend_on_time_fire_early() -> None:
+    def total(w: tr.WindowedStream) -> tr.DataStream:
+        return w.sum(lambda r: r[1])
+
+    two = tr.Every(records=2)
+    assert early(tr.CountWindow(3), False, two, total) == [
+        ("a", 3, "early", 1), ("a", 11, "final", 2), ("b", 4, "final", 1), ("a", 16, "final", 1),
+    ]  # fmt: skip
+    assert early(tr.CountWindow(3), True, two, total) == [
+        ("a", 3, "early", 1), ("a", 8, "final", 2), ("b", 4, "final", 1), ("a", 16, "final", 1),
+    ]  # fmt: skip
+    assert early(tr.Global(), False, tr.Every(seconds=1.5), total) == [
+        ("a", 3, "early", 1), ("b", 4, "early", 1), ("a", 27, "final", 2), ("b", 4, "final", 2),
+    ]  # fmt: skip
+
+
+def test_a_discarded_window_begins_anew() -> None:
+    def larger(w: tr.WindowedStream) -> tr.DataStream:
+        return w.reduce(max).map(lambda r: (r.value and r.value[1], r.firing, r.number))
+
+    found = early(tr.Global(), True, tr.Every(records=2), larger)
+    assert found == [(2, "early", 1), (16, "early", 2), (None, "final", 3), (4, "final", 1)]
+
+    def listed(w: tr.WindowedStream) -> tr.DataStream:
+        return w.process(lambda key, window, records, ctx: [(key, [r[1] for r in records], window.firing)])
+
+    assert early(tr.Global(), True, tr.Every(records=3), listed) == [
+        ("a", [1, 2, 8], "early"), ("a", [16], "final"), ("b", [4], "final"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_windows_go_on_behind_every_loss(seed: int) -> None:
     env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("unused", interval=0.02))

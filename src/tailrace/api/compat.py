@@ -52,7 +52,9 @@ def declared_tables(node: Node) -> list[TableInfo]:
     kind = _AGGREGATES.get(type(operator))
     if kind is not None:
         found = [TableInfo("aggregate", kind, type="object")]
-        return [*found, _TIMERS[0]] if kind == "window" else found
+        if isinstance(operator, Window):
+            return [*found, *_TIMERS, TableInfo("firings", "firings")] if operator.triggers else [*found, _TIMERS[0]]
+        return found
     if isinstance(operator, KeyedProcess | CoProcess):
         return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
     if isinstance(operator, BroadcastProcess):

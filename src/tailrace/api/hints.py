@@ -22,8 +22,9 @@ _EVERY = (
     'key_by(...).aggregate(...) for this, such as aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean'
 )
 _JOINS = "connect(other) and a tr.CoProcessFunction for this"
-_NO_TRIGGERS = (
-    "a window gives its result when event time has passed its end; for anything else use timers: key_by(...).process(f)"
+_TRIGGERS = (
+    "a window gives its final result when event time has passed its end, and others before and behind it with "
+    "window(windows, early=tr.Every(...), late=tr.Every(...)); for anything else use timers: key_by(...).process(f)"
 )
 _NO_TTL = "state has no time to live; set a timer that clears it, by ctx.set_timer(...)"
 _TESTING = "use tr.testing.{}"
@@ -120,7 +121,7 @@ WINDOWED: dict[str, str] = {
     **dict.fromkeys(
         ("apply", "collect_list", "to_list", "list"), "use process(function), which has all records of a window"
     ),
-    **dict.fromkeys(("trigger", "evictor", "continuous_trigger"), _NO_TRIGGERS),
+    **dict.fromkeys(("trigger", "evictor", "continuous_trigger"), _TRIGGERS),
     **dict.fromkeys(
         ("allowed_lateness", "allowedLateness"), "it is an argument of window(windows, allowed_lateness=...)"
     ),
@@ -175,6 +176,9 @@ _PUBLIC: dict[str, str] = {
         "windows are in event time; use timers in processing time: ctx.set_timer(processing_time=...)",
     ),
     **dict.fromkeys(("CountWindows", "CountTumblingWindow"), "use tr.CountWindow"),
+    **dict.fromkeys(
+        ("EventTimeTrigger", "CountTrigger", "ContinuousEventTimeTrigger", "ProcessingTimeTrigger", "Trigger"), _TRIGGERS
+    ),
     **dict.fromkeys(("GlobalWindow", "GlobalWindows"), "use tr.Global"),
     "StreamExecutionEnvironment": "use tr.Environment",
     "Dataflow": "use tr.Environment",

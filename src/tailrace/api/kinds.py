@@ -96,17 +96,22 @@ def shape_of(operator: Operator) -> list[str]:
     parts = [_part(fn, name if several else "") for name, fn in operator.aggregates]
     if isinstance(operator, Aggregate):
         return parts
-    return [_windows(operator), *(["reduce"] if operator.reduce is not None else parts)]
+    return [*_windows(operator), *(["reduce"] if operator.reduce is not None else parts)]
 
 
-def _windows(operator: Window | SessionWindow) -> str:
-    if isinstance(operator, Window):
-        if operator.calendar is not None:
-            return f"windows of {operator.calendar}"
-        return f"windows of {operator.size / 1e6:g} s every {operator.slide / 1e6:g} s from {operator.offset / 1e6:g} s"
-    return (
-        "sessions with a gap per record" if operator.gap is None else f"sessions with a gap of {operator.gap / 1e6:g} s"
-    )
+def _windows(operator: Window | SessionWindow) -> list[str]:
+    if isinstance(operator, SessionWindow):
+        gap = "per record" if operator.gap is None else f"of {operator.gap / 1e6:g} s"
+        return [f"sessions with a gap {gap}"]
+    size, slide, offset = (span / 1e6 for span in (operator.size, operator.slide, operator.offset))
+    windows = f"windows of {size:g} s every {slide:g} s from {offset:g} s"
+    if operator.calendar is not None:
+        windows = f"windows of {operator.calendar}"
+    return [windows, *(["results without what was in earlier ones"] if _discards(operator) else [])]
+
+
+def _discards(operator: Window) -> bool:
+    return operator.triggers is not None and operator.triggers.discarding
 
 
 def key_columns(node: Node) -> list[list[str]]:

@@ -57,7 +57,7 @@ from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
 from tailrace.api.windowfunctions import CountedWindows, Gather, WindowCall, check_window_function
-from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec
+from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -65,11 +65,13 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     AtEnd,
     BatchFormat,
+    FiringInterval,
     IfAhead,
     Operator,
     Partitioning,
     Priority,
     Selector,
+    Triggers,
     WhenAllIdle,
 )
 from tailrace.graph.scope import StreamScope
@@ -625,12 +627,21 @@ class KeyedStream(DataStream):
         options = {"name": name, "uid": uid, "parallelism": parallelism, "on_error": on_error}
         return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
-    def window(self, windows: WindowSpec | SessionSpec | CountSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
+    def window(
+        self,
+        windows: WindowSpec | SessionSpec | CountSpec,
+        *,
+        allowed_lateness: Span = 0.0,
+        early: FiringInterval | None = None,
+        late: FiringInterval | None = None,
+        discarding: bool = False,
+    ) -> WindowedStream:
         """The records of each key by windows: of event time (`tr.Tumbling`, `tr.Sliding`, `tr.Session`), of so many records
         (`tr.CountWindow`), or of all (`tr.Global`). A tumbling or sliding window that has fired fires again if a record for
         it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side output "late".
-        Raises `GraphError` for wrong arguments, for windows that have no end in a loop, and for other windows with an
-        allowed lateness."""
+        `early` and `late` (`tr.Every`) say when a window fires before and behind its final result. Results then have
+        `firing` and `number`, and with `discarding` only what came since the one before. Raises `GraphError` for wrong
+        arguments, for windows that have no end in a loop, and for other windows with an allowed lateness."""
         if not isinstance(windows, WindowSpec | SessionSpec | CountSpec):
             raise GraphError(f"window: expected windows, such as tr.Tumbling(...) or tr.Session(...), got {windows!r}")
         lateness = check_span(allowed_lateness, "window")
@@ -638,7 +649,8 @@ class KeyedStream(DataStream):
             check_counted(windows.partial_at_end, lateness, self.scope.level)
         if isinstance(windows, SessionSpec):
             check_sessions(windows.gap_of, lateness, self.scope.level, self.columns)
-        return WindowedStream(self, windows, lateness)
+        triggers = check_triggers(windows, early, late, discarding, lateness, self.scope.level)
+        return WindowedStream(self, windows, lateness, triggers)
 
     def _aggregate(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], verb: str, options: dict[str, Any]
@@ -742,11 +754,21 @@ class WindowedStream:
             raise missing("a windowed stream", name, WINDOWED, dir(type(self)))
 
     def __init__(
-        self, keyed: KeyedStream, windows: WindowSpec | SessionSpec | CountSpec, allowed_lateness: int
+        self,
+        keyed: KeyedStream,
+        windows: WindowSpec | SessionSpec | CountSpec,
+        allowed_lateness: int,
+        triggers: Triggers | None,
     ) -> None:
         self._keyed = keyed
         self._windows = windows
         self._lateness = allowed_lateness
+        self._triggers = triggers
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        """The names of what a result has behind the results of the functions."""
+        return () if self._triggers is None else ops.FIRING_COLUMNS
 
     @property
     def scope(self) -> StreamScope:
@@ -824,7 +846,8 @@ class WindowedStream:
         """The records that a function emits for each list of records that an aggregate gives for a window."""
         gathered = self._add((("records", aggregate),), None, verb, {**options, "on_error": None})
         key, (name, uid) = self._keyed.key, (options.get("name"), options.get("uid"))
-        call = WindowCall(fn, len(key) if isinstance(key, tuple) else None, not isinstance(self._windows, CountSpec))
+        timed, several = not isinstance(self._windows, CountSpec), self._triggers is not None
+        call = WindowCall(fn, len(key) if isinstance(key, tuple) else None, timed, several)
         calling = {
             "name": None if name is None else f"{name}-function",
             "uid": None if uid is None else f"{uid}-function",
@@ -846,14 +869,15 @@ class WindowedStream:
         if reduce is not None:
             form = "rows"
         names = [name for name, _ in aggregates] or ["value"]
-        columns = (*ops.key_columns(stream.key), "start", "end", *names)
+        columns = (*ops.key_columns(stream.key), "start", "end", *names, *self._labels)
         operator: ops.Windowed
         if isinstance(w, SessionSpec):
             for title, one in aggregates:
                 check_merge(one, f"{title_of(verb, options)}: {title}")
             operator = ops.SessionWindow(stream.key, w.gap, w.gap_of, aggregates, reduce)
         else:
-            operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce, w.calendar)
+            times = w.size, w.slide, w.offset, self._lateness
+            operator = ops.Window(stream.key, *times, aggregates, reduce, w.calendar, self._triggers)
         check_names(columns, title_of(verb, options))
         return stream._add(operator, verb, options, form=form, columns=columns)
 
@@ -866,9 +890,9 @@ class WindowedStream:
         options: dict[str, Any],
     ) -> DataStream:
         key = self._keyed.key
-        columns = (*ops.key_columns(key), *([name for name, _ in aggregates] or ["value"]))
+        columns = (*ops.key_columns(key), *([name for name, _ in aggregates] or ["value"]), *self._labels)
         check_names(columns, title_of(verb, options))
-        fn = CountedWindows(spec, aggregates, reduce, columns, isinstance(key, tuple))
+        fn = CountedWindows(spec, aggregates, reduce, columns, isinstance(key, tuple), self._triggers)
         rows = DataStream(self._keyed.env, self._keyed._upstreams, self._keyed.form, self._keyed.columns)._as_rows()
         stream = KeyedStream(rows.env, rows._upstreams, "rows", rows.columns, key, self._keyed._written)
         return stream._add(ops.KeyedProcess(fn, key, "drop"), verb, options, columns=columns)

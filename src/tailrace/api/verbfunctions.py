@@ -24,7 +24,7 @@ from tailrace.api.windowfunctions import AT_THE_END, Field
 from tailrace.elements.convert import made_rows
 from tailrace.elements.keygroups import KeyGroups, owner
 from tailrace.elements.keys import canonical_bytes
-from tailrace.graph.operators import Selector
+from tailrace.graph.operators import FIRING_COLUMNS, Selector
 from tailrace.state.handles import ValueState
 
 Placed = tuple[tuple[Any, Any], ...]
@@ -117,6 +117,7 @@ class Ranks(WindowFunction):
     def process(self, key: Any, window: Any, records: list[Any], ctx: Context) -> list[Any]:
         keys = key if self.several else (key,)
         bounds = (window.start, window.end) if self.timed else ()
+        firing = (window.firing, window.number) if self.names[-2:] == FIRING_COLUMNS else ()
         rows: list[Any] = []
         rank, before = 0, None
         values = map(self.places.by, records)
@@ -124,7 +125,7 @@ class Ranks(WindowFunction):
             if not (self.equal and rank and value == before):
                 rank = number
             before = value
-            rows.append((*keys, *bounds, rank, record))
+            rows.append((*keys, *bounds, rank, record, *firing))
         return made_rows(self.names, rows)
 
 

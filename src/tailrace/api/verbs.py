@@ -101,7 +101,7 @@ def ranks(
     keyed, title = windowed._keyed, title_of(verb, options)
     places = _places(keyed, n, by, ascending, title)
     timed, several = not isinstance(windowed._windows, CountSpec), isinstance(keyed.key, tuple)
-    columns = (*ops.key_columns(keyed.key), *(("start", "end") if timed else ()), "rank", "value")
+    columns = (*ops.key_columns(keyed.key), *(("start", "end") if timed else ()), "rank", "value", *windowed._labels)
     check_names(columns, title)
     fn = Ranks(places, columns, several, timed, equal=n is None)
     return windowed._call(Best(places), fn, verb, options, columns)

@@ -4,7 +4,8 @@ gathered; and the one that keeps windows that do not depend on time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from tailrace.api.checks import check_callable, check_methods
 from tailrace.api.functions import (
@@ -20,15 +21,18 @@ from tailrace.api.windows import CountSpec
 from tailrace.elements.callables import run_to_its_end
 from tailrace.elements.convert import field_getter, made_rows
 from tailrace.errors import GraphError
-from tailrace.graph.operators import Selector
+from tailrace.graph.operators import Selector, Triggers
 from tailrace.state.handles import ValueState, states_of
 
 
 class WindowBounds(NamedTuple):
-    """The start and the end of a window in seconds since 1970; None for a window that does not depend on time."""
+    """The start and the end of a window in seconds since 1970; None for a window that does not depend on time. `firing` is
+    "early", "final" or "late", and `number` counts the firings of the window from 1."""
 
     start: float | None
     end: float | None
+    firing: Literal["early", "final", "late"] = "final"
+    number: int = 1
 
 
 class Gather(AggregateFunction):
@@ -51,12 +55,14 @@ class Gather(AggregateFunction):
 class WindowCall(ProcessFunction):
     """Calls of the user's function with the results of a window that gathers records."""
 
-    def __init__(self, fn: Any, columns: int | None, timed: bool) -> None:
+    def __init__(self, fn: Any, columns: int | None, timed: bool, several: bool) -> None:
         self.fn = fn
         self.columns = columns
         """Number of columns of a key that is a tuple; None for any other key."""
         self.timed = timed
         """True if results have the bounds of their window."""
+        self.several = several
+        """True if results say which firing of their window they are."""
         self._call: Callable[..., Any] | None = None
 
     def open(self, ctx: Context) -> None:
@@ -71,8 +77,9 @@ class WindowCall(ProcessFunction):
         if self._call is None:
             self._call = run_to_its_end(self.fn.process if isinstance(self.fn, WindowFunction) else self.fn)
         key = row[0] if self.columns is None else tuple(row[: self.columns])
-        bounds = WindowBounds(*row[-3:-1]) if self.timed else WindowBounds(None, None)
-        return self._call(key, bounds, row[-1], ctx)
+        rest = row[1 if self.columns is None else self.columns :]
+        start, end, records, *firing = rest if self.timed else (None, None, *rest)
+        return self._call(key, WindowBounds(start, end, *firing), records, ctx)
 
 
 def check_window_function(fn: Any, verb: str) -> None:
@@ -98,7 +105,7 @@ AT_THE_END = 9e12
 
 class CountedWindows(KeyedProcessFunction):
     """Windows of one operator that do not depend on time. Its state of a key is (number of records, accumulators, time of
-    the timeout)."""
+    the timeout), and with early firings (number of results, records since the last one, time of the next one)."""
 
     held = ValueState(object, default=None)
 
@@ -109,6 +116,7 @@ class CountedWindows(KeyedProcessFunction):
         reduce: Any,
         names: tuple[str, ...],
         several: bool,
+        triggers: Triggers | None,
     ) -> None:
         self.spec = spec
         self.reducer = reduce
@@ -118,6 +126,7 @@ class CountedWindows(KeyedProcessFunction):
         self.names = names
         self.several = several
         """True if keys are tuples of columns, each of which a result has."""
+        self.triggers = triggers
 
     def open(self, ctx: Context) -> None:
         for one in (*self.functions, self.reducer):
@@ -130,51 +139,98 @@ class CountedWindows(KeyedProcessFunction):
                 one.close()
 
     def process(self, record: Any, ctx: Context) -> Iterator[Any]:
-        held = self.held.value
-        count, state, due = (0, None, None) if held is None else held
+        count, state, due, fired = self._current()
         if not count:
-            if self.reduce is None:
-                state = [one.create_accumulator() for one in self.functions]
             if self.spec.timeout is not None:
                 due = ctx.now() + self.spec.timeout / 1e6
                 ctx.set_timer(processing_time=due)
             if self.spec.partial_at_end:
                 ctx.set_timer(event_time=AT_THE_END)
-        count, state = count + 1, self._add(record, state, count)
+        count, state = count + 1, self._add(record, state, self._is_empty(count, fired))
+        fired.new += 1
+        early = None if self.triggers is None else self.triggers.early
         if count == self.spec.size:
-            yield self._result(ctx.key, state)
-            self._end(ctx, due)
-        else:
-            self.held.value = (count, state, due)
+            yield self._result(ctx.key, state, "final", fired)
+            self._end(ctx, due, fired)
+            return
+        if early is not None and early.records is not None and fired.new >= early.records:
+            yield self._fire_early(ctx, count, state, due, fired)
+            return
+        if early is not None and early.span is not None and fired.due is None:
+            fired.due = ctx.now() + early.span / 1e6
+            ctx.set_timer(processing_time=fired.due)
+        self._hold(count, state, due, fired)
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterator[Any]:
-        held = self.held.value
-        if held is not None:
-            # The time of the timer is that of no record, and lies at the end of all time where the input has ended.
-            yield ctx.stamped(self._result(ctx.key, held[1]), None)
-            self._end(ctx, held[2])
+        if self.held.value is None:
+            return
+        count, state, due, fired = self._current()
+        # The time of the timer is that of no record, and lies at the end of all time where the input has ended.
+        if ctx.timestamp is not None or (due is not None and timestamp >= due):
+            yield ctx.stamped(self._result(ctx.key, state, "final", fired), None)
+            self._end(ctx, due, fired)
+        elif fired.due is not None and timestamp >= fired.due:
+            yield self._fire_early(ctx, count, state, due, fired)
 
-    def _add(self, record: Any, state: Any, count: int) -> Any:
+    def _current(self) -> tuple[int, Any, float | None, _Fired]:
+        held = self.held.value
+        if held is None:
+            return 0, None, None, _Fired()
+        return *held[:3], _Fired(*held[3:])
+
+    def _hold(self, count: int, state: Any, due: float | None, fired: _Fired) -> None:
+        more = () if self.triggers is None else (fired.number, fired.new, fired.due)
+        self.held.value = (count, state, due, *more)
+
+    def _is_empty(self, count: int, fired: _Fired) -> bool:
+        """True if a window has nothing that a next result would have."""
+        return not count or (self.triggers is not None and self.triggers.discarding and not fired.new)
+
+    def _add(self, record: Any, state: Any, empty: bool) -> Any:
         if self.reduce is not None:
-            return self.reduce(state, record) if count else record
+            return record if empty else self.reduce(state, record)
+        if empty:
+            state = [one.create_accumulator() for one in self.functions]
         parts = zip(self.functions, self.fields, state, strict=True)
         return tuple([one.add(field(record), a) for one, field, a in parts])
 
-    def _result(self, key: Any, state: Any) -> Any:
+    def _result(self, key: Any, state: Any, firing: str, fired: _Fired) -> Any:
+        if state is None and self.reduce is None:
+            state = [one.create_accumulator() for one in self.functions]
         values = (
             [state]
             if self.reduce is not None
             else [one.get_result(a) for one, a in zip(self.functions, state, strict=True)]
         )
         keys = key if self.several else (key,)
-        return made_rows(self.names, [(*keys, *values)])[0]
+        labels = () if self.triggers is None else (firing, fired.number + 1)
+        return made_rows(self.names, [(*keys, *values, *labels)])[0]
 
-    def _end(self, ctx: Context, due: float | None) -> None:
+    def _fire_early(self, ctx: Context, count: int, state: Any, due: float | None, fired: _Fired) -> Any:
+        assert self.triggers is not None
+        result = self._result(ctx.key, state, "early", fired)
+        if fired.due is not None:
+            ctx.delete_timer(processing_time=fired.due)
+        self._hold(count, None if self.triggers.discarding else state, due, _Fired(fired.number + 1))
+        return result
+
+    def _end(self, ctx: Context, due: float | None, fired: _Fired) -> None:
         self.held.clear()
-        if due is not None:
-            ctx.delete_timer(processing_time=due)
+        for one in (due, fired.due):
+            if one is not None:
+                ctx.delete_timer(processing_time=one)
         if self.spec.partial_at_end:
             ctx.delete_timer(event_time=AT_THE_END)
+
+
+@dataclass
+class _Fired:
+    """Early results of a window: how many there were (`number`), how many records came since the last one (`new`), and when
+    the next one is due by the clock (`due`, in seconds)."""
+
+    number: int = 0
+    new: int = 0
+    due: float | None = None
 
 
 class Field:

@@ -17,7 +17,7 @@ from tailrace.elements.calendars import CalendarWindows, Unit
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
-from tailrace.graph.operators import Selector
+from tailrace.graph.operators import FiringInterval, Selector, Triggers
 
 LARGEST = MAX_TIME // 4
 """Largest size of a window (int64 microseconds): the ends of windows around a record of today are valid timestamps."""
@@ -109,6 +109,60 @@ def CountWindow(size: int, *, timeout: Span | None = None, partial_at_end: bool 
 def Global() -> CountSpec:
     """One window for each key, of all its records. It is over when the input ends."""
     return CountSpec(None, None, True)
+
+
+@suggest_arguments
+def Every(*, records: int | None = None, seconds: Span | None = None) -> FiringInterval:
+    """Interval between early or late results of a window: after so many `records` of the window that no result has had, or
+    that many `seconds` (or a `timedelta`, or a text) after the first of them, by the clock of the machine. With both,
+    whichever comes first. Raises `GraphError` without either, and for what is not above zero."""
+    if records is None and seconds is None:
+        raise GraphError("Every: give records=..., seconds=..., or both")
+    if records is not None and (not isinstance(records, int) or isinstance(records, bool) or records < 1):
+        raise GraphError(f"Every: records is a number of records, at least 1, not {records!r}")
+    if seconds is None:
+        return FiringInterval(records, None)
+    try:
+        span = span_micros(seconds)
+    except (TypeError, OverflowError) as error:
+        raise GraphError(f"Every: seconds: {error}") from None
+    if not 0 < span <= LARGEST:
+        raise GraphError(f"Every: seconds must be above zero and not larger than timestamps are, not {seconds!r}")
+    return FiringInterval(records, span)
+
+
+def check_triggers(windows: Any, early: Any, late: Any, discarding: Any, lateness: int, level: int) -> Triggers | None:
+    """The firings beside the final one, checked for these windows; None if none are given. Raises `GraphError`."""
+    if not isinstance(discarding, bool):
+        raise GraphError(f"window: discarding is true or false, not {discarding!r}")
+    for name, one in (("early", early), ("late", late)):
+        if one is not None and not isinstance(one, FiringInterval):
+            raise GraphError(f"window: {name} is tr.Every(records=...) or tr.Every(seconds=...), not {one!r}")
+    if early is None and late is None:
+        if discarding:
+            raise GraphError(
+                "window: discarding says what the results beside the final one have; give early=tr.Every(...) or "
+                "late=tr.Every(...)"
+            )
+        return None
+    if isinstance(windows, SessionSpec):
+        raise GraphError(
+            "window: early and late do not go with tr.Session: a later record may join two sessions of which early results "
+            "are out, and none of them would be one of the final ones; use tr.Tumbling, or timers with process(...)"
+        )
+    if isinstance(windows, CountSpec) and late is not None:
+        raise GraphError("window: late is for windows of event time; a window of so many records has none late")
+    if late is not None and not lateness:
+        raise GraphError(
+            "window: late says when a window fires for late records, and without allowed_lateness it takes none; give "
+            "allowed_lateness=..."
+        )
+    if level:
+        raise GraphError(
+            "window: early and late have no meaning in a loop, where a window has several results anyway: a record whose "
+            "window is over opens it anew; put the windows in front of the loop, or behind it"
+        )
+    return Triggers(early, late, discarding)
 
 
 _UNITS: dict[str, tuple[Unit, int]] = {"day": ("day", 1), "week": ("day", 7), "month": ("month", 1)}

@@ -186,6 +186,29 @@ class Windowed(Operator):
 
 
 @dataclass(frozen=True)
+class FiringInterval:
+    """Interval between results of one window: so many new records (`records`), or so long after the first of them by the
+    clock (`span`, int microseconds), whichever comes first; None: without that."""
+
+    records: int | None
+    span: int | None
+
+
+@dataclass(frozen=True)
+class Triggers:
+    """Firings of windows beside the final one. None: no early ones; a late one for each record."""
+
+    early: FiringInterval | None
+    late: FiringInterval | None
+    discarding: bool
+    """True if a result has only what came since the one before it."""
+
+
+FIRING_COLUMNS = ("firing", "number")
+"""The columns of a result that say which firing of its window it is, where there are several."""
+
+
+@dataclass(frozen=True)
 class Window(Windowed):
     """An aggregate per key and event-time window. A reducing window has `reduce` instead of `aggregates`."""
 
@@ -198,6 +221,8 @@ class Window(Windowed):
     reduce: Any = None
     calendar: CalendarWindows | None = None
     """Windows of the calendar. Then `size` and `slide` are the longest size that one may have."""
+    triggers: Triggers | None = None
+    """Firings beside the final one; None: a late one for each record, and results do not say which firing they are."""
 
 
 @dataclass(frozen=True)

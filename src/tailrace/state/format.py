@@ -45,7 +45,7 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str = "value"
-    """The kind of state: "value", "list", "map", "reducing", "aggregating", "timers", "rounds", "records" or
+    """The kind of state: "value", "list", "map", "reducing", "aggregating", "timers", "rounds", "records", "firings" or
     "aggregate"; for state that is not keyed "operator" (an `OperatorState`), "broadcast" (a `BroadcastState`), "splits" or
     "round"."""
     encoding: str = "pickle"

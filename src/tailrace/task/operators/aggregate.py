@@ -31,7 +31,7 @@ from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
 from tailrace.state.backend import Backend, MetaPart
-from tailrace.state.tables import MISSING
+from tailrace.state.tables import MISSING, StateTable
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_of_state, key_reader, settled_keys
 from tailrace.task.operators.accumulators import NotInArrays
@@ -58,6 +58,10 @@ class StatefulTask(OperatorTask):
         self.functions = []
         self._looked = False
         self.journal = new_journal(node)
+
+    def key_tables(self) -> list[StateTable]:
+        """The tables by key, without timers."""
+        return [self.table]
 
     def sample(self) -> slice:
         """Slice of a batch whose results are checked (`check_kept`): the whole first batch, and the last record of each

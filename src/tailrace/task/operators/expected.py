@@ -11,8 +11,9 @@ import pyarrow as pa
 from tailrace.elements.batches import Columns
 from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.operators import Aggregate, SessionWindow, Source, Window
+from tailrace.graph.operators import FIRING_COLUMNS, Aggregate, SessionWindow, Source, Window
 from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.windows.triggered import FIRING_TYPES
 
 
 def expected_schema(graph: Graph, node: Node) -> pa.Schema | None:
@@ -37,7 +38,10 @@ def _make(node: Node, given: pa.Schema | None) -> pa.Schema | None:
     if windows is not None:
         fields += [pa.field(name, pa.float64()) for name in ("start", "end")]
     names = [name for name, _ in operator.aggregates]
-    return pa.schema(fields + [pa.field(name, kind) for name, kind in zip(names, grouped.result_types, strict=True)])
+    fields += [pa.field(name, kind) for name, kind in zip(names, grouped.result_types, strict=True)]
+    if isinstance(operator, Window) and operator.triggers is not None:
+        fields += [pa.field(*one) for one in zip(FIRING_COLUMNS, FIRING_TYPES, strict=True)]
+    return pa.schema(fields)
 
 
 def _error_of(error: Exception, what: str = "") -> Exception:

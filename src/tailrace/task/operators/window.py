@@ -35,7 +35,7 @@ from tailrace.task.operators.windowload import into_arrays, into_entries
 from tailrace.task.operators.windows.firing import WindowedTask
 from tailrace.task.operators.windowstate import WindowState
 
-_NOTHING: Any = object()
+NOTHING: Any = object()
 _Fired = tuple[Any, int, Any]
 """Window that fires: (key, start, current state)."""
 
@@ -53,14 +53,14 @@ class WindowTask(WindowedTask):
         self.spec = node.operator
         calendar = node.operator.calendar
         self._calendar = None if calendar is None else Calendar(calendar)
-        self.timers = timers_of(self.backend, "event", _key_of, self.journal)
+        self.timers = timers_of(self.backend, "event", window_key, self.journal)
         self._windows: WindowState | None = None
         """Windows in arrays; None while they are in entries."""
         self._grouping: SlotGrouping | None = None
         self._nulls = False
         """True if keys are known to be null now and then."""
         # Arrays must fit in memory, and a table on disk may be larger.
-        possible = self._calendar is None and self.table.base.mutable
+        possible = self._calendar is None and self.spec.triggers is None and self.table.base.mutable
         self._in_columns = self.is_vectorised() and node.form == "columns" and possible
         """True if arrays may be tried, or continued."""
 
@@ -100,20 +100,20 @@ class WindowTask(WindowedTask):
         """Ends of the windows that begin at these times."""
         return starts + self.spec.size if self._calendar is None else self._calendar.ends(starts)
 
-    def _end(self, start: int) -> int:
+    def end_of(self, start: int) -> int:
         """End of the window that begins at a time."""
         if self._calendar is None:
             return start + self.spec.size
         return int(self._calendar.ends(np.array([start], np.int64))[0])
 
-    def _newest_over(self, time: int) -> int:
+    def newest_over(self, time: int) -> int:
         """Start of the newest window whose last microsecond is not after a time."""
         return time - self.spec.size + 1 if self._calendar is None else self._calendar.newest_over(time)
 
     @property
     def _closed(self) -> int:
         """Start of the newest window that is over, its allowed lateness included."""
-        return self._newest_over(self.ctx.watermark_time - self.spec.allowed_lateness)
+        return self.newest_over(self.ctx.watermark_time - self.spec.allowed_lateness)
 
     def take_rows(self, rows: Rows) -> None:
         assert rows.times is not None
@@ -124,34 +124,34 @@ class WindowTask(WindowedTask):
         for starts in reversed(self._starts(rows.times)):
             good = self._open(starts, rows.times)
             accepted |= good
-            self._add_rows(rows.values, keys, starts.tolist(), good.tolist(), updated)
+            self.add_rows(rows.values, keys, starts.tolist(), good.tolist(), updated)
         self.backend.relieve()
         set_aside(self, rows, ~accepted)
         self._refire(updated)
 
-    def _add_rows(
+    def add_rows(
         self, values: list[Any], keys: list[Any], starts: list[int], good: list[bool], updated: list[_Fired]
     ) -> None:
         value: Any = None
         readers = [reader.getter(values) for reader in self.inputs]
-        closed, ended = self._closed, self._newest_over(self.ctx.watermark_time)
+        closed, ended = self._closed, self.newest_over(self.ctx.watermark_time)
         try:
             for value, key, start, good_one in zip(values, keys, starts, good, strict=True):
                 if not good_one:
                     continue
-                windows = self._windows_of(key, start)
-                windows[start] = self._add_value(windows[start], value, readers)
+                windows = self.windows_of(key, start)
+                windows[start] = self.add_value(windows[start], value, readers)
                 if closed < start <= ended:
                     updated.append((key, start, windows[start]))
         except Exception as error:
             raise self.user_error(error, value) from error
 
-    def _add_value(self, state: Any, value: Any, readers: list[Any]) -> Any:
+    def add_value(self, state: Any, value: Any, readers: list[Any]) -> Any:
         if self.reduce is not None:
-            return value if state is _NOTHING else self.reduce(state, value)
+            return value if state is NOTHING else self.reduce(state, value)
         return tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
 
-    def _windows_of(self, key: Any, start: int) -> dict[int, Any]:
+    def windows_of(self, key: Any, start: int) -> dict[int, Any]:
         """Open windows of a key. Makes the one that starts at `start`, with its timers, if it is new."""
         table = self.table
         windows: dict[int, Any] | None = table.top.get(key)
@@ -160,8 +160,8 @@ class WindowTask(WindowedTask):
             if windows is None:
                 windows = table.top[key] = {}
         if start not in windows:
-            windows[start] = _NOTHING if self.reduce else tuple([f.create_accumulator() for f in self.functions])
-            last = self._end(start) - 1
+            windows[start] = NOTHING if self.reduce else tuple([f.create_accumulator() for f in self.functions])
+            last = self.end_of(start) - 1
             self.timers.set((key, start), last)
             if self.spec.allowed_lateness:
                 self.timers.set((key, start), last + self.spec.allowed_lateness)
@@ -186,27 +186,30 @@ class WindowTask(WindowedTask):
             except NotInArrays:
                 updated |= dict.fromkeys(self._leave_columns(slots))
                 slots = []
-                updated |= dict.fromkeys(self._merged_one_by_one(part, starts))
+                updated |= dict.fromkeys(self.merged_one_by_one(part, starts))
         self.backend.relieve()
         set_aside(self, batch, ~accepted)
         if slots:
             self._refire_slots(np.concatenate(slots))
         self._refire([(key, start, self.table[key][start]) for key, start in updated])
 
-    def _merged_one_by_one(self, part: Columns, starts: Times) -> Iterator[tuple[Any, int]]:
+    def merged_one_by_one(self, part: Columns, starts: Times) -> Iterator[tuple[Any, int]]:
         """Adds records to windows in entries; yields the windows that had fired before."""
-        closed, ended = self._closed, self._newest_over(self.ctx.watermark_time)
-        grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts)
-        assert grouped.windows is not None and grouped.first is not None
-        held = settled_keys(grouped.keys())
-        groups = list(zip(held, grouped.windows.tolist(), *grouped.partials(), strict=True))
-        for place in np.argsort(grouped.first).tolist():
-            key, start, *partials = groups[place]
-            windows = self._windows_of(key, start)
+        closed, ended = self._closed, self.newest_over(self.ctx.watermark_time)
+        for key, start, *partials in self.groups_of(part, starts, self.functions):
+            windows = self.windows_of(key, start)
             pairs = zip(self.functions, windows[start], partials, strict=True)
             windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
             if closed < start <= ended:
                 yield key, start
+
+    def groups_of(self, part: Columns, starts: Times, functions: list[Any]) -> Iterator[Any]:
+        """Key, start and partial accumulators of each window of a batch, in the order of their first records."""
+        grouped = GroupedBatch.of(self, part, self.keys.selector, functions, starts)
+        assert grouped.windows is not None and grouped.first is not None
+        held = settled_keys(grouped.keys())
+        groups = list(zip(held, grouped.windows.tolist(), *grouped.partials(), strict=True))
+        return (groups[place] for place in np.argsort(grouped.first).tolist())
 
     # Windows in arrays.
 
@@ -299,7 +302,7 @@ class WindowTask(WindowedTask):
     def _refire(self, updated: list[_Fired]) -> None:
         """Fires windows again that had fired and got another record within the allowed lateness."""
         for key, start, _ in updated:
-            self.timers.delete((key, start), self._end(start) - 1)
+            self.timers.delete((key, start), self.end_of(start) - 1)
         self._fire(updated)
 
     def next_event(self) -> int | None:
@@ -311,25 +314,25 @@ class WindowTask(WindowedTask):
         if self._windows is not None:
             self._advance_columns(self._windows, time, limit)
         else:
-            self._advance_entries(time, limit)
+            self.advance_entries(time, limit)
         next_time = self.next_event()
         return next_time is None or next_time > time
 
-    def _advance_entries(self, time: int, limit: int) -> None:
+    def advance_entries(self, time: int, limit: int) -> None:
         fired = []
         for _ in range(limit):
             due = self.timers.pop_due(time)
             if due is None:
                 break
             (key, start), at = due
-            last = self._end(start) - 1
+            last = self.end_of(start) - 1
             windows = self.table.get(key)
             if windows is None or start not in windows:
                 continue  # the clean-up of a window that was restored from a job with more allowed lateness
             if at == last:
                 fired.append((key, start, windows[start]))
             if at >= last + self.spec.allowed_lateness:
-                self._drop(key, start)
+                self.drop(key, start)
             else:
                 # Set already, unless the window was restored from a job with less.
                 self.timers.set((key, start), last + self.spec.allowed_lateness)
@@ -340,16 +343,16 @@ class WindowTask(WindowedTask):
         next_time = self.next_event()
         return None if next_time is None or self.in_loop else next_time - 1
 
-    def _drop(self, key: Any, start: int) -> None:
+    def drop(self, key: Any, start: int) -> None:
         windows = self.table[key]
         del windows[start]
         if not windows:
             self.table.pop(key)
 
     def _fire(self, fired: list[_Fired]) -> None:
-        self.fire([(key, start, self._end(start), state) for key, start, state in fired])
+        self.fire([(key, start, self.end_of(start), state) for key, start, state in fired])
 
 
-def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:
+def window_key(entry: tuple[tuple[Any, int], int]) -> Any:
     """Key in a timer of a window: ((key, start), time)."""
     return entry[0][0]

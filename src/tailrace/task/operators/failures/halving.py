@@ -80,7 +80,8 @@ class Halving:
         """Notes the state of the keys of a batch."""
         if isinstance(self.task, StatefulTask):
             for key in dict.fromkeys(settled_keys(self.task.keys.values(batch.to_rows()))):
-                self.journal.note(self.task.table, key)
+                for table in self.task.key_tables():
+                    self.journal.note(table, key)
 
 
 def _first(batch: Batch) -> tuple[Any, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ class WindowedTask(StatefulTask):
     one_schema_of = "input"
     before_end = 1
     """Microseconds from the timestamp of a result to the end of its window."""
+    labels: Mapping[str, pa.DataType] = MappingProxyType({})
+    """Names and types of what a result has behind the results of the functions."""
 
     def __init__(self, node: Node, ctx: OperatorContext, operator: Window | SessionWindow, kind: str) -> None:
         super().__init__(node, ctx, operator.key, kind)
@@ -43,7 +46,7 @@ class WindowedTask(StatefulTask):
         self.inputs = [
             FieldReader(getattr(f, "of", None), node.name, ctx.subtask, node.written) for f in self.functions
         ]
-        names = ("value",) if self.reduce else tuple(name for name, _ in operator.aggregates)
+        names = (*(("value",) if self.reduce else (name for name, _ in operator.aggregates)), *self.labels)
         self.names = names
         self.in_loop = node.scope.level > 0
         self._key = operator.key
@@ -106,9 +109,12 @@ class WindowedTask(StatefulTask):
 
     def fire(self, fired: list[Fired]) -> None:
         """Emits the results of windows."""
+        self.send(fired, list(map(self.results_of, fired)))
+
+    def send(self, fired: list[Fired], results: list[tuple[Any, ...]]) -> None:
+        """Emits results: of each window those of its functions, and its labels."""
         if not fired:
             return
-        results = list(map(self._results, fired))
         some = self.sample()
         for (key, start, _, state), result in zip(fired[some], results[some], strict=True):
             made, giver = (result, "reduce") if self.reduce is not None else ((*state, *result), "an aggregate")
@@ -124,7 +130,8 @@ class WindowedTask(StatefulTask):
         ]
         self.out(Rows(made_rows(self._columns_of_rows, values), times))
 
-    def _results(self, fired: Fired) -> tuple[Any, ...]:
+    def results_of(self, fired: Fired) -> tuple[Any, ...]:
+        """The results of the functions for a window."""
         key, start, _, state = fired
         if self.reduce is not None:
             return (state,)
@@ -140,7 +147,8 @@ class WindowedTask(StatefulTask):
         lists = list(zip(*keys, strict=True)) if grouped.tupled else [keys]
         arrays = result_arrays(self, grouped.key_names, lists, [column.type for column in grouped.key_columns])
         starts, ends = (np.array([one[i] for one in fired], np.int64) for i in (1, 2))
-        values = result_arrays(self, self.names, list(zip(*results, strict=True)), grouped.result_types)
+        types = [*grouped.result_types, *self.labels.values()]
+        values = result_arrays(self, self.names, list(zip(*results, strict=True)), types)
         return self.batch_of(arrays, starts, ends, values)
 
     def batch_of(
