@@ -11,7 +11,7 @@ import tailrace as tr
 from search.random_flows import functions as fn
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
-from search.random_flows.interpreter import rests
+from search.random_flows.interpreter import interval_of, rests
 
 WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
@@ -28,6 +28,7 @@ LATENESS = 50_000
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
+    "interval join",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
 )  # fmt: skip
@@ -391,6 +392,26 @@ class Building:
         number = do.number
         lists = stream.batch(3, **options)
         self.tell(lists.map(lambda r: ("sum", number, 0, 0, len(r), sum(one[2] for one in r)), uid=f"batched{number}"))
+        return stream
+
+    # Joins of even ids with odd ones: the stream goes on beside them.
+
+    def _interval_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        how, within = interval_of(do.number)
+        left, right = self._halves(do, stream)
+        joined = left.key_by(fn.key_of).join(right.key_by(fn.key_of), within=within, how=how, **options)
+        return self._joined(do, joined, stream)
+
+    def _halves(self, do: Do, stream: tr.DataStream) -> list[tr.DataStream]:
+        return [
+            stream.filter(lambda r: r[0] % 2 == 0, uid=f"left{do.number}"),
+            stream.filter(lambda r: r[0] % 2 == 1, uid=f"right{do.number}"),
+        ]
+
+    def _joined(self, do: Do, joined: tr.DataStream, stream: tr.DataStream) -> tr.DataStream:
+        number = do.number
+        self.tell(joined.process(lambda value, ctx: fn.joined_rows(number, value, ctx), uid=f"joined{number}"))
+        self.tell(joined.side_output("late").map(lambda r: ("late", number, *r), uid=f"late{number}"))
         return stream
 
     # Loops.

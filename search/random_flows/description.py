@@ -38,6 +38,7 @@ Kind = Literal[
     "ties",
     "drawn",
     "readings",
+    "interval join",
     "in order",
     "both in order",
     "failing",

@@ -23,7 +23,7 @@ from search.random_flows.description import (
     change_steps,
 )
 from search.random_flows.everyday import everyday
-from search.random_flows.ordering import ordering, source_time
+from search.random_flows.ordering import joining, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
@@ -282,6 +282,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     fired = random.Random(f"tailrace random fired {seed}")
     if fired.random() < 0.2 and any(step.kind in WINDOWS for step in flow.operators()):
         flow = firing(fired, flow)
+    joins = random.Random(f"tailrace random joins {seed}")
+    if joins.random() < 0.12:
+        flow = joining(joins, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

@@ -119,7 +119,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )
-    | {("in order", "outside"), ("both in order", "outside")}
+    | {("in order", "outside"), ("both in order", "outside"), ("interval join", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
 """Values that many seeds must have drawn: each value of each option, and each operator at each place."""

@@ -14,8 +14,11 @@ from typing import Any
 
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
+from tailrace.graph.operators import How
 
 MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST = 10_007, 5, 3, 8, 2, (1, 3), 3
+HOWS: tuple[How, ...] = ("inner", "left", "right", "full", "semi", "anti")
+WITHIN = ((-2, 3), (0, 4), (-5, -1), (2, 2))
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,8 @@ class _Interpreter:
         """(operator, key, start) of windows that fire early and late: number and total value of records."""
         self.sessions: dict[Any, list[tuple[int, int, int]]] = {}
         """(operator, key): (time, gap, value) of each record."""
+        self.joined: dict[int, tuple[list[Moving], list[Moving]]] = {}
+        """Operator: the records of each input of a join."""
         self.counted: Counter[Any] = Counter()
         """(operator, key): number of records."""
         self.best: dict[Any, list[int]] = {}
@@ -174,6 +179,9 @@ class _Interpreter:
         for (number, key), values in self.best.items():
             best = sorted(values)[-BEST:]
             self.found.add(("sum", number, key, 0, len(best), sum(best)))
+        for number, sides in self.joined.items():
+            for row in _interval_join(number, *sides):
+                self.found.exactly["joined", number, *row] += 1
         for (number, key), visits in self.sessions.items():
             for session in _sessions(visits):
                 self.found.add(("window", number, key, *session))
@@ -292,6 +300,8 @@ class _Interpreter:
             window = self.fired.setdefault((number, key, begin), [0, 0])
             window[0] += 1
             window[1] += record.value
+        elif kind == "interval join":
+            self.joined.setdefault(number, ([], []))[record.id % 2].append(record)
         elif kind == "counted":
             self.counted[number, key] += 1
         elif kind in ("distinct", "distinct in columns", "distinct within"):
@@ -315,6 +325,30 @@ class _Interpreter:
                 window = self.windows.setdefault((bool(self.around), number, key, begin), [0, 0])
                 window[0] += 1
                 window[1] += record.value
+
+
+def interval_of(number: int) -> tuple[How, tuple[int, int]]:
+    """The kind of an interval join with this number, and its bounds in seconds."""
+    return HOWS[number % len(HOWS)], WITHIN[number // len(HOWS) % len(WITHIN)]
+
+
+def _interval_join(number: int, first: list[Moving], second: list[Moving]) -> Iterator[tuple[Any, ...]]:
+    """The key, both ids and the time of each result of an interval join."""
+    how, (before, after) = interval_of(number)
+    partners: tuple[set[int], set[int]] = set(), set()
+    for i, a in enumerate(first):
+        for j, b in enumerate(second):
+            if a.id % KEYS == b.id % KEYS and before <= b.time - a.time <= after:
+                partners[0].add(i)
+                partners[1].add(j)
+                if how not in ("semi", "anti"):
+                    yield a.id % KEYS, a.id, b.id, max(a.time, b.time)
+    for i, a in enumerate(first):
+        if (how in ("left", "full", "anti") and i not in partners[0]) or (how == "semi" and i in partners[0]):
+            yield a.id % KEYS, a.id, None, a.time + max(0, after)
+    for j, b in enumerate(second):
+        if how in ("right", "full") and j not in partners[1]:
+            yield b.id % KEYS, None, b.id, b.time + max(0, -before)
 
 
 def _sessions(visits: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:

@@ -1,5 +1,5 @@
-"""Additions to some random flows: functions that are called in the order of event time, on one stream or on two, and the
-event time of sources. Generators of their own keep all other draws of a seed as they were."""
+"""Additions to some random flows: functions that are called in the order of event time, on one stream or on two, joins, and
+the event time of sources. Generators of their own keep all other draws of a seed as they were."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def ordering(rng: random.Random, flow: Flow) -> Flow:
         at = rng.randint(0, len(flow.steps))
         flow = replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
     return flow
+
+
+def joining(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with a join by event time outside of its loops, where each record has one time in all runs, in whole
+    seconds."""
+    if not _has_one_time(flow) or any(step.kind == "held" for step in flow.operators()):
+        return flow
+    number = rng.randint(0, 23) + 1 + max((step.number for step in flow.all()), default=0)
+    made = Do("interval join", number, parallelism=rng.choice([None, None, 1, 3]))
+    at = rng.randint(0, len(flow.steps))
+    return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
 
 
 def source_time(rng: random.Random, flow: Flow) -> Flow:

@@ -376,7 +376,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a side output of a map": (
         lambda env: ROWS(env).map(id, name="m").side_output("late"),
         tr.GraphError,
-        "side_output: operator 'm' has no side outputs; process functions, map_batches and windows have",
+        "side_output: operator 'm' has no side outputs; process functions, map_batches, windows and joins have",
     ),
     "a side output that a window has not": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).count(name="w").side_output("lat"),

@@ -14,12 +14,14 @@ from tailrace.elements.valueclasses import misfits as class_misfits
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import (
+    TWO_INPUTS,
     Aggregate,
     AssignTimestamps,
     BroadcastProcess,
     CoProcess,
     DropDuplicates,
     Head,
+    IntervalJoin,
     KeyedProcess,
     MapBatches,
     Process,
@@ -31,7 +33,7 @@ from tailrace.graph.operators import (
 )
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.format import OURS, WAITING, TableInfo
+from tailrace.state.format import JOINING, OURS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import BROADCAST, OPERATOR, declared_operator_states, not_dealt_out, other_kind
@@ -55,6 +57,8 @@ def declared_tables(node: Node) -> list[TableInfo]:
         if isinstance(operator, Window):
             return [*found, *_TIMERS, TableInfo("firings", "firings")] if operator.triggers else [*found, _TIMERS[0]]
         return found
+    if isinstance(operator, IntervalJoin):
+        return [JOINING]
     if isinstance(operator, KeyedProcess | CoProcess):
         return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
     if isinstance(operator, BroadcastProcess):
@@ -409,7 +413,7 @@ def goes_to(source: str, tag: str | None, port: int, node: Node, node_of: Callab
     fed = _fed_by(source, tag, node, node_of)
     if fed:
         return port if port in fed else fed[0]
-    if isinstance(node.operator, CoProcess | BroadcastProcess):
+    if isinstance(node.operator, TWO_INPUTS):
         return None
     back = isinstance(node.operator, Head) and port != 0  # port of the loop's feedback, which comes over no edge
     return port if back or any(edge.port == port for edge in node.inputs) else None

@@ -6,7 +6,8 @@ from typing import Any
 
 from tailrace.api.checks import ENDS, check_at_end, check_co_process, check_keyed, check_methods, check_object
 from tailrace.api.failing import FAIL
-from tailrace.api.functions import BroadcastProcessFunction, CoProcessFunction
+from tailrace.api.functions import BroadcastProcessFunction
+from tailrace.api.joins.writing import check_keys
 from tailrace.api.kinds import takes_timers
 from tailrace.api.nodes import add_node, check_together
 from tailrace.api.ordered import check_in_order
@@ -14,7 +15,6 @@ from tailrace.api.released import check_times
 from tailrace.errors import GraphError
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Selector
 from tailrace.state.handles import states_of
 
 
@@ -32,30 +32,14 @@ def co_process(
     streams."""
     check_co_process(fn, verb)
     keys = getattr(first, "key", None), getattr(second, "key", None)
-    _check_keys(keys, fn, verb)
+    check_keys(*keys, verb)
+    check_keyed(fn, None not in keys, verb)
     check_together(first, second, verb)
     inputs = first._edges(first._partitioning, 0), second._edges(second._partitioning, 1)
     check_times(fn, inputs, first.env._graph.nodes, verb)
     ordered = check_in_order(in_order, [first, second], inputs, verb)
     operator = ops.CoProcess(fn, keys, check_at_end(at_end), ordered)
     return add_node(first, operator, (*inputs[0], *inputs[1]), "process", options, "rows", None)
-
-
-def _check_keys(keys: tuple[Selector | None, Selector | None], fn: CoProcessFunction, verb: str) -> None:
-    first, second = map(_shape, keys)
-    if first is not None and second is not None and first != second:
-        raise GraphError(
-            f"{verb}: one stream is keyed by {first}, the other by {second}: keys that are never equal; key both by a "
-            f"single column, or by lists of as many"
-        )
-    check_keyed(fn, all(key is not None for key in keys), verb)
-
-
-def _shape(key: Selector | None) -> str | None:
-    """The shape of a key for errors: a single column or a list of columns; None for a function."""
-    if isinstance(key, str):
-        return "a single column"
-    return f"a list of {len(key)}" if isinstance(key, tuple) else None
 
 
 def broadcast_process(

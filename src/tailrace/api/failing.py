@@ -170,8 +170,7 @@ def _check_tag(operator: Operator, policy: OnError, verb: str) -> OnError:
     aside = aside_of(policy)
     if aside is None:
         return policy
-    has_late = isinstance(operator, ops.Windowed) or getattr(operator, "in_order", False)
-    if has_late and aside.tag == "late":
+    if ops.has_late(operator) and aside.tag == "late":
         raise GraphError(f"{verb}: the side output 'late' has the late records; choose another tag for tr.Aside")
     if isinstance(operator, ops.AssignTimestamps) and operator.most_ahead is not None and aside.tag == ops.AHEAD:
         raise GraphError(

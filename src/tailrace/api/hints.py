@@ -51,7 +51,8 @@ VERBS: dict[str, str] = {
     "unionAll": _VERB.format("union(other)"),
     "merge": _VERB.format("union(other)"),
     **dict.fromkeys(
-        ("join", "left_join", "inner_join", "outer_join", "interval_join", "intervalJoin"), f"has {_JOINS}"
+        ("left_join", "inner_join", "outer_join", "interval_join", "intervalJoin"),
+        'has key_by(...).join(other, within=(before, after), how="left") for this',
     ),
     **dict.fromkeys(("coGroup", "co_group", "lookup", "enrich"), f"has {_JOINS}"),
     **dict.fromkeys(("min", "max", "mean", "avg", "min_by", "max_by", "minBy", "maxBy"), f"has {_EVERY}"),

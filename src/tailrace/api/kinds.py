@@ -22,6 +22,7 @@ from tailrace.graph.operators import (
     DropDuplicates,
     Hash,
     Head,
+    IntervalJoin,
     Judge,
     KeyedProcess,
     MapBatches,
@@ -48,6 +49,7 @@ KINDS: dict[type[Operator], str] = {
     Window: "window",
     SessionWindow: "session",
     DropDuplicates: "duplicates",
+    IntervalJoin: "join",
     Head: "loop",
     Judge: "rounds",
     Sink: SINK,
@@ -63,6 +65,7 @@ CALLED = {
     "window": "a window",
     "session": "a session window",
     "duplicates": "drop_duplicates",
+    "join": "a join",
     "loop": "the head of a loop",
     "rounds": "the end of a loop's rounds",
     SINK: "a sink",
@@ -90,6 +93,8 @@ def shape_of(operator: Operator) -> list[str]:
     if isinstance(operator, DropDuplicates):
         clock = "event time" if operator.timed else "the clock"
         return ["all keys"] if operator.within is None else [f"keys of {operator.within / 1e6:g} s of {clock}"]
+    if isinstance(operator, IntervalJoin):
+        return [f"{operator.how} join within {operator.before / 1e6} s and {operator.after / 1e6} s"]
     if not isinstance(operator, Aggregate | Window | SessionWindow):
         return []
     several = len(operator.aggregates) > 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.api.checks import check_name
 from tailrace.api.failing import aside_of
 from tailrace.api.functions import Function, takes_context
+from tailrace.api.joins.functions import SelectCall
 from tailrace.api.tags import tags_of
 from tailrace.api.windowfunctions import CountedWindows, WindowCall
 from tailrace.errors import GraphError, level_of_user
@@ -18,7 +19,9 @@ from tailrace.graph.operators import (
     BroadcastProcess,
     CoProcess,
     DropDuplicates,
+    IntervalJoin,
     KeyedProcess,
+    Map,
     MapBatches,
     Process,
     Windowed,
@@ -39,6 +42,12 @@ def side_of(stream: Stream, tag: Any) -> Node:
         return node
     if isinstance(node.operator, DropDuplicates) and not (node.operator.timed and node.operator.within):
         raise GraphError(f"side_output: {node.name!r} has no late records: give it within=..., on a stream with event time")
+    if isinstance(node.operator, Map) and isinstance(node.operator.fn, SelectCall):
+        node = stream.env._graph.nodes[node.inputs[0].source]
+    if isinstance(node.operator, IntervalJoin):
+        if tag != "late":
+            raise GraphError(f"side_output: join {node.name!r} has the side output 'late' only, not {tag!r}")
+        return node
     if isinstance(node.operator, Windowed):
         if tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
@@ -57,8 +66,8 @@ def side_of(stream: Stream, tag: Any) -> Node:
             else ""
         )
         raise GraphError(
-            f"side_output: operator {node.name!r} has no side outputs; process functions, map_batches and windows "
-            f"have{instead}"
+            f"side_output: operator {node.name!r} has no side outputs; process functions, map_batches, windows and "
+            f"joins have{instead}"
         )
     fn = node.operator.fn
     if tag == "late" and isinstance(fn, WindowCall):

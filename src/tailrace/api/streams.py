@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow.compute as pc
 
-from tailrace.api import verbs
+from tailrace.api import joins, verbs
 from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
 from tailrace.api.checks import (
     check_at_end,
@@ -66,6 +66,7 @@ from tailrace.graph.operators import (
     AtEnd,
     BatchFormat,
     FiringInterval,
+    How,
     IfAhead,
     Operator,
     Partitioning,
@@ -363,9 +364,10 @@ class DataStream(LoopStream):
 
     def side_output(self, tag: str) -> DataStream:
         """The records that the operator emits to `tag` by `ctx.emit(tag, value)`. The tag of the late records of a window,
-        or of a function that is called in order, is "late"; that of records that `assign_timestamps(most_ahead=...)` puts
-        aside is "ahead". A side output of `map_batches` is in columns. Records that fail (`on_error=tr.Aside(tag)`) are
-        `tr.Failed` in rows. Raises `GraphError` if the operator has no such side output."""
+        of a join, or of a function that is called in order, is "late"; that of records that
+        `assign_timestamps(most_ahead=...)` puts aside is "ahead". A side output of `map_batches` is in columns. Records
+        that fail (`on_error=tr.Aside(tag)`) are `tr.Failed` in rows. Raises `GraphError` if the operator has no such side
+        output."""
         node = side_of(self, tag)
         aside = aside_of(node.on_error)
         if aside is not None and tag == aside.tag:
@@ -651,6 +653,29 @@ class KeyedStream(DataStream):
             check_sessions(windows.gap_of, lateness, self.scope.level, self.columns)
         triggers = check_triggers(windows, early, late, discarding, lateness, self.scope.level)
         return WindowedStream(self, windows, lateness, triggers)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        within: tuple[Span, Span],
+        how: How = "inner",
+        select: Callable[[Any, Any], Any] | None = None,
+        **options: Any,
+    ) -> DataStream:
+        """The stream of the pairs (a, b) of a record of this stream and one of `other` with equal keys, where `b.time -
+        a.time` is within `(before, after)`, both bounds included: seconds, a `timedelta` or a text. A pair has the later
+        time of the two.
+
+        - `how`: "inner"; "left", "right" or "full", with (a, None) or (None, b) for records without a partner; "semi" or
+          "anti": the records a that have one, or have none, each once. These come when the watermark has passed all times
+          of a partner, and have the last of these times.
+        - `select`: a function of a and b that makes the result.
+
+        Late records of both streams go to the side output "late". Raises `GraphError` for wrong arguments, for streams
+        without key or event time, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of two
+        loops."""
+        return joins.write_join(self, other, within, how, select, options)  # type: ignore[no-any-return]
 
     def _aggregate(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], verb: str, options: dict[str, Any]

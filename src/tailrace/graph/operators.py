@@ -20,6 +20,8 @@ WhenAllIdle = Literal["wait", "advance"]
 IfAhead = Literal["aside", "clamp", "fail"]
 BatchFormat = Literal["arrow", "pandas", "polars"]
 Priority = Literal["adaptive", "feedback-first"]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Kinds of joins."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,17 @@ class BroadcastProcess(Operator):
 
 
 @dataclass(frozen=True)
+class IntervalJoin(Operator):
+    """A join of two keyed inputs: pairs of records of one key, where the time of the second minus that of the first is from
+    `before` to `after` (int microseconds)."""
+
+    keys: tuple[Selector, Selector]
+    before: int
+    after: int
+    how: How
+
+
+@dataclass(frozen=True)
 class Aggregate(Operator):
     """A running aggregate per key: `aggregates` maps result names to aggregate functions."""
 
@@ -258,9 +271,18 @@ KEYED = KeyedProcess | Aggregate | Reduce | Window | SessionWindow | DropDuplica
 """Operators of one input that keep state by its key."""
 
 
+TWO_INPUTS = CoProcess | BroadcastProcess | IntervalJoin
+"""Operators of two inputs."""
+
+
+def has_late(operator: Operator) -> bool:
+    """True if an operator sends late records to the side output "late"."""
+    return isinstance(operator, Windowed | IntervalJoin) or bool(getattr(operator, "in_order", False))
+
+
 def key_at(operator: Operator, port: int) -> Selector | None:
     """The key by which an operator keeps state for the records of an input; None if it keeps no keyed state."""
-    if isinstance(operator, CoProcess):
+    if isinstance(operator, CoProcess | IntervalJoin):
         return operator.keys[port]
     if isinstance(operator, BroadcastProcess):
         return None if port else operator.key

@@ -75,6 +75,8 @@ OURS = ("timers", "rounds", "records")
 """Kinds of tables that Tailrace keeps beside those that the user declares."""
 WAITING = TableInfo("records:waiting", "records")
 """The records that wait for event time, in front of a function that is called in order."""
+JOINING = TableInfo("records:joining", "records")
+"""The records that a join keeps until event time has passed all that could be their partners."""
 
 
 class BlockRef(msgspec.Struct, frozen=True, array_like=True):

@@ -3,7 +3,7 @@ the records that were in flight."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,7 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
-from tailrace.state.format import WAITING, LogKind, OperatorPart
+from tailrace.state.format import JOINING, WAITING, LogKind, OperatorPart
 from tailrace.state.parts import LogOf
 from tailrace.statedata.columns import (
     BATCH_ROWS,
@@ -31,6 +31,7 @@ from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.reading import read_logs
 from tailrace.task.channels.logs import restored_frame
+from tailrace.task.operators.joins.interval import TIMES
 from tailrace.task.operators.splits import SourceState, decode_state, join_states
 from tailrace.task.subtask.snapshot import read_meta
 
@@ -225,7 +226,7 @@ class TimerListing(Listing):
 
 
 class WaitingListing(Listing):
-    """The records of an operator that wait for event time, in front of a function that is called in order."""
+    """The records of an operator that wait for event time: in front of a function that is called in order, or in a join."""
 
     columns: tuple[tuple[str, pa.DataType], ...] = (
         ("key", _TEXT), ("timestamp", MOMENT), ("port", _INT), ("value", _TEXT),
@@ -236,15 +237,27 @@ class WaitingListing(Listing):
         super().__init__(stored, how)
         record = stored.operator(uid)
         self.uid, self.parallelism = record.uid, record.parallelism
+        self.tables = {WAITING.name, JOINING.name}
 
     def parts(self, most: int | None = None) -> list[Part]:
-        weights = self.stored.weights(self.uid, {WAITING.name})
+        weights = self.stored.weights(self.uid, self.tables)
         return split_groups(weights, most or max(self.parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1))
 
     def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
-        for one in self.stored.entries(self.uid, {WAITING.name}, part):
+        for one in self.stored.entries(self.uid, self.tables, part):
+            if one.table.name == JOINING.name:
+                yield from _joining(one.entries)
+                continue
             waiting = sorted(one.entries.items(), key=lambda entry: entry[0][1:])
             for (key, time, port, _), value in waiting:
+                yield key, time, port, value
+
+
+def _joining(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
+    """The records that a join keeps, key by key in the order in which keys came."""
+    for key, held in sorted(entries.items(), key=lambda entry: entry[1][0]):
+        for port, at in enumerate(TIMES):
+            for time, value in zip(held[at], held[at + 1], strict=True):
                 yield key, time, port, value
 
 

@@ -16,6 +16,7 @@ from tailrace.graph.operators import (
     EnterLoop,
     FilterColumns,
     Head,
+    IntervalJoin,
     Judge,
     LeaveLoop,
     MapBatches,
@@ -40,6 +41,7 @@ from tailrace.task.operators.broadcasts.kinds import PROCESS_TASKS
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.failures.tasks import operator_task
+from tailrace.task.operators.joins.interval import IntervalJoinTask
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
@@ -60,6 +62,7 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     Aggregate: AggregateTask,
     Reduce: ReduceTask,
     **WINDOW_TASKS,
+    IntervalJoin: IntervalJoinTask,
     Sink: SinkTask,
     Head: HeadTask,
     Tail: TailTask,

@@ -1,0 +1,9 @@
+"""Joins of two keyed streams, as users write them.
+
+In: two streams with keys, and the arguments of a join. Out: the nodes that it consists of, or an error where it is written.
+
+- `writing`: checks of the arguments, and the operators that are added.
+- `functions`: functions that these operators call.
+"""
+
+from tailrace.api.joins.writing import write_join as write_join

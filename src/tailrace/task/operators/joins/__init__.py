@@ -1,0 +1,7 @@
+"""Joins of two keyed inputs by event time.
+
+In: batches of records with timestamps on two inputs, and watermarks. Out: pairs of records of one key, records without a
+partner once the watermark has passed all that could be one, and late records.
+
+- `interval`: pairs of records whose times differ by so much.
+"""

@@ -1,0 +1,142 @@
+"""Joins where they are written: what they need, and what they have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def timed(env: tr.Environment) -> tr.DataStream:
+    return env.from_collection([1, 2]).assign_timestamps(same)
+
+
+def keyed(env: tr.Environment) -> tr.KeyedStream:
+    return timed(env).key_by(same)
+
+
+def columns(env: tr.Environment) -> tr.KeyedStream:
+    return env.from_collection([(1,)]).to_columns("x long").assign_timestamps("x").key_by("x")
+
+
+def in_a_loop(stream: Any) -> Any:
+    joined = stream.key_by(same).join(stream.key_by(same), within=(0, 1))
+    return joined, joined
+
+
+REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
+    "no key": (
+        lambda env: keyed(env).join(timed(env), within=(0, 1)),  # type: ignore[arg-type]
+        "join: the other stream has no key; call key_by",
+    ),
+    "no key at all": (
+        lambda env: timed(env).join(keyed(env), within=(0, 1)),
+        "join: the stream has no key; call key_by",
+    ),
+    "no event time": (
+        lambda env: keyed(env).join(env.from_collection([1]).key_by(same), within=(0, 1)),
+        "join: a join is by event time, and the second stream has none; call assign_timestamps before key_by",
+    ),
+    "no interval": (
+        lambda env: keyed(env).join(keyed(env), within=5),  # type: ignore[arg-type]
+        r"join: within=\(before, after\) are the least and the largest time",
+    ),
+    "bounds out of order": (
+        lambda env: keyed(env).join(keyed(env), within=(5, -5)),
+        r"join: within=\(5, -5\) is empty: the first bound is above the second",
+    ),
+    "no duration": (
+        lambda env: keyed(env).join(keyed(env), within=("x", 5)),
+        "join: within: a duration must be seconds",
+    ),
+    "too large": (lambda env: keyed(env).join(keyed(env), within=(0, 5e12)), "is larger than timestamps are"),
+    "how": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1), how="outer"),  # type: ignore[arg-type]
+        "join: how is one of inner, left, right, full, semi, anti, not 'outer'",
+    ),
+    "select without pairs": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1), how="semi", select=lambda a, b: a),
+        'join: how="semi" gives records of the first stream, without partners; leave select out, and call map',
+    ),
+    "select of one": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1), select=same),  # type: ignore[arg-type]
+        "join: select: same",
+    ),
+    "on_error without code": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1), on_error=tr.Aside("bad")),
+        "join: takes no on_error, because it runs no code of yours",
+    ),
+    "keys that are never equal": (
+        lambda env: columns(env).join(columns(env).key_by("x", "x"), within=(0, 1)),
+        "join: one stream is keyed by a single column, the other by a list of 2",
+    ),
+    "another side output": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1)).side_output("other"),
+        "side_output: join 'join' has the side output 'late' only, not 'other'",
+    ),
+    "a loop": (
+        lambda env: timed(env).iterate(in_a_loop),
+        "join: in loop 'iterate: in_a_loop' a record that comes around may be older",
+    ),
+    "an unknown option": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1), on="x"),
+        "join: unknown option on; the options are how, select, uid",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_right_result_is_refused_where_it_is_written(name: str) -> None:
+    write, why = REFUSED[name]
+    with pytest.raises((tr.GraphError, AttributeError), match=why):
+        write(tr.Environment(parallelism=1))
+
+
+def test_streams_in_columns_are_refused_in_words_that_say_what_to_do() -> None:
+    env = tr.Environment(parallelism=1)
+    with pytest.raises(tr.TypeMismatch, match=r"join: the first stream is in columns; call to_rows\(\) before key_by"):
+        columns(env).join(keyed(env), within=(0, 1))
+
+
+def test_a_stream_of_another_loop_or_environment_is_refused() -> None:
+    env = tr.Environment(parallelism=1)
+    with pytest.raises(tr.GraphError, match="belong to two environments"):
+        keyed(env).join(keyed(tr.Environment(parallelism=1)), within=(0, 1))
+    outside = keyed(env)
+    with pytest.raises(tr.ScopeError, match="enter"):
+        timed(env).iterate(lambda inside: (inside, inside.key_by(same).join(outside, within=(0, 1))))
+
+
+def test_select_makes_the_results_and_failed_ones_go_aside() -> None:
+    env = tr.Environment(parallelism=2)
+    first = env.from_collection([("a", 1), ("b", 2), ("c", 3)]).assign_timestamps(lambda r: r[1])
+    second = env.from_collection([("a", 2), ("b", 0)]).assign_timestamps(lambda r: r[1], 5)
+    joined = first.key_by(lambda r: r[0]).join(
+        second.key_by(lambda r: r[0]),
+        within=("0 s", "5 s"),
+        how="left",
+        select=lambda a, b: (a[0], b[1]),
+        on_error=tr.Aside("alone"),
+        uid="paid",
+    )
+    results = joined.sink_to(tr.sinks.Collect())
+    alone = joined.side_output("alone").map(lambda failed: failed.record).sink_to(tr.sinks.Collect())
+    late = joined.side_output("late").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert results.result() == [("a", 2)] and late.result() == []
+    assert sorted(alone.result()) == [(("b", 2), None), (("c", 3), None)]
+
+
+def test_a_stream_can_be_joined_with_itself() -> None:
+    env = tr.Environment(parallelism=2)
+    stream = (
+        env.from_collection([("a", 1), ("a", 3), ("b", 9)]).assign_timestamps(lambda r: r[1]).key_by(lambda r: r[0])
+    )
+    results = stream.join(stream, within=(1, 5)).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert results.result() == [(("a", 1), ("a", 3))]
