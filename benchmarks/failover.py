@@ -294,6 +294,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
         "usual_p99_ms": round(1000 * _percentile(usual, 0.99), 2),
         "since_checkpoint": round(killed - newest, 2),
         "phases_ms": {} if spec.mode in ("restart", "move-all") else _phases(job, slot.index),
+        "was_hot": spec.mode == "hot" and job.slices[slot.index].last_failover.hot,
         "restarts": job.restarts - restarts,
     }
 
@@ -305,13 +306,16 @@ def _phases(job: Any, slot: int) -> dict[str, float]:
 
 
 def _settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
-    """Waits for a complete checkpoint, for standbys that hold it, and for latency that has been as usual for a while."""
+    """Waits for a complete checkpoint, for standbys that hold it, or that follow if they are hot, and for latency that has
+    been as usual for a while."""
     begun = time.time()
     while True:
         if not job.is_active:
             job.await_termination()
         time.sleep(0.1)
         held = all(one.held for one in job._runner.machine.roster.standbys.all)
+        if spec.mode == "hot":
+            held = all(any(one.hot for one in piece.standbys) for piece in job.slices)
         now = time.time()
         recent = [latency for _, latency in listener.latencies(now - USUAL - 0.5, now - 0.5)]
         expected = spec.rate * USUAL / SAMPLED

@@ -83,31 +83,33 @@ def narrow(made: Scenario) -> Scenario:
     return replace(made, copied=copied, history=history)
 
 
+LASTS = {"fast": 60 * MS, "in small steps": 60 * MS, "uneven": 200 * MS, "slow": 300 * MS}
+"""How long a job runs on each network, such that standbys follow its workers for most of the time."""
+
+
 def following(made: Scenario) -> Scenario:
-    """The scenario of `replacing` with a hot standby for each worker. Most losses come soon after a checkpoint, when
-    standbys have begun to follow; now and then two are lost soon after each other."""
+    """The scenario of `replacing` with a hot standby for each worker, in a job that lasts. The first loss comes when
+    standbys follow, others when there are some again; now and then two are lost soon after each other."""
     made = replacing(made)
     if made.checkpoints is None:
         return made
     rng = random.Random(f"tailrace following {made.seed}")
-    found = list[Fault]()
+    found, after, most = list[Fault](), "Follow", rng.choice([60, 200, 600])
     for _ in range(rng.choice([1, 2, 2, 3])):
-        after, at, which = (
-            f"commit {rng.randint(1, 8)} done",
-            rng.randint(50, rng.choice([200, 1_000])),
-            rng.randint(0, 5),
-        )
-        found.append(Fault(at, "kill", which, after=after))
+        at = rng.randint(10, most)
+        found.append(Fault(at, "kill", rng.randint(0, 5), after=after))
         if rng.random() < 0.2:
             found.append(Fault(at + rng.choice([0, 1, 10, 100]), "kill", rng.randint(0, 5), after=after))
-    interval = (made.checkpoints.interval or MS) * rng.choice([1, 2, 5])
+        after = rng.choice(["ReplayDone", "commit 4 done", "commit 7 done"])
+    lasts = LASTS[made.network]
     return replace(
         made,
+        rate=made.n * 1e6 / lasts,
         faults=(*found, *jumps(made.faults)),
         spares=made.parallelism,
         hot=True,
         depth=rng.choice([1, 1, 2]),
-        checkpoints=replace(made.checkpoints, interval=interval),
+        checkpoints=replace(made.checkpoints, interval=lasts // rng.choice([4, 8, 16])),
     )
 
 

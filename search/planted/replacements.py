@@ -31,6 +31,7 @@ from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.channels.spilling import Item, Shelf
 from tailrace.task.failover.channel_restore import AsItWas
+from tailrace.task.failover.feed import StandbyFeed
 from tailrace.task.failover.mirrors import Mirror
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.steps import replay_step
@@ -306,6 +307,11 @@ def _withheld_lost() -> Patches:
     return [method(WithheldOutput, "release", make)]
 
 
+def _steps_not_followed() -> Patches:
+    """Bug: steps that a complete checkpoint drops from the history have not gone to the hot standby."""
+    return [method(StandbyFeed, "keep_history", lambda _: lambda self, history: None)]
+
+
 def _followed_for_long(made: Scenario) -> Scenario:
     """A scenario in which a worker is lost when its hot standby has followed it through several checkpoints."""
     made = following(made)
@@ -317,6 +323,7 @@ def _followed_for_long(made: Scenario) -> Scenario:
 REPLACING_BUGS = (
     Bug("a hot standby does not know what it has", "counted", _nothing_had, _followed_for_long),
     Bug("what a hot standby withheld is lost", "counted", _withheld_lost, _followed_for_long),
+    Bug("a hot standby misses steps", "windowed", _steps_not_followed, following, seed=3_002),
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
     Bug("a replaced worker sends what others have", "counted", _sent_twice, replacing),

@@ -189,6 +189,10 @@ class ProtocolViolation(TailraceError):
     """The error for a message that its sender must not send. The receiver closes the connection and ignores the message."""
 
 
+OWN_FAULT = "this is a bug in tailrace"
+"""A part of the message of each `InternalError`."""
+
+
 class InternalError(TailraceError):
     """The error for a broken invariant of Tailrace. `story` has the last events of the state machine that noticed it."""
 
@@ -196,7 +200,7 @@ class InternalError(TailraceError):
         self.what = message
         self.story = tuple(story)
         lines = "".join(f"\n  {line}" for line in self.story)
-        super().__init__(f"{message} (this is a bug in tailrace; please report it with this story){lines}")
+        super().__init__(f"{message} ({OWN_FAULT}; please report it with this story){lines}")
 
 
 def level_of_user() -> int:

@@ -179,8 +179,9 @@ class Course:
             self._roster.standbys.holds(place, message)
             self.do(self._replacements.hot.begin(place), now)
         elif isinstance(message, FollowReport):
-            self.do(self._replacements.hot.not_followed(place, message), now)
-            self.hold(now)
+            if self.flowing:  # else the one may have left before the other, as it should
+                self.do(self._replacements.hot.not_followed(place, message), now)
+                self.hold(now)
         elif not isinstance(message, Progress):
             what = message.message if isinstance(message, Failed) else f"it sent {type(message).__name__}"
             self.do([CloseLink(place.index, place.epoch)], now)
@@ -188,8 +189,9 @@ class Course:
 
     def of_a_feed(self, slot: int, message: FollowReport, now: int) -> None:
         """Takes a report of a worker on its hot standby."""
-        self.do(self._replacements.hot.feeds(slot, message, self.plan), now)
-        self.hold(now)
+        if self.flowing:
+            self.do(self._replacements.hot.feeds(slot, message, self.plan), now)
+            self.hold(now)
 
     def hold(self, now: int) -> None:
         """Makes standbys hold the state of the newest checkpoint."""

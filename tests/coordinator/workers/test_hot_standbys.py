@@ -149,3 +149,14 @@ def test_a_restart_of_all_ends_following() -> None:
     job.lose(0)
     job.lose(1)
     assert all(one.follows is None for one in job.machine.roster.standbys.all)
+
+
+def test_who_leaves_first_at_the_end_of_the_job_is_no_reason_to_warn() -> None:
+    job = Hot()
+    job.holds()
+    job.actions()
+    job.follows(2)
+    job.machine.cancel(job.now)
+    job.says(0, Feeds(2, 1, False, "it has lost the connection to its worker"))
+    job.says(2, NotFollowed(0, "the connection is closed"))
+    assert [one for one in job.actions() if isinstance(one, NotHot)] == []

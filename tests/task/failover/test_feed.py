@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import HISTORY, ChannelId, Element, Frame, decode, encode_batch
 from tailrace.elements.markers import Barrier, EndOfInput
-from tailrace.protocol.replay import Gained
+from tailrace.protocol.replay import Copy, Gained
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.failover.feed import TOO_FAR, StandbyFeed, decode_followed
+from tailrace.task.journal.history import Cut, Flushed, History
 from tailrace.task.journal.sent_log import Keeping
 
 ONE, OTHER = ChannelId(0, 1, 0), ChannelId(0, 2, 0)
@@ -32,6 +35,14 @@ def sent(fed: StandbyFeed) -> list[tuple[ChannelId, int, int]]:
     frames = [decode(action.data) for action in fed.sends()]
     assert all(isinstance(one, Frame) for one in frames)
     return [(one.channel, one.seq, one.count) for one in frames]
+
+
+def steps(count: int) -> History:
+    """A history with so many entries."""
+    history = History()
+    for number in range(count):
+        history.add(Flushed({0: [number]}))
+    return history
 
 
 def with_a_checkpoint(**sizes: int) -> StandbyFeed:
@@ -158,13 +169,58 @@ def test_a_standby_that_calls_too_late_is_not_fed() -> None:
 
 
 def test_the_history_goes_when_the_worker_rests_or_has_done_much() -> None:
-    fed = with_a_checkpoint()
-    assert not fed.is_due(100), "nobody is fed"
+    fed, history = with_a_checkpoint(), steps(3)
+    assert fed.news(history) == [], "nobody is fed"
     assert fed.expect(STANDBY, 1)
     fed.begin(STANDBY)
-    assert not fed.is_due(3) and fed.is_due(100)
+    assert fed.news(history) == []
     fed.urgent = True
-    assert fed.is_due(3) and not fed.is_due(0)
+    assert [one.entries for one in fed.news(history)] == [history.entries]
+    assert fed.news(history) == []
+    fed.urgent = False
+    history = steps(100)
+    assert [len(one.entries) for one in fed.news(history)] == [100]
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_the_history_goes_to_the_standby_before_a_complete_checkpoint_drops_it(called: bool) -> None:
+    """A few steps had not gone yet, or it had not called yet: it gave up, since the history began behind what it had."""
+    fed, history = with_a_checkpoint(), steps(5)
+    assert fed.expect(STANDBY, 1)
+    if called:
+        fed.begin(STANDBY)
+    history.add(Cut(0, CutRequest(2), 0, b"", 0))
+    made = [*history.entries]
+    fed.complete(2)
+    fed.keep_history(history)
+    history.complete(2)
+    assert history.first == 5
+    if not called:
+        fed.begin(STANDBY)
+    for number in range(100):
+        history.add(Flushed({0: [number]}))
+    copy = Copy()
+    for one in fed.news(history):
+        assert one.first <= copy.end
+        copy.gain(one)
+    assert copy.entries == [*made, *history.entries[1:]]
+
+
+def test_what_was_kept_of_the_history_for_one_standby_is_not_for_the_next() -> None:
+    fed, history = with_a_checkpoint(), steps(5)
+    assert fed.expect(STANDBY, 1)
+    fed.begin(STANDBY)
+    fed.keep_history(history)
+    fed.end("it was lost")
+    assert fed.news(history) == []
+    for ident in (ONE, OTHER):
+        fed.arrive(*barrier(ident, 3, 2))
+    fed.complete(2)
+    history.forget(STANDBY)
+    assert fed.expect(STANDBY, 2)
+    fed.begin(STANDBY)
+    fed.urgent = True
+    assert [one.entries for one in fed.news(history)] == [history.entries]
 
 
 def test_a_report_has_the_hashes_that_are_new() -> None:

@@ -19,6 +19,7 @@ from tailrace.protocol.following import Feeds, Followed
 from tailrace.protocol.replay import CameValues, Gained
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ToPeer
+from tailrace.task.journal.history import History
 from tailrace.task.journal.sent_log import Keeping
 
 EACH = 16
@@ -57,6 +58,8 @@ class StandbyFeed:
         self._flow = Producer(window)
         self._complete = self._newest = self._gone = 0
         """The newest checkpoint that is complete; that of which any barrier has come; and that when feeding ended last."""
+        self._news: list[Gained] = []
+        """Entries of the history that the standby has yet to get, and that the history itself has dropped."""
         self._values: dict[tuple[int, int, int], int] = {}
         """The number behind the last record that a reported hash covers, by channel."""
 
@@ -84,6 +87,13 @@ class StandbyFeed:
             self.end(TOO_FAR)
         if self.party is None and self._expected is None:
             self._drop(checkpoint)
+
+    def keep_history(self, history: History) -> None:
+        """Keeps the entries of the history that the standby has yet to get, which the history is about to drop."""
+        place = self._expected if self.party is None else self.party
+        gained = None if place is None else history.new_entries(place)
+        if gained is not None:
+            self._news.append(gained)
 
     def _drop(self, checkpoint: int) -> None:
         """Drops what came before the barriers of a checkpoint."""
@@ -137,6 +147,7 @@ class StandbyFeed:
         for _, _, one in self._waiting:
             self._release(one)
         self._waiting.clear()
+        self._news.clear()
         self._since, self._gone = dict.fromkeys(self._since, NOWHERE), self._newest
 
     def grant(self, total: int) -> None:
@@ -162,9 +173,17 @@ class StandbyFeed:
             found.append(ToPeer(self.party, data))
         return found
 
-    def is_due(self, new: int) -> bool:
-        """True if the history, which has gained so many entries, is to go to the standby."""
-        return self.party is not None and new > 0 and (self.urgent or new >= EACH)
+    def news(self, history: History) -> list[Gained]:
+        """What the standby is to get of the history now."""
+        if self.party is None:
+            return []
+        found, self._news = self._news, []
+        new = history.unsent(self.party)
+        if new >= EACH or (new > 0 and self.urgent):
+            gained = history.new_entries(self.party)
+            assert gained is not None
+            found.append(gained)
+        return found
 
     def report(self, gained: Gained, values: Iterable[CameValues]) -> ToPeer:
         """A report of the history, and of the hashes that are new."""

@@ -235,6 +235,7 @@ class RecordedSlice(Slice):
         super().confirm(checkpoint)
         if self.feed is not None:
             self.feed.complete(checkpoint)
+            self.feed.keep_history(self.history)
         for task in self.tasks:
             outbox_of(task).complete(checkpoint)
             gate_of(task).complete(checkpoint)

@@ -70,10 +70,7 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
 def _to_standby(slice: RecordedSlice, feed: StandbyFeed) -> list[Action]:
     """What goes to the hot standby of a slice now."""
     found: list[Action] = [*feed.sends()]
-    if feed.party is not None and feed.is_due(slice.history.unsent(feed.party)):
-        gained = slice.history.new_entries(feed.party)
-        assert gained is not None
-        found.append(feed.report(gained, _sealed_values(slice)))
+    found += [feed.report(gained, _sealed_values(slice)) for gained in feed.news(slice.history)]
     feed.urgent = False
     if feed.over is not None:
         found.append(ToCoordinator(feed.over))

@@ -279,16 +279,17 @@ class Attempt:
             return [*peer_replaced(self.recorded, slot), *self.required_actions()]
         feed = self.recorded.feed
         if feed is not None:
-            self.recorded.history.forget(slot)
             feed.begin(slot)
             feed.urgent = True
         return self.sends()
 
     def _feed(self, message: Feed) -> list[Action]:
         """Lets a standby call, if all is kept that it needs."""
-        feed, place = None if self.recorded is None else self.recorded.feed, message.peer.slot
-        if feed is None or self.resumed is not None or not feed.expect(place, message.checkpoint):
+        recorded, place = self.recorded, message.peer.slot
+        feed = None if recorded is None else recorded.feed
+        if recorded is None or feed is None or self.resumed or not feed.expect(place, message.checkpoint):
             return [ToCoordinator(Feeds(place, message.checkpoint, possible=False))]
+        recorded.history.forget(place)
         return [ReplacePeer(message.peer), ToCoordinator(Feeds(place, message.checkpoint))]
 
     def standby_lost(self, place: int, reason: str) -> list[Action]:

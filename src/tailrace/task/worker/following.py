@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.elements.frames import BARRIER, HISTORY, ChannelId, Frame, encode_grant
-from tailrace.errors import InternalError, ProtocolViolation
+from tailrace.errors import InternalError, ProtocolViolation, TailraceError
 from tailrace.protocol.deployment import Peer
 from tailrace.protocol.following import Follow
 from tailrace.protocol.replay import Copy, Gained, Restored, Resume
@@ -98,7 +98,9 @@ class FollowingAttempt(Attempt):
     def _gain(self, gained: Gained) -> None:
         """Takes entries of the history."""
         copy, resumed = self._copy, self.resumed
-        if gained.first > copy.end or gained.cut_short:
+        if gained.cut_short:
+            raise TailraceError("the history of its worker has grown too large, and was dropped (history_bytes)")
+        if gained.first > copy.end:
             raise InternalError(f"the worker has dropped its history from entry {copy.end} to {gained.first}", ())
         assert resumed is not None
         news = gained.entries[copy.end - gained.first :]
