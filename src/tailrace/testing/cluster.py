@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.coordinator.actions import NotHot
+from tailrace.errors import OWN_FAULT, InternalError
 from tailrace.task.contract.events import PeerLost
 from tailrace.testing.clocks import Clocks
 from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Observer, SimulatedLink, SimulatedProcess
@@ -232,6 +234,13 @@ class Cluster:
         self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark reports it
 
     # Reports.
+
+    def not_hot(self, action: NotHot) -> None:
+        """Notes that a hot standby has given up. Raises `InternalError` where it did so by a fault of ours."""
+        self.count("a hot standby gave up")
+        self.note(f"standby {action.place} does not follow worker {action.slot}: {action.reason}")
+        if OWN_FAULT in action.reason:
+            raise InternalError(action.reason, ())
 
     def count(self, what: str) -> None:
         """Counts an event, and notes it in the trace."""

@@ -40,7 +40,6 @@ from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import WavePace
 from tailrace.coordinator.machine import Coordinator
-from tailrace.errors import OWN_FAULT, InternalError
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
@@ -294,10 +293,7 @@ class Drivers:
             case StandbyLost():
                 self._cluster.count("lost a standby")
             case NotHot():
-                if OWN_FAULT in action.reason:
-                    raise InternalError(action.reason, ())
-                self._cluster.count("a hot standby gave up")
-                self._cluster.note(f"standby {action.place} does not follow worker {action.slot}: {action.reason}")
+                self._cluster.not_hot(action)
             case CheckpointFailed():
                 self._cluster.count("warned of a failed checkpoint")
             case OutOfReach():
