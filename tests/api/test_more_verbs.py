@@ -1,4 +1,4 @@
-"""`lag`, `sample`, `rate_limit`, `split`, `explode`, `describe` and wall clock times, beside pandas and plain models."""
+"""Verbs for parts of a stream, records beside each other and a look at them, beside pandas and plain models."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.api.verbs import head
 from tailrace.elements.timestamps import micros
 from tailrace.elements.zonetimes import column_in, instant_in
 from tailrace.errors import GraphError, JobFailed, TypeMismatch
@@ -300,3 +301,36 @@ def test_what_these_verbs_cannot_do_is_refused_where_it_is_written() -> None:
         numbers.explode("x")
     with pytest.raises(TypeMismatch, match=r"call to_rows\(\) before"):
         columns.split(abs)
+
+
+# peek and show.
+
+
+@FORMS
+def test_a_peek_prints_the_first_records_and_changes_nothing(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [("a", n, float(n)) for n in range(50)]
+
+    def write(env: tr.Environment) -> tr.DataStream:
+        timed = stream_of(env, records, form).assign_timestamps("t" if form == "columns" else lambda r: r[2])
+        peeked = timed.peek(n=2).peek(lambda r: f"n is {r[1]}", n=3).peek(lambda r: None)
+        return peeked.process(lambda r, ctx: [(tuple(r), ctx.timestamp)])
+
+    assert collected(write) == [(record, record[2]) for record in records]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 5 and [line for line in printed if line.startswith("n is")] == ["n is 0", "n is 1", "n is 2"]
+
+
+@FORMS
+def test_the_head_of_a_stream_has_so_many_records(form: str) -> None:
+    records = [("a", n, float(n)) for n in range(50)]
+    found = collected(lambda env: head(stream_of(env, records, form).rebalance(), 7), 3)
+    assert len(found) == 7 and {tuple(one) for one in found} <= set(records)
+    assert len(collected(lambda env: head(stream_of(env, records, form), 70))) == 50
+
+
+def test_show_refuses_what_has_no_end() -> None:
+    env = tr.Environment(parallelism=1)
+    with pytest.raises(GraphError, match=r"show: source .* is unbounded"):
+        env.from_source(tr.sources.Sequence(0, None)).show()
+    with pytest.raises(GraphError, match="n is a number of records"):
+        env.from_collection([1]).show(0)

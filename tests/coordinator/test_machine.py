@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from driving import LIMITS, SECOND, Job, S
 
-from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished
+from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished, WorkerPrinted
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never
@@ -17,6 +17,7 @@ from tailrace.protocol.deployment import (
     Hello,
     Leave,
     Peer,
+    PrintedLine,
     Progress,
     Publish,
     Published,
@@ -473,3 +474,12 @@ def test_what_was_prepared_may_come_in_parts() -> None:
     assert job.status is S.FINISHING
     [*_, found] = job.actions()
     assert found == Send(0, 1, Publish([("sink", [b"a", b"b", b"c", b"d"])]))
+
+
+def test_what_a_worker_has_printed_goes_to_the_watchers_and_a_report_without_lines_does_not() -> None:
+    job = at(S.RUNNING)
+    lines = [PrintedLine(0, 1, "here")]
+    job.says(1, Progress([], 1))
+    assert job.actions() == []
+    job.says(1, Progress([], 2, printed=lines, lines_left_out=3))
+    assert job.actions() == [WorkerPrinted(1, lines, 3)]

@@ -196,3 +196,31 @@ def test_a_job_that_could_not_start_may_start_later(jobs: Any) -> None:
     expected[0] = True
     assert jobs.start(env).await_termination(20)
     assert len(jobs.files()) >= 1
+
+
+def test_what_workers_print_reaches_the_program_once_with_operator_and_subtask(
+    spark: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def loud(n: int) -> int:
+        print("saw", n)
+        return n
+
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_collection(range(5)).map(loud, name="loud").peek(lambda n: f"peeked {n}", n=2)
+    assert numbers.collect() == list(range(5))
+    out, err = capfd.readouterr()
+    found = [line.split("] ", 1) for line in out.splitlines() if line.startswith("[")]
+    assert [text for _, text in found if text.startswith("saw")] == [f"saw {n}" for n in range(5)]
+    assert [text for _, text in found if text.startswith("peeked")] == ["peeked 0", "peeked 1"]
+    assert all("loud" in place and place.endswith(" 0") for place, _ in found)
+    assert "saw" not in err
+    env.from_collection([(1, "a"), (2, "b")]).show(1)
+    assert capfd.readouterr().out.splitlines() == ["_1  _2", "--  --", " 1  a"]
+
+    def breaks(n: int) -> int:
+        print("breaks at", n)
+        return 1 // (n - 3)
+
+    with pytest.raises(tr.JobFailed, match="ZeroDivisionError"):
+        env.from_collection(range(5)).map(breaks, name="broken").collect()
+    assert "breaks at 3" in capfd.readouterr().out

@@ -96,7 +96,6 @@ VERBS: dict[str, str] = {
     "execute": "is run by its environment: env.execute(name)",
     "collect_list": _VERB.format("collect()"),
     "toPandas": _VERB.format("to_dataframe(...), a DataFrame of Spark,"),
-    "show": "has sink_to(tr.sinks.Print()), or collect(), for this",
     "map_async": _NOT_ASYNC,
     "async_map": _NOT_ASYNC,
     "map_partitions": _VERB.format("map_batches(f)"),

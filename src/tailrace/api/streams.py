@@ -234,6 +234,12 @@ class DataStream(LoopStream):
         that is none or has no lists."""
         return verbs.explode(self, column, outer, options)  # type: ignore[no-any-return]
 
+    def peek(self, fn: Callable[[Any], Any] | None = None, n: int = 20, **options: Any) -> DataStream:
+        """The stream as it is. Its first `n` records of each subtask, or what `fn` returns of them, are printed where the
+        program runs that has started the job. An `fn` that returns None prints itself. After a restart of the job the first
+        records since then are printed. Raises `GraphError` for wrong arguments."""
+        return verbs.peek(self, fn, n, options)  # type: ignore[no-any-return]
+
     # Time.
 
     def assign_timestamps(
@@ -465,6 +471,12 @@ class DataStream(LoopStream):
         sink = launcher().collect_sink()
         self.env._run_at_once(lambda: self.sink_to(sink, name="collect"), "collect")
         return list(sink.result())
+
+    def show(self, n: int = 20) -> None:
+        """Prints the first `n` records as a table: runs the job and waits for its end. Raises `GraphError` for an unbounded
+        stream, and `JobFailed` with the cause if the job fails."""
+        self.env._check_bounded(self._upstreams, "show")
+        verbs.show(self, n)
 
     def to_dataframe(self, schema: Any = None) -> Any:
         """A Spark DataFrame of the records of this stream: runs the job and waits for its end. `schema` is DDL text, a

@@ -17,15 +17,17 @@ from tailrace.api.functions import (
     FilterFunction,
     KeyedProcessFunction,
     MapBatchesFunction,
+    MapFunction,
     ProcessFunction,
     WindowFunction,
 )
 from tailrace.api.windowfunctions import AT_THE_END, Field
-from tailrace.elements.convert import made_rows
+from tailrace.elements.convert import made_rows, rows_of
 from tailrace.elements.keygroups import KeyGroups, owner
 from tailrace.elements.keys import canonical_bytes
 from tailrace.graph.operators import FIRING_COLUMNS, Selector
 from tailrace.state.handles import ValueState
+from tailrace.state.operator_state import OperatorState
 
 Placed = tuple[tuple[Any, Any], ...]
 """Records with the values that they are placed by, (value, record), the first place first."""
@@ -326,3 +328,54 @@ def check_list_type(kind: pa.DataType, column: str) -> None:
 
 OTHERS = "#others"
 """The side output of the second stream of a split in two."""
+
+
+class FirstRecords(ProcessFunction):
+    """The first records of each subtask."""
+
+    passed = OperatorState(list, default=[])
+    """A list of one number, so that it can be dealt out anew."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def process(self, value: Any, ctx: Context) -> Iterator[Any]:
+        if sum(self.passed.value) < self.n:
+            self.passed.value = [sum(self.passed.value) + 1]
+            yield value
+
+
+class Peek(MapFunction):
+    """Records as they are, of which the first ones are printed."""
+
+    def __init__(self, fn: Any, n: int) -> None:
+        self.fn = fn
+        self.left = n
+
+    def map(self, value: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            _print(self.fn, value)
+        return value
+
+
+class PeekBatches(MapBatchesFunction):
+    """Batches as they are, of whose records the first ones are printed."""
+
+    def __init__(self, fn: Any, n: int) -> None:
+        self.fn = fn
+        self.left = n
+
+    def map_batches(self, batch: Any) -> Any:
+        if self.left:
+            records = rows_of(batch.slice(0, self.left))
+            self.left -= len(records)
+            for record in records:
+                _print(self.fn, record)
+        return batch
+
+
+def _print(fn: Any, value: Any) -> None:
+    shown = value if fn is None else fn(value)
+    if fn is None or shown is not None:
+        print(shown)

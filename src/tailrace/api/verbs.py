@@ -29,10 +29,13 @@ from tailrace.api.verbfunctions import (
     OTHERS,
     Best,
     Explode,
+    FirstRecords,
     Halves,
     Lag,
     LastOfKey,
     OwnKey,
+    Peek,
+    PeekBatches,
     Placing,
     Ranks,
     RateLimit,
@@ -45,6 +48,7 @@ from tailrace.api.verbfunctions import (
 )
 from tailrace.api.windowfunctions import Gather
 from tailrace.api.windows import CountSpec, CountWindow
+from tailrace.elements.texttables import table_of_records
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.operators import Selector
@@ -249,3 +253,29 @@ def statistics(of: tuple[Selector, ...], verb: str) -> dict[str, AggregateFuncti
         begin = f"{one}_" if len(of) > 1 else ""
         found |= {f"{begin}{name}": kind(one) for name, kind in (("mean", Mean), ("min", Min), ("max", Max))}
     return found
+
+
+def peek(stream: AnyStream, fn: Any, n: int, options: dict[str, Any]) -> AnyStream:
+    """The stream as it is, of which the first records are printed; see `DataStream.peek`."""
+    verb = title_of("peek", options)
+    _check_number(n, verb)
+    if fn is not None:
+        check_callable(fn, 1, verb)
+    if stream.form == "rows":
+        return stream._add(ops.Map(Peek(fn, n)), "peek", options, columns=stream.columns)
+    operator = ops.MapBatches(PeekBatches(fn, n), None, "arrow")
+    return stream._add(operator, "peek", options, form="columns", columns=stream.columns)
+
+
+def show(stream: AnyStream, n: int) -> None:
+    """Prints the first records of a stream; see `DataStream.show`."""
+    _check_number(n, "show")
+    records = head(stream, n).collect()
+    print(table_of_records(records))
+
+
+def head(stream: AnyStream, n: int) -> AnyStream:
+    """The stream of the first `n` records: of each subtask, and then of all of them."""
+    rows = stream._as_rows()
+    some = rows._add(ops.Process(FirstRecords(n), "wait"), "show", {}, columns=rows.columns)
+    return some.rebalance()._add(ops.Process(FirstRecords(n), "wait"), "show", {"parallelism": 1}, columns=rows.columns)

@@ -180,8 +180,9 @@ class _PrintWriter(SinkWriter):
         self.prefix = prefix
 
     def write(self, batch: list[Any]) -> None:
-        sys.stdout.write("".join(f"{self.prefix}{record}\n" for record in batch))
-        sys.stdout.flush()
+        output = getattr(sys.stdout, "own", sys.stdout)  # of the worker, not what stands in for it to reach the driver
+        output.write("".join(f"{self.prefix}{record}\n" for record in batch))
+        output.flush()
 
 
 class Callback(Sink):

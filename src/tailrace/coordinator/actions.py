@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
-from tailrace.protocol.deployment import UnderWay
+from tailrace.protocol.deployment import PrintedLine, UnderWay
 from tailrace.protocol.wire import ToWorker
 from tailrace.state.manifest import Manifest
 
@@ -272,11 +273,20 @@ class NotHot:
     reason: str
 
 
+@dataclass(frozen=True)
+class WorkerPrinted:
+    """An action: report to the watchers what user code has printed in a worker. `left_out`: the number of further lines."""
+
+    slot: int
+    lines: Sequence[PrintedLine]
+    left_out: int
+
+
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """The actions that report the end of a request to the party that waits for it."""
 Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | NotHot | ValuesNotCompared | HistoryFills
-Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
+Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach | WorkerPrinted
 """The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

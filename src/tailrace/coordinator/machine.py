@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
-from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded
+from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded, WorkerPrinted
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
 from tailrace.coordinator.durability.checkpoints import NO_CHECKPOINTS, Checkpoints, CheckpointSettings
@@ -200,6 +200,8 @@ class Coordinator:
         index = slot.index
         if isinstance(message, Progress):
             slot.report(message, now)
+            if message.printed or message.lines_left_out:
+                self.course.do([WorkerPrinted(index, message.printed, message.lines_left_out)], now)
             if self.course.running:
                 self.course.do(self.replacements.relieve(slot, now), now)
             return

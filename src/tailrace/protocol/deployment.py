@@ -130,6 +130,14 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.busy_micros + self.under_way_micros
 
 
+class PrintedLine(msgspec.Struct, frozen=True):
+    """A line that user code has printed in a step of a task."""
+
+    vertex: int
+    subtask: int
+    text: str
+
+
 class Progress(Message, frozen=True):
     """Figures of all subtasks of a worker."""
 
@@ -149,6 +157,10 @@ class Progress(Message, frozen=True):
     """Bytes of memory that are left for its history; None where there is no limit, or no history."""
     copied_bytes: int = 0
     """Bytes of the histories of other workers that it knows, in memory and on disk."""
+    printed: list[PrintedLine] = []
+    """The first lines that user code has printed since the last report."""
+    lines_left_out: int = 0
+    """Lines that it has printed beside them; they are in the worker's own output."""
 
 
 class SubtasksFinished(Message, frozen=True):

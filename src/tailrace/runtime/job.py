@@ -19,6 +19,7 @@ from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.runtime.driver.exits import EndingJob
+from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.storage.opening import absolute
@@ -61,6 +62,10 @@ class Job(JobHandle):
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r} {self._monitor.status} id={self.id}>"
+
+    def _repr_html_(self) -> str:
+        """The job in a notebook: its progress, and its plan with figures."""
+        return job_html(self.name, self._monitor.status, self._plan, self._runner.view.reports, self.last_progress)
 
     @property
     def status(self) -> JobStatus:

@@ -33,6 +33,7 @@ from tailrace.coordinator.actions import (
     StopEnded,
     ValuesNotCompared,
     WasPublished,
+    WorkerPrinted,
     WorkerReplaced,
 )
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
@@ -301,8 +302,8 @@ class Drivers:
                 self._cluster.note(f"{action.place} is out of reach ({action.tries}): {action.reason}")
             case InReach():
                 self._cluster.count(f"{action.place} was in reach again")
-            case WasPublished() | Stalled():
-                pass  # no table is cached here, and no step takes any time
+            case WasPublished() | Stalled() | WorkerPrinted():
+                pass  # no table is cached here, no step takes any time, and what is printed stays here
             case _:  # a `StoreAction`: mypy names one that is not
                 self._storage.of_driver(driver, action)
 

@@ -3,7 +3,9 @@
 - `coordinator`: the thread that drives it. `slots`: the contract with whatever provides worker processes.
 - `jobstore`, `copier`: the job's work in its checkpoint folder, and copies of savepoints.
 - `control`, `answering`, `requests`: requests of other processes of the user (`tailrace show`, `stop`).
-- `monitor`: what users are shown, with `announcing`, `warning` and `progressline` for sinks, the log and the terminal.
+- `monitor`: what users are shown, with `announcing`, `warning`, `progressline`
+  and `printed` for sinks, the log and the terminal.
+- `jobhtml`: a job in a notebook.
 - `exits`: the end of the program.
 - `settings`: settings of users in the units of the machines.
 """

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.coordinator.actions import Told, WasPublished
+from tailrace.coordinator.actions import Told, WasPublished, WorkerPrinted
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.announcing import Announcer
 from tailrace.runtime.driver.answering import Answering
+from tailrace.runtime.driver.printed import show_printed
 from tailrace.runtime.driver.requests import Runner
 from tailrace.runtime.driver.warning import StorageWarning, warn
 from tailrace.runtime.eventloop.clock import JobClock
@@ -98,6 +99,8 @@ class ProgramMonitor(JobMonitor):
                 self._announcer.announce()
             case JobEnd():
                 self._take_end(news)
+            case WorkerPrinted():
+                show_printed(news, self.plan)
             case _:
                 warn(self.job_name, news)
 

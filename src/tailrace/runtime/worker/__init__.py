@@ -6,5 +6,6 @@
 - `executor_end`: whether Spark has decommissioned the executor, as the worker itself sees it.
 - `lookup`: the look-up of another coordinator where the worker's own is lost.
 - `interception`, `rebinding`: stand-ins for Python's clocks and random bytes, whose readings are recorded.
+- `printing`: standard output, from which lines of user code go to the program that has started the job.
 - `random_state`: the generators of `random` and `numpy.random`, which user code shares with its process.
 """

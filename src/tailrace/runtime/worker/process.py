@@ -126,7 +126,8 @@ class WorkerProcess:
             self._links.read_by(self.control, self._control_ready)
             self._send_hello(self.config.slot)
             self._links.flush(self.control)
-            with self._shared.with_stand_ins(self.config.intercepts), _rare_collections():
+            stand_ins = self._shared.with_stand_ins(self.config.intercepts)
+            with stand_ins, _rare_collections(), self._stepper.output.in_place():
                 while self.exit_reason is None:
                     self._guarded_turn()
             self._send_goodbye()
@@ -251,6 +252,10 @@ class WorkerProcess:
 
     def _send_message(self, message: wire.Outgoing) -> None:
         message = with_process(message, self.config)
+        if isinstance(message, deployment.Progress):
+            message = self._stepper.output.report(message)
+        if isinstance(message, deployment.Failed) and (printed := self._stepper.output.last_report()) is not None:
+            self._send(self.control, CONTROL, wire.encode(printed))
         if isinstance(message, deployment.SubtasksFinished):
             self._report(time.monotonic_ns())
         try:
@@ -353,7 +358,9 @@ class WorkerProcess:
             machine.handle(CoordinatorLost(f"{reason}, and this worker does not know where another one would be"))
             return
         store = lambda: Store(spec.checkpoint_dir or "", spec.job, spec.storage_options)  # noqa: E731
-        self._lookup = CoordinatorLookup(self.config, self._coordinator_at, store, spec.run_id, self.loop, self._take_link)
+        self._lookup = CoordinatorLookup(
+            self.config, self._coordinator_at, store, spec.run_id, self.loop, self._take_link
+        )
         self._lookup.start()
 
     def _take_link(self, link: Link | None, address: tuple[str, int]) -> None:

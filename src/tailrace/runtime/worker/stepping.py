@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from tailrace.runtime.eventloop.clock import JobClock
 from tailrace.runtime.worker.budget import FIRST_BUDGET, FIRST_READ, Budget
+from tailrace.runtime.worker.printing import WorkerOutput
 from tailrace.task.contract.events import Encode, Flush, FreezeTook, Step
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Urgency
@@ -33,6 +35,8 @@ class Stepper:
         """Nanoseconds in steps, by vertex."""
         self.under_way: tuple[Task, int] | None = None
         """The task that takes a step now, and when that began (nanoseconds of `perf_counter`). Read by another thread."""
+        self.output = WorkerOutput(sys.stdout, self.place)
+        """What stands in for standard output: steps print what the driver shows."""
         self._encode_budget = Budget()
         self._worked = self._encoded = 0
         """Nanoseconds of stepping and of encoding while something was to be encoded, since that began."""
@@ -41,6 +45,11 @@ class Stepper:
         """Begins a new attempt: the costs of steps in the last one do not hold for it."""
         self._budgets, self._busy = {}, {}
         self._encoded = self._worked = 0
+
+    def place(self) -> tuple[int, int] | None:
+        """The vertex and the subtask of the task that takes a step now."""
+        step = self.under_way
+        return None if step is None else (step[0].id.vertex, step[0].id.subtask)
 
     def busy_micros(self) -> dict[int, int]:
         """Microseconds that tasks have worked in this attempt, by vertex."""
