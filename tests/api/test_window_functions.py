@@ -91,13 +91,72 @@ def test_with_an_allowed_lateness_the_function_gets_all_records_again() -> None:
 
 
 class Counting(Largest):
+    """Numbers of the records that are new since the result before, and how many results there were."""
+
     seen = tr.ValueState(int, default=0)
+    sizes = tr.ListState(int)
+
+    def process(self, key: Any, window: Any, records: list[Any], ctx: tr.Context) -> Any:
+        yield key, window.start, window.firing, len(records) - self.seen.value, list(self.sizes.get())
+        self.seen.value = len(records)
+        self.sizes.add(len(records))
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_state_belongs_to_a_window_and_goes_with_it(form: str, parallelism: int) -> None:
+    env = tr.Environment(parallelism=parallelism)
+    windows = keyed(env, form, late=True).window(tr.Tumbling(10), early=tr.Every(records=1), allowed_lateness=1_000)
+    sink = windows.process(Counting(), uid="count").sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+    # The results of one window are in order.
+    assert sorted((one[1:] for one in sink.result() if one[0] == "ann"), key=lambda one: one[0]) == [
+        (0.0, "early", 1, []), (0.0, "early", 1, [1]), (0.0, "final", 0, [1, 2]), (0.0, "late", 1, [1, 2, 2]),
+        (10.0, "early", 1, []), (10.0, "final", 0, [1]),
+    ]  # fmt: skip
+    assert {report.state_entries for report in job.simulation.reports} == {0}
+
+
+def test_state_without_lateness_goes_with_the_final_result() -> None:
+    env = tr.Environment(parallelism=1)
+    sink = keyed(env).window(tr.Tumbling(10), early=tr.Every(records=1)).process(Counting()).sink_to(tr.sinks.Collect())
+    counts = keyed(env).window(tr.CountWindow(2), early=tr.Every(records=1)).process(Counting())
+    counted = counts.sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+    assert [one[1:] for one in sink.result() if one[0] == "ann"] == [
+        (0.0, "early", 1, []), (0.0, "early", 1, [1]), (10.0, "early", 1, []), (0.0, "final", 0, [1, 2]),
+        (10.0, "final", 0, [1]),
+    ]  # fmt: skip
+    assert [one[2:] for one in counted.result() if one[0] == "ann"] == [
+        ("early", 1, []), ("final", 1, [1]), ("early", 1, []), ("final", 0, [1]),
+    ]  # fmt: skip
+    assert {report.state_entries for report in job.simulation.reports} == {0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_state_of_windows_is_kept_behind_every_loss(seed: int) -> None:
+    env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("unused", interval=0.02))
+    records = [("abc"[n % 3], float(n)) for n in range(90)]
+    source = tr.sources.Generator(lambda i: records[i], rate=1000.0, count=90)
+    timed = env.from_source(source, parallelism=1).assign_timestamps(lambda r: r[1]).key_by(lambda r: r[0])
+    windows = timed.window(tr.Tumbling(10), early=tr.Every(records=1), allowed_lateness=20)
+    sink = windows.process(Counting()).sink_to(tr.sinks.Collect())
+    job = tr.testing.simulate(env, seed=seed, faults=[tr.testing.Fault(40 + 30 * seed, "kill")])
+    job.await_termination()
+    found: dict[Any, int] = {}
+    for key, start, _, new, _ in sink.result():
+        found[key, start] = found.get((key, start), 0) + new
+    expected: dict[Any, int] = {}
+    for key, time in records:
+        start = time // 10 * 10
+        expected[key, start] = expected.get((key, start), 0) + 1
+    assert found == expected
 
 
 def test_what_a_window_function_cannot_be_is_refused_where_it_is_written() -> None:
     windows = keyed(tr.Environment(parallelism=1)).window(tr.Tumbling(10))
-    with pytest.raises(GraphError, match="has all records of its window and no state"):
-        windows.process(Counting())
+    with pytest.raises(GraphError, match="a session gives one result, so there is nothing to keep"):
+        keyed(tr.Environment(parallelism=1)).window(tr.Session(10)).process(Counting())
     with pytest.raises(GraphError, match=r"expected a tr\.WindowFunction or a function"):
         windows.process(tr.MapFunction())  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"window\.process"):

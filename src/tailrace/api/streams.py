@@ -56,7 +56,7 @@ from tailrace.api.ordered import check_in_order
 from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
-from tailrace.api.windowfunctions import CountedWindows, Gather, WindowCall, check_window_function
+from tailrace.api.windowfunctions import CountedWindows, Gather, check_window_function, window_call
 from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
@@ -882,14 +882,17 @@ class WindowedStream:
     ) -> DataStream:
         """The records that a function emits for each list of records that an aggregate gives for a window."""
         gathered = self._add((("records", aggregate),), None, verb, {**options, "on_error": None})
-        key, (name, uid) = self._keyed.key, (options.get("name"), options.get("uid"))
-        timed, several = not isinstance(self._windows, CountSpec), self._triggers is not None
-        call = WindowCall(fn, len(key) if isinstance(key, tuple) else None, timed, several)
+        name, uid = options.get("name"), options.get("uid")
+        where = self.scope.level, title_of(verb, options)
+        operator = window_call(fn, self._keyed.key, self._windows, self._lateness, *where)
         calling = {
+            **options,
             "name": None if name is None else f"{name}-function",
             "uid": None if uid is None else f"{uid}-function",
         }
-        return gathered._add(ops.Process(call, "wait"), "window.function", {**options, **calling}, columns=columns)
+        if isinstance(operator, ops.KeyedProcess):
+            gathered = gathered.key_by(operator.key, on_error=FAIL)
+        return gathered._add(operator, "window.function", calling, columns=columns)
 
     def _add(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], reduce: Any, verb: str, options: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from tailrace.api.checks import check_callable, check_methods
@@ -17,12 +18,12 @@ from tailrace.api.functions import (
     WindowFunction,
     as_callable,
 )
-from tailrace.api.windows import CountSpec
-from tailrace.elements.callables import run_to_its_end
+from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec
+from tailrace.elements.callables import followed_by, run_to_its_end
 from tailrace.elements.convert import field_getter, made_rows
 from tailrace.errors import GraphError
-from tailrace.graph.operators import Selector, Triggers
-from tailrace.state.handles import ValueState, states_of
+from tailrace.graph.operators import KeyedProcess, Process, Selector, Triggers
+from tailrace.state.handles import Delegate, ValueState, states_of
 
 
 class WindowBounds(NamedTuple):
@@ -55,14 +56,12 @@ class Gather(AggregateFunction):
 class WindowCall(ProcessFunction):
     """Calls of the user's function with the results of a window that gathers records."""
 
-    def __init__(self, fn: Any, columns: int | None, timed: bool, several: bool) -> None:
+    def __init__(self, fn: Any, columns: int | None, timed: bool) -> None:
         self.fn = fn
         self.columns = columns
         """Number of columns of a key that is a tuple; None for any other key."""
         self.timed = timed
         """True if results have the bounds of their window."""
-        self.several = several
-        """True if results say which firing of their window they are."""
         self._call: Callable[..., Any] | None = None
 
     def open(self, ctx: Context) -> None:
@@ -74,12 +73,81 @@ class WindowCall(ProcessFunction):
             self.fn.close()
 
     def process(self, row: Any, ctx: Context) -> Any:
+        return self.call(*parts_of(row, self.columns, self.timed), ctx)
+
+    def call(self, key: Any, window: WindowBounds, records: list[Any], ctx: Context) -> Any:
+        """What the user's function gives."""
         if self._call is None:
             self._call = run_to_its_end(self.fn.process if isinstance(self.fn, WindowFunction) else self.fn)
-        key = row[0] if self.columns is None else tuple(row[: self.columns])
-        rest = row[1 if self.columns is None else self.columns :]
-        start, end, records, *firing = rest if self.timed else (None, None, *rest)
-        return self._call(key, WindowBounds(start, end, *firing), records, ctx)
+        return self._call(key, window, records, ctx)
+
+
+def parts_of(row: Any, columns: int | None, timed: bool) -> tuple[Any, WindowBounds, list[Any]]:
+    """Key, window and records of a result; see `WindowCall` for the arguments."""
+    key = row[0] if columns is None else tuple(row[:columns])
+    rest = row[1 if columns is None else columns :]
+    start, end, records, *firing = rest if timed else (None, None, *rest)
+    return key, WindowBounds(start, end, *firing), records
+
+
+def state_key(columns: int | None, timed: bool, row: Any) -> Any:
+    """The key of the state of a window: that of its records, with the start of the window if it has one."""
+    key, window, _ = parts_of(row, columns, timed)
+    return (key, window.start) if timed else key
+
+
+class StatefulWindowCall(WindowCall, KeyedProcessFunction, Delegate):
+    """Calls of the user's function with the results of a window, and state of that window. The state is cleared behind the
+    last result that the window can have."""
+
+    def __init__(self, fn: Any, columns: int | None, timed: bool, lateness: float) -> None:
+        super().__init__(fn, columns, timed)
+        self.lateness = lateness
+        """Seconds for which late results may follow the final one."""
+
+    def process(self, row: Any, ctx: Context) -> Any:
+        key, window, records = parts_of(row, self.columns, self.timed)
+        return followed_by(self.call, lambda: self._end_call(window, ctx))(key, window, records, ctx)
+
+    def _end_call(self, window: WindowBounds, ctx: Context) -> None:
+        if self.lateness and window.end is not None:
+            ctx.set_timer(event_time=window.end + self.lateness)
+        elif window.firing == "final":
+            self._clear()
+
+    def on_timer(self, timestamp: float, ctx: Context) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        for name in states_of(self):
+            getattr(self.fn, name).clear()
+
+
+def window_call(
+    fn: Any, key: Selector, windows: WindowSpec | SessionSpec | CountSpec, lateness: int, level: int, verb: str
+) -> Process | KeyedProcess:
+    """The operator that calls a function for each result of windows, with state if the function declares some. Raises
+    `GraphError` where it may have none."""
+    columns, timed = len(key) if isinstance(key, tuple) else None, not isinstance(windows, CountSpec)
+    if not states_of(fn):
+        return Process(WindowCall(fn, columns, timed), "wait")
+    check_window_state(windows, level, verb)
+    call = StatefulWindowCall(fn, columns, timed, lateness / 1e6)
+    return KeyedProcess(call, partial(state_key, columns, timed), "wait")
+
+
+def check_window_state(windows: WindowSpec | SessionSpec | CountSpec, level: int, verb: str) -> None:
+    """Raises `GraphError` where a function may keep no state of a window."""
+    if isinstance(windows, SessionSpec):
+        raise GraphError(
+            f"{verb}: a session gives one result, so there is nothing to keep for another one; keep state of the key in a "
+            f"tr.KeyedProcessFunction behind it"
+        )
+    if level and isinstance(windows, WindowSpec):
+        raise GraphError(
+            f"{verb}: a window in a loop may be opened anew at any time, so its state would never go; keep state in a "
+            f"tr.KeyedProcessFunction behind it"
+        )
 
 
 def check_window_function(fn: Any, verb: str) -> None:
@@ -92,11 +160,6 @@ def check_window_function(fn: Any, verb: str) -> None:
         )
     else:
         check_callable(fn, 4, verb, several=True)
-    if states_of(fn):
-        raise GraphError(
-            f"{verb}: a tr.WindowFunction has all records of its window and no state; keep state in a "
-            f"tr.KeyedProcessFunction behind it"
-        )
 
 
 AT_THE_END = 9e12

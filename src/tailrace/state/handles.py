@@ -488,10 +488,20 @@ class AggregatingState(State):
         self._top[self._holder.current_key] = new
 
 
+class Delegate:
+    """Base of functions that call another one, `fn`, which declares their states and has the handles."""
+
+    fn: Any
+
+
+def _declarer(function: object) -> object:
+    return function.fn if isinstance(function, Delegate) else function
+
+
 def states_of(function: object) -> dict[str, State]:
     """Attribute name -> state that the class of a function declares, inherited ones too."""
     found: dict[str, State] = {}
-    for owner in reversed(type(function).__mro__):
+    for owner in reversed(type(_declarer(function)).__mro__):
         for name, value in vars(owner).items():
             if isinstance(value, State):
                 found[name] = value
@@ -508,7 +518,7 @@ def bind_all(function: object, backend: Backend, holder: KeyHolder) -> Bound:
     """Binds every declared state of a function on the instance."""
     bound = {name: declaration.bind(backend, holder) for name, declaration in states_of(function).items()}
     for name, handle in bound.items():
-        setattr(function, name, handle)
+        setattr(_declarer(function), name, handle)
     return bound
 
 
@@ -516,7 +526,7 @@ def check_bound(function: object, bound: Mapping[str, object]) -> None:
     """Raises `StateAccessError` if user code has replaced a handle: `self.total = 5` would make an attribute that all keys
     share. Called once per batch, because a check at each assignment would slow down every access to a handle."""
     for name, handle in bound.items():
-        found = getattr(function, name, None)
+        found = getattr(_declarer(function), name, None)
         if found is not handle:
             raise StateAccessError(
                 f"state {name!r} was replaced by {short_repr(found, 80)} (self.{name} = ...), which belongs to no key and "

@@ -237,6 +237,24 @@ def test_a_record_without_a_timestamp_is_refused() -> None:
         one.task.process(Rows([("a", 1, 1)]), 0)
 
 
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_a_record_without_a_timestamp_goes_aside_as_in_front_of_a_window(form: str) -> None:
+    env = tr.Environment(parallelism=1)
+    rows = [("a", 1.0), ("a", None), ("b", 2.0), ("b", None)]
+    table = env.from_collection(rows).to_columns("k string, at double")
+    timed = (table if form == "columns" else table.to_rows()).assign_timestamps("at").key_by(lambda r: r[0])
+    policy = tr.Aside("errors", at_most=0.5)
+    ordered = timed.process(lambda r, ctx: [tuple(r)], in_order=True, on_error=policy)
+    counted = timed.window(tr.Tumbling(10)).sum(lambda r: 1, on_error=policy)
+    sinks = [one.map(tuple).sink_to(tr.sinks.Collect()) for one in (ordered, counted)]
+    aside = [one.side_output("errors").sink_to(tr.sinks.Collect()) for one in (ordered, counted)]
+    tr.testing.run(env)
+    assert sinks[0].result() == [("a", 1.0), ("b", 2.0)]
+    assert sinks[1].result() == [("a", 0.0, 10.0, 1), ("b", 0.0, 10.0, 1)]
+    found = [[(tuple(one.record), "without a timestamp" in one.error) for one in sink.result()] for sink in aside]
+    assert found == [[(("a", None), True), (("b", None), True)]] * 2
+
+
 def test_an_error_in_a_call_names_the_record() -> None:
     def bad(value: Any, ctx: tr.Context) -> None:
         raise ValueError("no")

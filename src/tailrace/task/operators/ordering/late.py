@@ -9,6 +9,7 @@ import numpy as np
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.timestamps import NO_TIME
+from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Selector
 from tailrace.task.channels.keys import KeyReader
@@ -67,6 +68,30 @@ def least_time(operator: OperatorTask, batch: Batch, what: str) -> int:
         f"column of its input, or give map_batches timestamps=)"
     )
     raise operator.user_error(missing, *batch.slice(at, at + 1).to_rows().values)
+
+
+def timed_part(operator: OperatorTask, batch: Batch, what: str) -> Batch | None:
+    """The records of a batch that have a timestamp; None if there are none. The others go aside by the policy of the
+    operator. Raises `UserCodeError` for a record without one where there is no such policy; `what` says where it has come
+    to."""
+    policy = operator.policy
+    has_time = np.zeros(len(batch), np.bool_) if batch.times is None else batch.times != NO_TIME
+    if policy is None or has_time.all():
+        least_time(operator, batch, what)
+        return batch
+    timed = None
+    for with_time, part in batch.partition(has_time.astype(np.int64), 2):
+        if with_time:
+            timed = part
+            continue
+        for at, record in enumerate(part.to_rows().values):
+            try:
+                least_time(operator, part.slice(at, at + 1), what)
+            except UserCodeError as error:
+                policy.fail(error, record, NO_TIME)
+        policy.count(len(part))
+    operator.flush_side(batch.split)
+    return timed
 
 
 def set_aside(operator: OperatorTask, batch: Batch, late: np.ndarray[Any, Any]) -> Batch | None:

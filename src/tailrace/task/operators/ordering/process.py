@@ -13,7 +13,7 @@ from tailrace.graph.operators import CoProcess, KeyedProcess
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.buffer import RecordBuffer
-from tailrace.task.operators.ordering.late import Floors, least_time, set_aside
+from tailrace.task.operators.ordering.late import Floors, set_aside, timed_part
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, TimedTask, as_process_function
 
 
@@ -57,9 +57,9 @@ class InOrderTask(TimedTask):
         return self._floors.ranges
 
     def process(self, batch: Batch, port: int) -> None:
-        if len(batch):
-            least_time(self, batch, "process(..., in_order=True)")
-            self._floors.take(batch, self.selectors[port], lambda part: self._take(part, port))
+        timed = timed_part(self, batch, "process(..., in_order=True)") if len(batch) else None
+        if timed is not None:
+            self._floors.take(timed, self.selectors[port], lambda part: self._take(part, port))
             self.backend.relieve()
 
     def _take(self, batch: Batch, port: int) -> None:
