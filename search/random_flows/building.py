@@ -11,7 +11,7 @@ import tailrace as tr
 from search.random_flows import functions as fn
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
-from search.random_flows.interpreter import interval_of, rests
+from search.random_flows.interpreter import VALID, interval_of, rests
 
 WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
@@ -28,7 +28,7 @@ LATENESS = 50_000
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
-    "interval join",
+    "interval join", "window join", "version join",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
 )  # fmt: skip
@@ -402,15 +402,32 @@ class Building:
         joined = left.key_by(fn.key_of).join(right.key_by(fn.key_of), within=within, how=how, **options)
         return self._joined(do, joined, stream)
 
+    def _window_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        how, _ = interval_of(do.number)
+        left, right = self._halves(do, stream)
+        window = tr.Session(GAP) if do.number % 2 else tr.Tumbling(WINDOW)
+        joined = left.key_by(fn.key_of).join(right.key_by(fn.key_of), window=window, how=how, **options)
+        return self._joined(do, joined, stream, timed=False)
+
+    def _version_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        left, right = self._halves(do, stream)
+        keep = VALID if do.number % 2 else None
+        joined = left.key_by(fn.key_of).join_as_of(right.key_by(fn.key_of), how="left", keep=keep, **options)
+        late = joined.side_output("late")
+        self.tell(late.map(lambda r: ("late", do.number, *r), uid=f"late{do.number}"))
+        number = do.number
+        self.tell(joined.process(lambda pair, ctx: fn.version_rows(number, pair, ctx), uid=f"joined{number}"))
+        return stream
+
     def _halves(self, do: Do, stream: tr.DataStream) -> list[tr.DataStream]:
         return [
             stream.filter(lambda r: r[0] % 2 == 0, uid=f"left{do.number}"),
             stream.filter(lambda r: r[0] % 2 == 1, uid=f"right{do.number}"),
         ]
 
-    def _joined(self, do: Do, joined: tr.DataStream, stream: tr.DataStream) -> tr.DataStream:
+    def _joined(self, do: Do, joined: tr.DataStream, stream: tr.DataStream, timed: bool = True) -> tr.DataStream:
         number = do.number
-        self.tell(joined.process(lambda value, ctx: fn.joined_rows(number, value, ctx), uid=f"joined{number}"))
+        self.tell(joined.process(lambda value, ctx: fn.joined_rows(number, value, ctx, timed), uid=f"joined{number}"))
         self.tell(joined.side_output("late").map(lambda r: ("late", number, *r), uid=f"late{number}"))
         return stream
 

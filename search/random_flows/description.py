@@ -39,6 +39,8 @@ Kind = Literal[
     "drawn",
     "readings",
     "interval join",
+    "window join",
+    "version join",
     "in order",
     "both in order",
     "failing",

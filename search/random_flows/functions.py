@@ -597,12 +597,26 @@ class Seconds:
         ctx.emit("told", ("second", self.number, ctx.key, self.rank.value, second, self.count.value))
 
 
-def joined_rows(number: int, value: Any, ctx: tr.Context) -> Iterator[Any]:
-    """The reports of one result of a join: ids and the time, once for each pair of records that it stands for."""
+def joined_rows(number: int, value: Any, ctx: tr.Context, timed: bool) -> Iterator[Any]:
+    """The reports of one result of a join: ids and maybe the time, once for each pair of records that it stands for."""
     pair: Any = value if isinstance(value[0], tuple) or value[0] is None else (value, None)
     a, b = pair
-    row = "joined", number, key_of(b if a is None else a), a and a[0], b and b[0], round(ctx.timestamp or 0)
+    row = (
+        "joined",
+        number,
+        key_of(b if a is None else a),
+        a and a[0],
+        b and b[0],
+        round(ctx.timestamp or 0) if timed else 0,
+    )
     yield from [row] * ((a[3] if a else 1) * (b[3] if b else 1))
+
+
+def version_rows(number: int, pair: Any, ctx: tr.Context) -> Iterator[Any]:
+    """The reports of a record with its version: the times of both. Of several versions of one time any may be the newest."""
+    a, b = pair
+    found = None if b is None else key_of(b)
+    yield from [("version", number, key_of(a), a[0], found, round(ctx.timestamp or 0))] * a[3]
 
 
 class InOrder(Seconds, tr.KeyedProcessFunction):

@@ -119,7 +119,8 @@ EXPECTED: dict[str, frozenset[Any]] = {
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )
-    | {("in order", "outside"), ("both in order", "outside"), ("interval join", "outside")}
+    | {("in order", "outside"), ("both in order", "outside")}
+    | {(kind, "outside") for kind in ("interval join", "window join", "version join")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
 """Values that many seeds must have drawn: each value of each option, and each operator at each place."""

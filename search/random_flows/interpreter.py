@@ -19,6 +19,8 @@ from tailrace.graph.operators import How
 MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST = 10_007, 5, 3, 8, 2, (1, 3), 3
 HOWS: tuple[How, ...] = ("inner", "left", "right", "full", "semi", "anti")
 WITHIN = ((-2, 3), (0, 4), (-5, -1), (2, 2))
+VALID = 2
+"""How long a version counts, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,8 @@ class _Interpreter:
         """(operator, key, start) of windows that fire early and late: number and total value of records."""
         self.sessions: dict[Any, list[tuple[int, int, int]]] = {}
         """(operator, key): (time, gap, value) of each record."""
-        self.joined: dict[int, tuple[list[Moving], list[Moving]]] = {}
-        """Operator: the records of each input of a join."""
+        self.joined: dict[tuple[str, int], tuple[list[Moving], list[Moving]]] = {}
+        """(kind, operator): the records of each input of a join."""
         self.counted: Counter[Any] = Counter()
         """(operator, key): number of records."""
         self.best: dict[Any, list[int]] = {}
@@ -179,9 +181,10 @@ class _Interpreter:
         for (number, key), values in self.best.items():
             best = sorted(values)[-BEST:]
             self.found.add(("sum", number, key, 0, len(best), sum(best)))
-        for number, sides in self.joined.items():
-            for row in _interval_join(number, *sides):
-                self.found.exactly["joined", number, *row] += 1
+        for (kind, number), sides in self.joined.items():
+            join = _window_join if kind == "window join" else _interval_join
+            for row in join(number, *sides) if kind != "version join" else _version_join(number, *sides):
+                self.found.exactly["version" if kind == "version join" else "joined", number, *row] += 1
         for (number, key), visits in self.sessions.items():
             for session in _sessions(visits):
                 self.found.add(("window", number, key, *session))
@@ -300,8 +303,8 @@ class _Interpreter:
             window = self.fired.setdefault((number, key, begin), [0, 0])
             window[0] += 1
             window[1] += record.value
-        elif kind == "interval join":
-            self.joined.setdefault(number, ([], []))[record.id % 2].append(record)
+        elif kind in ("interval join", "window join", "version join"):
+            self.joined.setdefault((kind, number), ([], []))[record.id % 2].append(record)
         elif kind == "counted":
             self.counted[number, key] += 1
         elif kind in ("distinct", "distinct in columns", "distinct within"):
@@ -349,6 +352,53 @@ def _interval_join(number: int, first: list[Moving], second: list[Moving]) -> It
     for j, b in enumerate(second):
         if how in ("right", "full") and j not in partners[1]:
             yield b.id % KEYS, None, b.id, b.time + max(0, -before)
+
+
+def _window_join(number: int, first: list[Moving], second: list[Moving]) -> Iterator[tuple[Any, ...]]:
+    """The key and both ids of each result of a join by windows."""
+    how, _ = interval_of(number)
+    for key in range(KEYS):
+        sides = [[one for one in some if one.id % KEYS == key] for some in (first, second)]
+        times = sorted(one.time for some in sides for one in some)
+        for window in _window_times(number, times):
+            here = [[one for one in some if one.time in window] for some in sides]
+            yield from ((key, a, b, 0) for a, b in _pairs(how, *[[one.id for one in some] for some in here]))
+
+
+def _window_times(number: int, times: list[int]) -> Iterator[set[int]]:
+    """The times of the records of each window."""
+    if number % 2 == 0:
+        for first in sorted({time - time % WINDOW for time in times}):
+            yield {*range(first, first + WINDOW)}
+        return
+    window: set[int] = set()
+    for time in times:
+        if window and time > max(window) + GAP:
+            yield window
+            window = set()
+        window.add(time)
+    yield window
+
+
+def _pairs(how: How, first: list[int], second: list[int]) -> Iterator[tuple[int | None, int | None]]:
+    """The ids of each result of a join of these records, of which each fits each."""
+    if how in ("semi", "anti"):
+        yield from ((a, None) for a in first if bool(second) is (how == "semi"))
+        return
+    yield from ((a, b) for a in first for b in second)
+    if not second and how in ("left", "full"):
+        yield from ((a, None) for a in first)
+    if not first and how in ("right", "full"):
+        yield from ((None, b) for b in second)
+
+
+def _version_join(number: int, first: list[Moving], second: list[Moving]) -> Iterator[tuple[Any, ...]]:
+    """The key, the id, whether there is a version, by its key, and the time of each record of the first input."""
+    for a in first:
+        key = a.id % KEYS
+        newest = max((b.time for b in second if b.id % KEYS == key and b.time <= a.time), default=None)
+        there = newest is not None and (number % 2 == 0 or newest + VALID >= a.time)
+        yield key, a.id, key if there else None, a.time
 
 
 def _sessions(visits: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:

@@ -31,7 +31,8 @@ def joining(rng: random.Random, flow: Flow) -> Flow:
     if not _has_one_time(flow) or any(step.kind == "held" for step in flow.operators()):
         return flow
     number = rng.randint(0, 23) + 1 + max((step.number for step in flow.all()), default=0)
-    made = Do("interval join", number, parallelism=rng.choice([None, None, 1, 3]))
+    kind: Kind = rng.choice(["interval join", "interval join", "window join", "version join"])
+    made = Do(kind, number, parallelism=rng.choice([None, None, 1, 3]))
     at = rng.randint(0, len(flow.steps))
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
 

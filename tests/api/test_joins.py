@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
     ),
     "an unknown option": (
         lambda env: keyed(env).join(keyed(env), within=(0, 1), on="x"),
-        "join: unknown option on; the options are how, select, uid",
+        "join: unknown option on; the options are within, window, how",
     ),
 }
 

@@ -7,6 +7,7 @@ from each to the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow.compute as pc
@@ -374,6 +375,9 @@ class DataStream(LoopStream):
         `assign_timestamps(most_ahead=...)` puts aside is "ahead". A side output of `map_batches` is in columns. Records
         that fail (`on_error=tr.Aside(tag)`) are `tr.Failed` in rows. Raises `GraphError` if the operator has no such side
         output."""
+        late = joins.late_of_windows(self, tag)
+        if late is not None:
+            return late  # type: ignore[no-any-return]
         node = side_of(self, tag)
         aside = aside_of(node.on_error)
         if aside is not None and tag == aside.tag:
@@ -670,14 +674,16 @@ class KeyedStream(DataStream):
         self,
         other: KeyedStream,
         *,
-        within: tuple[Span, Span],
+        within: tuple[Span, Span] | None = None,
+        window: WindowSpec | SessionSpec | None = None,
         how: How = "inner",
         select: Callable[[Any, Any], Any] | None = None,
         **options: Any,
     ) -> DataStream:
-        """The stream of the pairs (a, b) of a record of this stream and one of `other` with equal keys, where `b.time -
-        a.time` is within `(before, after)`, both bounds included: seconds, a `timedelta` or a text. A pair has the later
-        time of the two.
+        """The stream of the pairs (a, b) of a record of this stream and one of `other` with equal keys. Either `b.time -
+        a.time` is `within` `(before, after)`, both bounds included: seconds, a `timedelta` or a text; then a pair has the
+        later time of the two. Or both are in one `window` of event time, and all comes out when that is over; a session
+        goes over both streams.
 
         - `how`: "inner"; "left", "right" or "full", with (a, None) or (None, b) for records without a partner; "semi" or
           "anti": the records a that have one, or have none, each once. These come when the watermark has passed all times
@@ -687,7 +693,44 @@ class KeyedStream(DataStream):
         Late records of both streams go to the side output "late". Raises `GraphError` for wrong arguments, for streams
         without key or event time, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of two
         loops."""
-        return joins.write_join(self, other, within, how, select, options)  # type: ignore[no-any-return]
+        return joins.write_join(self, other, within, window, how, select, options)  # type: ignore[no-any-return]
+
+    def co_group(
+        self,
+        other: KeyedStream,
+        *,
+        window: WindowSpec | SessionSpec,
+        select: Callable[[list[Any], list[Any]], Any] | None = None,
+        **options: Any,
+    ) -> DataStream:
+        """The stream of the pairs (records, others) of the lists of records of this stream and of `other`, for each key and
+        window of event time with records of either. `select`: a function of both lists that makes the result. Late records
+        go to the side output "late". Raises what `join` does."""
+        return joins.write_windows(self, other, window, None, select, "co_group", options)  # type: ignore[no-any-return]
+
+    def join_as_of(
+        self,
+        other: KeyedStream,
+        *,
+        keep: Span | None = None,
+        how: How = "inner",
+        load_until: float | datetime | None = None,
+        select: Callable[[Any, Any], Any] | None = None,
+        **options: Any,
+    ) -> DataStream:
+        """The stream of the pairs (a, b) of each record of this stream and the version of its key as of its time: the
+        newest record of `other` that is not later. A pair comes when the watermarks of both streams have passed a, and has
+        its time.
+
+        - `keep`: how long a version counts: seconds, a `timedelta` or a text. None: until the next one.
+        - `how`: "inner"; "left", with (a, None) where there is no version; "semi" or "anti", the records a that have one,
+          or have none.
+        - `load_until`: a time, seconds since 1970 or a `datetime`. A record before it waits until all versions up to it are
+          there, and has the version as of that time; its result has that time.
+        - `select`: a function of a and b that makes the result.
+
+        Late records of both streams go to the side output "late". Raises what `join` does."""
+        return joins.write_as_of(self, other, keep, how, load_until, select, options)  # type: ignore[no-any-return]
 
     def _aggregate(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], verb: str, options: dict[str, Any]

@@ -6,4 +6,7 @@ In: two streams with keys, and the arguments of a join. Out: the nodes that it c
 - `functions`: functions that these operators call.
 """
 
+from tailrace.api.joins.writing import late_of_windows as late_of_windows
+from tailrace.api.joins.writing import write_as_of as write_as_of
 from tailrace.api.joins.writing import write_join as write_join
+from tailrace.api.joins.writing import write_windows as write_windows

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast, get_args
 
-from tailrace.api.checks import check_callable, title_of
-from tailrace.api.joins.functions import SelectCall
+from tailrace.api.checks import check_callable, check_span, title_of
+from tailrace.api.failing import FAIL
+from tailrace.api.joins.functions import GapOf, GatherSides, SelectCall, Tagging, VersionJoin, WindowPairs
 from tailrace.api.nodes import add_node, check_together, described_scope
 from tailrace.api.released import has_event_time
-from tailrace.api.windows import LARGEST
+from tailrace.api.windows import LARGEST, SessionSpec, WindowSpec
 from tailrace.elements.durations import span_micros
+from tailrace.elements.timestamps import micros, seconds
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge
@@ -19,12 +22,22 @@ FILTERS = ("semi", "anti")
 """Kinds of joins whose results are records of the first stream."""
 
 
-def write_join(stream: Any, other: Any, within: Any, how: Any, select: Any, options: dict[str, Any]) -> Any:
+AS_OF = ("inner", "left", "semi", "anti")
+"""Kinds of joins with the version as of a time: a version is no event that waits for a partner."""
+
+
+def write_join(
+    stream: Any, other: Any, within: Any, window: Any, how: Any, select: Any, options: dict[str, Any]
+) -> Any:
     """The stream of the results of a join of two keyed streams. Raises what `KeyedStream.join` does."""
     verb = title_of("join", options)
     how = check_how(how, get_args(How), verb)
-    before, after = check_within(within, verb)
     check_select(select, how, verb)
+    if (within is None) == (window is None):
+        raise GraphError(f"{verb}: give either within=(before, after) or window=tr.Tumbling(...)")
+    if window is not None:
+        return write_windows(stream, other, window, how, select, "join", options)
+    before, after = check_within(within, verb)
     edges = check_inputs(stream, other, verb)
     operator = ops.IntervalJoin((stream.key, other.key), before, after, how)
     made = {name: value for name, value in options.items() if name != "on_error" or select is None}
@@ -32,12 +45,96 @@ def write_join(stream: Any, other: Any, within: Any, how: Any, select: Any, opti
     return joined if select is None else select_results(joined, select, "join.select", options)
 
 
+def write_as_of(
+    stream: Any, other: Any, keep: Any, how: Any, load_until: Any, select: Any, options: dict[str, Any]
+) -> Any:
+    """The stream of records with their versions. Raises what `KeyedStream.join_as_of` does."""
+    verb = title_of("join_as_of", options)
+    if how in ("right", "full"):
+        raise GraphError(
+            f"{verb}: a version that no record needed is no result of its own, so how is one of {', '.join(AS_OF)}; for "
+            f"records of both streams that wait for each other use join(other, within=(before, after))"
+        )
+    how = check_how(how, AS_OF, verb)
+    check_select(select, how, verb)
+    span = None if keep is None else check_span(keep, verb)
+    try:
+        until = None if load_until is None else seconds(micros(load_until))
+    except (TypeError, OverflowError) as error:
+        raise GraphError(f"{verb}: load_until: {error}") from None
+    edges = check_inputs(stream, other, verb, (1, 0))
+    fn = VersionJoin(how, None if span is None else seconds(span), until)
+    operator = ops.CoProcess(fn, (other.key, stream.key), "drop", True)
+    made = {name: value for name, value in options.items() if name != "on_error"} | {"on_error": FAIL}
+    if select is None and options.get("on_error") is not None:
+        raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record; select has one")
+    joined = stream._of(add_node(stream, operator, edges, "join_as_of", made, "rows", None))
+    return joined if select is None else select_results(joined, select, "join_as_of.select", options)
+
+
+def write_windows(
+    stream: Any, other: Any, window: Any, how: How | None, select: Any, name: str, options: dict[str, Any]
+) -> Any:
+    """The stream of the results of a join by windows; with `how` None the lists of records of each window. The records of
+    both streams go into one window with the number of their input."""
+    verb = title_of(name, options)
+    if not isinstance(window, WindowSpec | SessionSpec):
+        raise GraphError(
+            f"{verb}: the window is one of event time, such as tr.Tumbling(...), tr.Sliding(...) or tr.Session(...), not "
+            f"{window!r}"
+        )
+    check_inputs(stream, other, verb)
+    if select is None and options.get("on_error") is not None:
+        raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record; select has one")
+    tagged = []
+    for port, one in enumerate((stream, other)):
+        unkeyed = one._with_partitioning(ops.Forward())
+        own = _own(options, ("first", "second")[port])
+        tagged.append(unkeyed._add(ops.Map(Tagging(port, one.key)), f"{name}.key", own))
+    if isinstance(window, SessionSpec) and window.gap_of is not None:
+        window = replace(window, gap_of=GapOf(window.gap_of))
+    own = {key: value for key, value in options.items() if key != "on_error"}
+    windows = tagged[0].union(tagged[1]).key_by(key_of, on_error=FAIL).window(window)
+    lists = windows._add((("records", GatherSides()),), None, name, own | {"on_error": FAIL})
+    joined = lists._add(ops.FlatMap(WindowPairs(how)), f"{name}.pairs", _own(options, "pairs"))
+    return joined if select is None else select_results(joined, select, f"{name}.select", options)
+
+
+def key_of(tagged: Any) -> Any:
+    """The key of a record that is tagged."""
+    return tagged[1]
+
+
+def record_of(tagged: Any) -> Any:
+    """The record that is tagged."""
+    return tagged[2]
+
+
+def late_of_windows(stream: Any, tag: Any) -> Any:
+    """The late records of a join by windows, if `stream` has its results and `tag` is "late"; else None."""
+    if tag != "late" or len(stream._upstreams) != 1:
+        return None
+    nodes = stream.env._graph.nodes
+    node = nodes[stream._upstreams[0][0]]
+    if isinstance(node.operator, ops.Map) and isinstance(node.operator.fn, SelectCall):
+        node = nodes[node.inputs[0].source]
+    if not (isinstance(node.operator, ops.FlatMap) and isinstance(node.operator.fn, WindowPairs)):
+        return None
+    window = stream._of(nodes[node.inputs[0].source])
+    return window.side_output("late")._add(ops.Map(record_of), "join.late", {"on_error": FAIL})
+
+
+def _own(options: dict[str, Any], what: str) -> dict[str, Any]:
+    """The options of a part of a join: `what` is put behind its uid and its name."""
+    own = {name: None if options.get(name) is None else f"{options[name]}-{what}" for name in ("uid", "name")}
+    return {**own, "parallelism": None if what in ("first", "second") else options.get("parallelism"), "on_error": FAIL}
+
+
 def select_results(joined: Any, select: Any, verb: str, options: dict[str, Any]) -> Any:
     """The results of `select` for the pairs of a join. The operator has the uid and the name of the join with `-select`
     behind."""
-    own = {name: None if options.get(name) is None else f"{options[name]}-select" for name in ("uid", "name")}
-    rest = {name: options.get(name) for name in ("parallelism", "on_error")}
-    return joined._add(ops.Map(SelectCall(select)), verb, own | rest)
+    own = _own(options, "select") | {"on_error": options.get("on_error")}
+    return joined._add(ops.Map(SelectCall(select)), verb, own)
 
 
 def check_how(how: Any, known: tuple[str, ...], verb: str) -> How:
@@ -76,9 +173,10 @@ def check_select(select: Any, how: str, verb: str) -> None:
     check_callable(select, 2, f"{verb}: select")
 
 
-def check_inputs(stream: Any, other: Any, verb: str) -> tuple[Edge, ...]:
-    """The edges of both streams into a join. Raises `GraphError` for streams without keys or event time, for keys that are
-    never equal, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of two loops."""
+def check_inputs(stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1)) -> tuple[Edge, ...]:
+    """The edges of both streams into a join, on the inputs `ports`. Raises `GraphError` for streams without keys or event
+    time, for keys that are never equal, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of
+    two loops."""
     check_together(stream, other, verb)
     if getattr(other, "key", None) is None:
         raise GraphError(f"{verb}: the other stream has no key; call key_by(...) on it: a.key_by(x).join(b.key_by(y))")
@@ -89,7 +187,7 @@ def check_inputs(stream: Any, other: Any, verb: str) -> tuple[Edge, ...]:
             f"time does not wait for it; join in front of the loop, or behind it, where event time waits for all that is "
             f"still inside; or use connect(other) and a tr.CoProcessFunction"
         )
-    inputs = stream._edges(stream._partitioning, 0), other._edges(other._partitioning, 1)
+    inputs = stream._edges(stream._partitioning, ports[0]), other._edges(other._partitioning, ports[1])
     for which, one, edges in zip(("first", "second"), (stream, other), inputs, strict=True):
         if one.form == "columns":
             raise TypeMismatch(f"{verb}: the {which} stream is in columns; call to_rows() before key_by")
@@ -97,7 +195,7 @@ def check_inputs(stream: Any, other: Any, verb: str) -> tuple[Edge, ...]:
             raise GraphError(
                 f"{verb}: a join is by event time, and the {which} stream has none; call assign_timestamps before key_by"
             )
-    return (*inputs[0], *inputs[1])
+    return (*inputs[ports[0]], *inputs[ports[1]])
 
 
 def check_keys(first: Selector | None, second: Selector | None, verb: str) -> None:

@@ -1,0 +1,180 @@
+"""Results of joins in whole jobs, compared with SQL and pandas over random data."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pandas as pd
+import pytest
+
+import tailrace as tr
+from tailrace.graph.operators import How
+
+HOWS: tuple[How, ...] = get_args(How)
+Event = tuple[str, int, int]
+"""(key, time in seconds, number)."""
+
+
+def events(seed: int, count: int = 120, keys: str = "abcdefgh") -> list[Event]:
+    chance = random.Random(seed)
+    return [(chance.choice(keys), max(0, i // 2 - chance.randint(0, 9)), i) for i in range(count)]
+
+
+def keyed(env: tr.Environment, some: list[Event]) -> tr.KeyedStream:
+    return env.from_collection(some).assign_timestamps(lambda e: e[1], 10).key_by(lambda e: e[0])
+
+
+def results(
+    join: Callable[[tr.KeyedStream, tr.KeyedStream], tr.DataStream], first: list[Event], second: list[Event]
+) -> list[Any]:
+    """The records that a join gives, without any that is late."""
+    env = tr.Environment(parallelism=2)
+    joined = join(keyed(env, first), keyed(env, second))
+    found = joined.sink_to(tr.sinks.Collect())
+    late = joined.side_output("late").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert late.result() == []
+    return found.result()
+
+
+def numbers(found: list[Any], how: How) -> Counter[Any]:
+    if how in ("semi", "anti"):
+        return Counter((a[2], None) for a in found)
+    return Counter((a and a[2], b and b[2]) for a, b in found)
+
+
+def in_sql(how: How, condition: str, first: list[Event], second: list[Event]) -> Counter[Any]:
+    """The numbers of the records of each result of the join, by SQLite."""
+    base = sqlite3.connect(":memory:")
+    for name, some in (("a", first), ("b", second)):
+        base.execute(f"create table {name} (k text, t integer, n integer)")
+        base.executemany(f"insert into {name} values (?, ?, ?)", some)
+    on = f"a.k = b.k and {condition}"
+    if how in ("semi", "anti"):
+        no = "not" if how == "anti" else ""
+        query = f"select a.n, null from a where {no} exists (select 1 from b where {on})"
+    else:
+        query = f"select a.n, b.n from a {how} join b on {on}"
+    return Counter(base.execute(query).fetchall())
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_join_within_an_interval_is_that_of_sql(how: How) -> None:
+    first, second = events(1), events(2)
+    found = results(lambda a, b: a.join(b, within=(-2, 5), how=how), first, second)
+    assert numbers(found, how) == in_sql(how, "b.t - a.t between -2 and 5", first, second)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_join_by_windows_is_that_of_sql(how: How) -> None:
+    first, second = events(3, keys="abcdefghijklmno"), events(4, keys="abcdefghijklmno")
+    found = results(lambda a, b: a.join(b, window=tr.Tumbling(6), how=how), first, second)
+    assert numbers(found, how) == in_sql(how, "a.t / 6 = b.t / 6", first, second)
+
+
+@pytest.mark.parametrize("keep", [None, 4])
+def test_versions_are_those_of_pandas(keep: int | None) -> None:
+    first = sorted(events(5), key=lambda e: e[1])
+    versions = sorted({event[:2]: event for event in events(6, 60)}.values(), key=lambda e: e[1])
+    frames = [pd.DataFrame(some, columns=["k", "t", "n"]) for some in (first, versions)]
+    merged = pd.merge_asof(*frames, on="t", by="k", tolerance=keep)
+    expected = Counter((a, None if pd.isna(b) else int(b)) for a, b in zip(merged["n_x"], merged["n_y"], strict=True))
+    shuffled = [*versions]
+    found = results(lambda a, b: a.join_as_of(b, keep=keep, how="left"), events(5), shuffled)
+    assert numbers(found, "left") == expected
+    assert numbers(results(lambda a, b: a.join_as_of(b, keep=keep), events(5), versions), "inner") == Counter(
+        {pair: count for pair, count in expected.items() if pair[1] is not None}
+    )
+    for how in ("semi", "anti"):
+        found = results(lambda a, b, how=how: a.join_as_of(b, keep=keep, how=how), events(5), versions)
+        assert numbers(found, how) == Counter({(a, None): 1 for a, b in expected if (b is None) is (how == "anti")})
+
+
+def test_a_record_before_all_versions_are_loaded_has_the_version_as_of_then() -> None:
+    first = [("a", 1, 1), ("a", 20, 2), ("b", 3, 3), ("a", 10, 4)]
+    versions = [("a", 5, 10), ("a", 9, 11), ("a", 15, 12), ("b", 11, 13)]
+    for until in (10, datetime.fromtimestamp(10, UTC)):
+        found = results(lambda a, b, until=until: a.join_as_of(b, how="left", load_until=until), first, versions)
+        assert numbers(found, "left") == Counter([(1, 11), (2, 12), (3, None), (4, 11)])
+
+
+def test_a_session_goes_over_both_streams() -> None:
+    """Records between which there is no gap in either stream alone, but none in both together."""
+    first, second = [("a", 0, 1), ("a", 8, 2), ("a", 30, 3)], [("a", 4, 4), ("a", 41, 5)]
+    for gap in (5, lambda event: 5):
+        found = results(lambda a, b, gap=gap: a.join(b, window=tr.Session(gap), how="full"), first, second)
+        assert numbers(found, "full") == Counter([(1, 4), (2, 4), (3, None), (None, 5)])
+
+
+def test_co_group_gives_the_lists_of_each_window() -> None:
+    first, second = [("a", 1, 1), ("a", 2, 2), ("b", 3, 3)], [("a", 4, 4), ("c", 5, 5)]
+    found = results(lambda a, b: a.co_group(b, window=tr.Tumbling(10)), first, second)
+    assert sorted(found, key=str) == [
+        ([("a", 1, 1), ("a", 2, 2)], [("a", 4, 4)]),
+        ([("b", 3, 3)], []),
+        ([], [("c", 5, 5)]),
+    ]
+    sizes = results(
+        lambda a, b: a.co_group(b, window=tr.Tumbling(10), select=lambda x, y: (len(x), len(y))), first, second
+    )
+    assert sorted(sizes) == [(0, 1), (1, 0), (2, 1)]
+
+
+def test_late_records_of_each_join_come_as_they_were() -> None:
+    joins: list[Callable[[Any, Any], tr.DataStream]] = [
+        lambda a, b: a.join(b, within=(0, 5), select=lambda x, y: x),
+        lambda a, b: a.join(b, window=tr.Tumbling(2), select=lambda x, y: x),
+        lambda a, b: a.co_group(b, window=tr.Tumbling(2)),
+        lambda a, b: a.join_as_of(b, select=lambda x, y: x),
+    ]
+    some = [("a", 1, 1), ("a", 50, 2), ("a", 3, 3)]
+    for join in joins:
+        env = tr.Environment(parallelism=1)
+        first = env.from_source(tr.sources.Generator(lambda: iter(some), rate=1)).assign_timestamps(lambda e: e[1])
+        late = join(first.key_by(lambda e: e[0]), first.filter(lambda e: e[2] < 3).key_by(lambda e: e[0])).side_output(
+            "late"
+        )
+        found = late.sink_to(tr.sinks.Collect())
+        tr.testing.run(env)
+        assert found.result() == [("a", 3, 3)]
+
+
+def test_a_silent_stream_does_not_hold_records_without_a_partner() -> None:
+    """The second stream has one record, and then nothing for an hour."""
+    env = tr.Environment(parallelism=1)
+    ticks = env.from_source(tr.sources.Sequence(0, 40, rate=1)).assign_timestamps(lambda i: float(i))
+    silent = env.from_source(tr.sources.Generator(lambda: iter([0, 3_600]), rate=1 / 3_600))
+    other = silent.assign_timestamps(lambda i: float(i), idle_after=2)
+    joined = ticks.key_by(lambda i: i % 2).join(other.key_by(lambda i: i % 2), within=(0, 5), how="left")
+    seen = joined.process(lambda pair, ctx: [(pair, ctx.now())]).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    begun = min(now for _, now in seen.result())
+    assert ((30, None)) in {pair for pair, now in seen.result() if now < begun + 60}
+
+
+REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "both": (lambda a, b: a.join(b, within=(0, 1), window=tr.Tumbling(1)), "join: give either within="),
+    "none": (lambda a, b: a.join(b), "join: give either within="),
+    "windows without time": (lambda a, b: a.join(b, window=tr.CountWindow(2)), "join: the window is one of event time"),
+    "versions of the right": (lambda a, b: a.join_as_of(b, how="right"), "join_as_of: a version that no record needed"),
+    "keep": (lambda a, b: a.join_as_of(b, keep=-1), "join_as_of: a duration must not be negative"),
+    "load_until": (lambda a, b: a.join_as_of(b, load_until="noon"), "join_as_of: load_until: a time must be a number"),
+    "on_error": (lambda a, b: a.join_as_of(b, on_error=tr.Aside("x")), "join_as_of: takes no on_error"),
+    "on_error of windows": (
+        lambda a, b: a.co_group(b, window=tr.Tumbling(1), on_error=tr.Aside("x")),
+        "co_group: takes no on_error",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_meaning_is_refused_where_it_is_written(name: str) -> None:
+    write, why = REFUSED[name]
+    env = tr.Environment(parallelism=1)
+    with pytest.raises(tr.GraphError, match=why):
+        write(keyed(env, []), keyed(env, []))
