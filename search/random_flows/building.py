@@ -31,6 +31,7 @@ BESIDE = (
     "interval join", "window join", "version join",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
+    "ruled", "ruled in order",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -306,6 +307,18 @@ class Building:
         failed = guarded.side_output("failed").map(record, uid=f"failed{number}")
         self.tell(failed.flat_map(lambda r: [("failed", number, r[0])] * r[3], uid=f"reported{number}"))
         return out if out is stream else out.union(failed)
+
+    def _ruled(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """A function to which some of the records are broadcast: a stream goes on beside it."""
+        rules = stream.filter(fn.is_rule, uid=f"rules{do.number}")
+        ruled = stream.key_by(fn.key_of).connect(rules.broadcast()).process(fn.Ruled(do.number), **options)
+        self.tell(ruled.side_output("told"))
+        return stream
+
+    def _ruled_in_order(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        rules = stream.filter(fn.is_rule, uid=f"rules{do.number}")
+        both = stream.key_by(fn.key_of).connect(rules.broadcast())
+        return self._ordered(do.number, both.process(fn.RuledInOrder(do.number), ordered=True, **options))
 
     # Windows: a stream goes on beside them.
 

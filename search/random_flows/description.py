@@ -54,6 +54,8 @@ Kind = Literal[
     "batched",
     "fired",
     "fired of columns",
+    "ruled",
+    "ruled in order",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

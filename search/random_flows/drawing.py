@@ -25,6 +25,7 @@ from search.random_flows.description import (
 from search.random_flows.everyday import everyday
 from search.random_flows.ordering import joining, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
+from search.random_flows.ruling import ruling
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
 
@@ -285,6 +286,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     joins = random.Random(f"tailrace random joins {seed}")
     if joins.random() < 0.12:
         flow = joining(joins, flow)
+    shared = random.Random(f"tailrace random broadcast {seed}")
+    if shared.random() < 0.1:
+        flow = ruling(shared, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

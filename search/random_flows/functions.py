@@ -34,6 +34,8 @@ Record = tuple[int, tuple[int, ...], int, int, int]
 
 MODULUS = 10_007
 KEYS = 5
+RULES = 5
+"""A record is broadcast where its id is a multiple of this."""
 HOLD = 3
 """Seconds of event time for which "held" holds a record."""
 LAST = 1_000_000
@@ -634,6 +636,44 @@ class BothInOrder(Seconds, tr.CoProcessFunction):
 
     def process2(self, record: Record, ctx: tr.Context) -> None:
         self.note(record[3], 1, ctx)
+
+
+def is_rule(record: Record) -> bool:
+    """True for the records that are broadcast."""
+    return record[0] % RULES == 0
+
+
+class Ruled(tr.BroadcastProcessFunction):
+    """Reports each key with each broadcast record, once: at the first record of the key, or when it comes. A copy of the
+    broadcast state has also the order in which these came."""
+
+    rules = tr.BroadcastState(int, tuple)
+    known = tr.ValueState(bool, default=False)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        if not self.known.value:
+            self.known.value = True
+            for rule, places in self.rules.items():
+                for _ in places:
+                    ctx.emit("told", ("ruled", self.number, ctx.key, rule))
+
+    def process_broadcast(self, record: Record, ctx: tr.Context) -> None:
+        come = sum(map(len, self.rules.values()))
+        self.rules[record[0]] = (*self.rules.get(record[0], ()), come)
+        for key in ctx.keys(self.known):
+            ctx.emit("told", ("ruled", self.number, key, record[0]))
+
+
+class RuledInOrder(Ruled):
+    """Reports each broadcast record with the keys that had a record before it, and each record with the number of broadcast
+    ones that had come until then."""
+
+    def process(self, record: Record, ctx: tr.Context) -> None:
+        self.known.value = True
+        ctx.emit("told", ("until then", self.number, record[0], sum(map(len, self.rules.values()))))
 
 
 class LastCall(tr.KeyedProcessFunction):

@@ -109,6 +109,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "sessions": 1,
             "sessions of columns": 1,
             "counted": 1,
+            "ruled": 2,
             "distinct": 2,
             "distinct in columns": 2,
             "distinct within": 1,
@@ -121,6 +122,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     )
     | {("in order", "outside"), ("both in order", "outside")}
     | {(kind, "outside") for kind in ("interval join", "window join", "version join")}
+    | {("ruled in order", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
 """Values that many seeds must have drawn: each value of each option, and each operator at each place."""

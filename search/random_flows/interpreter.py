@@ -21,6 +21,8 @@ HOWS: tuple[How, ...] = ("inner", "left", "right", "full", "semi", "anti")
 WITHIN = ((-2, 3), (0, 4), (-5, -1), (2, 2))
 VALID = 2
 """How long a version counts, in seconds."""
+RULES = 5
+"""A record is broadcast where its id is a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,10 @@ class _Interpreter:
         """(operator, key): number of records."""
         self.best: dict[Any, list[int]] = {}
         """(operator, key): the values of its records."""
+        self.ruled: dict[int, tuple[set[int], Counter[int]]] = {}
+        """Operator: the keys of its records, and the ids of those that are broadcast."""
+        self.in_time: dict[int, list[tuple[int, int, int]]] = {}
+        """Operator: (time, id, key) of its records."""
         self.sets: Counter[Any] = Counter()
         """(operator, key): number of visits of a set."""
         self.seconds: dict[Any, Counter[int]] = {}
@@ -178,6 +184,16 @@ class _Interpreter:
             full, rest = divmod(total, COUNT[number % 2])
             self.found.exactly["counted", number, key, COUNT[number % 2]] += full
             self.found.exactly["counted", number, key, rest] += bool(rest)
+        for number, records in self.in_time.items():
+            for time, ident, _ in records:
+                come = sum(at <= time and one % RULES == 0 for at, one, _ in records)
+                self.found.exactly["until then", number, ident, come] += 1
+                for before in {one for at, _, one in records if at < time} if ident % RULES == 0 else ():
+                    self.found.exactly["ruled", number, before, ident] += 1
+        for number, (keys, rules) in self.ruled.items():
+            for key in keys:
+                for rule in rules:
+                    self.found.exactly["ruled", number, key, rule] += rules[rule]
         for (number, key), values in self.best.items():
             best = sorted(values)[-BEST:]
             self.found.add(("sum", number, key, 0, len(best), sum(best)))
@@ -307,6 +323,12 @@ class _Interpreter:
             self.joined.setdefault((kind, number), ([], []))[record.id % 2].append(record)
         elif kind == "counted":
             self.counted[number, key] += 1
+        elif kind == "ruled in order":
+            self.in_time.setdefault(number, []).append((record.time, record.id, key))
+        elif kind == "ruled":
+            keys, rules = self.ruled.setdefault(number, (set(), Counter()))
+            keys.add(key)
+            rules[record.id] += record.id % RULES == 0
         elif kind in ("distinct", "distinct in columns", "distinct within"):
             self.found.exactly["distinct", number, record.id] = 1
         elif kind == "best":

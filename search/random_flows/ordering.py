@@ -14,7 +14,7 @@ NO_ONE_TIME = frozenset({"later", "join", "hoard", "last call", "at the end", "d
 
 def ordering(rng: random.Random, flow: Flow) -> Flow:
     """The flow with one or two of these operators outside of its loops, where each record has one time in all runs."""
-    if not _has_one_time(flow):
+    if not has_one_time(flow):
         return flow
     number = 1 + max((step.number for step in flow.all()), default=0)
     for i in range(rng.choice([1, 1, 2])):
@@ -28,7 +28,7 @@ def ordering(rng: random.Random, flow: Flow) -> Flow:
 def joining(rng: random.Random, flow: Flow) -> Flow:
     """The flow with a join by event time outside of its loops, where each record has one time in all runs, in whole
     seconds."""
-    if not _has_one_time(flow) or any(step.kind == "held" for step in flow.operators()):
+    if not has_one_time(flow) or any(step.kind == "held" for step in flow.operators()):
         return flow
     number = rng.randint(0, 23) + 1 + max((step.number for step in flow.all()), default=0)
     kind: Kind = rng.choice(["interval join", "interval join", "window join", "version join"])
@@ -55,7 +55,7 @@ def source_time(rng: random.Random, flow: Flow) -> Flow:
     return replace(flow, steps=change_steps(flow.steps, change))
 
 
-def _has_one_time(flow: Flow) -> bool:
+def has_one_time(flow: Flow) -> bool:
     """True where the time of each record is the same in all runs, and none comes when event time has gone on without it: it
     has ended before, or a reader that pauses counts as silent."""
     merged = any(loop.combine for loop in flow.loops())

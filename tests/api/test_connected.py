@@ -43,7 +43,16 @@ def same(value: Any) -> Any:
     return value
 
 
-Streams = tuple[tr.DataStream, tr.DataStream]
+class Own(Rules):
+    own = tr.OperatorState(int)
+
+
+def timed(stream: tr.DataStream, **options: Any) -> tr.DataStream:
+    return stream.assign_timestamps(same, **options)
+
+
+def ordered_in_a_loop(stream: tr.DataStream) -> tr.DataStream:
+    return stream.key_by(same).connect(stream.broadcast()).process(Rules(), ordered=True)
 
 REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "no broadcast": (
@@ -69,6 +78,30 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "another function": (
         lambda a, b: a.process(Copies()),
         "process: Copies declares the broadcast state 'rules', and no record of it comes to every subtask",
+    ),
+    "ordered without a key": (
+        lambda a, b: timed(a).connect(timed(b).broadcast()).process(Rules(), ordered=True),
+        "process: ordered=True keeps records by key until their time has come; call key_by on the first",
+    ),
+    "ordered without event time": (
+        lambda a, b: timed(a).key_by(same).connect(b.broadcast()).process(Rules(), ordered=True),
+        "process: ordered=True is by event time, and the broadcast stream has none; call assign_timestamps on it",
+    ),
+    "ordered, and idle": (
+        lambda a, b: timed(a).key_by(same).connect(timed(b, idle_after=1.0).broadcast()).process(Rules(), ordered=True),
+        "process: with ordered=True the broadcast stream must not fall idle",
+    ),
+    "ordered, with an operator state": (
+        lambda a, b: timed(a).key_by(same).connect(timed(b).broadcast()).process(Own(), ordered=True),
+        "process: with ordered=True a function has broadcast state and keyed state, and Own declares the operator state",
+    ),
+    "ordered in a loop": (
+        lambda a, b: timed(a).iterate(lambda s: (s, ordered_in_a_loop(s))),
+        "process: ordered=True cannot be kept in loop",
+    ),
+    "ordered by another value": (
+        lambda a, b: a.key_by(same).connect(b.broadcast()).process(Rules(), ordered="yes"),
+        "process: ordered must be True or False, not 'yes'",
     ),
     "a function of batches": (
         lambda a, b: a.map_batches(CopiesOfBatches(), schema="x long"),
@@ -103,3 +136,10 @@ def test_broadcast_records_of_one_subtask_need_no_other() -> None:
     env.from_collection([1]).connect(rules.broadcast()).process(Rules())
     node = env._graph.nodes[-1]
     assert {edge.source for edge in node.inputs if edge.port == 1} == {rules._upstreams[0][0]}
+
+
+def test_a_broadcast_stream_whose_event_time_goes_on_by_the_clock_may_be_ordered() -> None:
+    env = tr.Environment(parallelism=2)
+    rules = timed(env.from_collection([1]), idle_after=1.0, when_all_idle="advance")
+    timed(env.from_collection([1])).key_by(same).connect(rules.broadcast()).process(Rules(), ordered=True)
+    assert isinstance(env._graph.nodes[-1].operator, BroadcastProcess) and env._graph.nodes[-1].operator.in_order

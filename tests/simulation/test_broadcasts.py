@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -168,3 +169,106 @@ def test_records_that_were_in_flight_on_an_edge_that_is_broadcast_now_are_refuse
         world.turn()
     with pytest.raises(IncompatibleState, match="and are broadcast to it now"):
         story.finish(story.again(after))
+
+
+# In the order of event time.
+
+
+class AsOf(tr.BroadcastProcessFunction):
+    """What each record sees of the rules, and each rule of the records."""
+
+    rules = tr.BroadcastState(int, int)
+    count = tr.ValueState(int, default=0)
+
+    def process(self, value: int, ctx: tr.Context) -> Iterator[Any]:
+        self.count.value += 1
+        ctx.set_timer(event_time=ctx.timestamp + 3)
+        yield "record", value, list(self.rules)[-2:], len(self.rules)
+
+    def process_broadcast(self, value: int, ctx: tr.Context) -> Iterator[Any]:
+        self.rules[value] = len(self.rules)
+        if ctx.subtask == 0:
+            yield "rule", value
+            ctx.emit("told", ("emitted", value))
+        for one in ctx.keys(self.count):
+            yield "on a key", value, one, self.count.value
+            ctx.emit("told", ("on a key", value, one))
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield "timer", ctx.key, timestamp, len(self.rules)
+
+
+def time_of(value: int) -> float:
+    return float(value + value * 5 % 7)
+
+
+def time_of_rule(value: int) -> float:
+    return float(6 * value + value % 3)
+
+
+def plain(value: Any) -> Any:
+    return tuple(map(str, value))
+
+
+def ordered(env: tr.Environment) -> tr.DataStream:
+    records = env.from_source(tr.sources.Sequence(0, N, rate=12_000.0), uid="records")
+    rules = env.from_source(tr.sources.Sequence(0, RULES, rate=2_000.0), uid="rules")
+    timed = records.assign_timestamps(time_of, 8.0, uid="timed").key_by(key)
+    rules = rules.assign_timestamps(time_of_rule, 8.0, uid="timed rules").rebalance().map(same, uid="sent")
+    out = timed.connect(rules.broadcast()).process(AsOf(), ordered=True, uid="as of")
+    late = out.side_output("late").map(lambda r: ("late", r), uid="late")
+    return out.union(out.side_output("told"), late).map(plain, uid="plain")
+
+
+def model() -> Counter[Any]:
+    """What must come out, by a look at all records at once."""
+    events = sorted(
+        [(time_of_rule(rule), 0, rule) for rule in range(RULES)]
+        + [(time_of(i), 1, i) for i in range(N)]
+        + [(time, 2, one) for time, one in {(time_of(i) + 3, key(i)) for i in range(N)}]
+    )
+    found: Counter[Any] = Counter()
+    rules: list[int] = []
+    counts: Counter[int] = Counter()
+    for time, kind, value in events:
+        if kind == 0:
+            rules.append(value)
+            found.update([plain(("rule", value)), plain(("emitted", value))])
+            for one in counts:
+                found[plain(("on a key", value, one, counts[one]))] += 1
+                found[plain(("on a key", value, one))] += 1
+        elif kind == 1:
+            counts[key(value)] += 1
+            found[plain(("record", value, rules[-2:], len(rules)))] += 1
+        else:
+            found[plain(("timer", value, time, len(rules)))] += 1
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(2))
+def test_in_the_order_of_time_results_depend_on_nothing_else(way: str, seed: int) -> None:
+    story = Story.begin(f"ordered {way} {seed}")
+    faults = [Fault(300 + 400 * i, "kill", which=seed + i) for i in range(4)]
+    story.finish(story.simulation(ordered, parallelism=3, seed=seed, faults=faults, **WAYS[way]))
+    story.is_right(model())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_in_the_order_of_time_nothing_is_done_twice_at_another_parallelism(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    story = Story.begin(f"ordered lives {seed}")
+    for number in range(5):
+        begin, parallelism = story.again if number else story.simulation, rng.choice([1, 2, 3])
+        folder = str(tmp_path) if seed % 2 else None
+        world = begin(ordered, parallelism=parallelism, seed=10 * seed + number, checkpoints=UNALIGNED, disk=folder)
+        if number == 4:
+            break
+        world.start()
+        commits = story.files.commits + 2
+        while story.files.commits < commits and not world.coordinator.status.final:
+            world.turn()
+        if world.coordinator.status.final:
+            break
+    story.finish(world)
+    story.is_right(model())

@@ -62,7 +62,8 @@ def declared_tables(node: Node) -> list[TableInfo]:
     if isinstance(operator, KeyedProcess | CoProcess):
         return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
     if isinstance(operator, BroadcastProcess):
-        return [*_states(operator.fn), *([] if operator.key is None else _TIMERS)]
+        timed = [] if operator.key is None else _TIMERS
+        return [*_states(operator.fn), *timed, *([WAITING] if operator.in_order else [])]
     return _states(operator.fn) if isinstance(operator, Process) else []
 
 

@@ -54,6 +54,22 @@ def has_event_time(edges: tuple[Edge, ...], nodes: Any) -> bool:
     return False
 
 
+def clocks_before(edges: tuple[Edge, ...], nodes: Any) -> list[AssignTimestamps]:
+    """The operators that give records on these edges their timestamps."""
+    found, seen, waiting = list[AssignTimestamps](), set[int](), [edge.source for edge in edges]
+    while waiting:
+        ident = waiting.pop()
+        if ident in seen:
+            continue
+        seen.add(ident)
+        operator = nodes[ident].operator
+        if isinstance(operator, AssignTimestamps):
+            found.append(operator)
+        else:
+            waiting += [edge.source for edge in nodes[ident].inputs]
+    return found
+
+
 def may_emit(method: Any) -> bool:
     """True if a method yields or returns something else than None, or if its code does not show it."""
     if inspect.isgeneratorfunction(method) or not isinstance(method, FunctionType):

@@ -806,6 +806,7 @@ class ConnectedStreams:
         *,
         at_end: AtEnd = "wait",
         in_order: bool = False,
+        ordered: bool = False,
         **options: Any,
     ) -> DataStream:
         """The records that `fn` emits: its `process1` is called for each record of the first stream, `process2` for each of
@@ -817,8 +818,9 @@ class ConnectedStreams:
         `in_order` in a loop, without keys or without event time; `ScopeError` if the streams are not in one loop."""
         verb = title_of("process", options)
         if isinstance(fn, BroadcastProcessFunction):
-            given = options if in_order is False else options | {"in_order": in_order}
-            return self.first._of(broadcast_process(self.first, self.second, fn, at_end, given, verb))
+            in_time = in_order or ordered
+            return self.first._of(broadcast_process(self.first, self.second, fn, at_end, in_time, options, verb))
+        in_order = in_order or ordered
         return self.first._of(co_process(self.first, self.second, fn, at_end, in_order, options, verb))
 
 

@@ -163,6 +163,8 @@ class BroadcastProcess(Operator):
     key: Selector | None
     """The key of the first input."""
     at_end: AtEnd
+    in_order: bool = False
+    """True if the function is given the records of both streams and timers in the order of their times."""
 
 
 @dataclass(frozen=True)

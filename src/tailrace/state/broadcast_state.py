@@ -180,7 +180,8 @@ class BroadcastState(OperatorState):
 
     def table_info(self) -> TableInfo:
         """A description of the copy, with its digest."""
-        return msgspec.structs.replace(super().table_info(), empty=not self.exists(), digest=self.digest())
+        digest = 0 if self.each else self.digest()
+        return msgspec.structs.replace(super().table_info(), empty=not self.exists(), digest=digest)
 
     def encode(self) -> bytes:
         """The bytes of the copy. They are kept while nothing of it can have changed."""

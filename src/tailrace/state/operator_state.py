@@ -48,6 +48,8 @@ class OperatorState:
     """The kind of state whose values its codec encodes."""
     copied = False
     """True if every subtask has an equal copy, of which a checkpoint holds one."""
+    each = False
+    """True if each subtask saves its copy all the same."""
 
     def __init__(self, type: Any = object, default: Any = None, *, encoding: str | None = None) -> None:
         self.type = type
@@ -199,8 +201,9 @@ class OperatorStates:
         return _encoder.encode(kept) if kept else None
 
     def _saves(self, state: OperatorState) -> bool:
-        """True if the part of this subtask in a checkpoint holds a state: of copies the first subtask saves its own."""
-        return not state.copied or self._where.subtask == 0
+        """True if the part of this subtask in a checkpoint holds a state: of equal copies the first subtask saves its
+        own."""
+        return not state.copied or state.each or self._where.subtask == 0
 
     def _save(self, name: str, state: OperatorState) -> _Saved:
         try:

@@ -31,6 +31,7 @@ from tailrace.statedata.columns import in_samples
 from tailrace.statedata.listings import source_state
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.reading import read_state
+from tailrace.task.operators.broadcasts.waiting import without_waiting
 from tailrace.task.subtask.snapshot import read_meta
 
 TRIED = 10_000
@@ -162,7 +163,7 @@ def _own(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function:
     for one in read_state(stored.store, stored.manifest, {node.uid: (0, 0)}, tables=()):
         if isinstance(one, MetaOf) and one.data is not None:
             data = read_meta(one.data).data
-            parts.append(MetaPart(one.subtask, one.parallelism, one.finished, data))
+            parts.append(without_waiting(MetaPart(one.subtask, one.parallelism, one.finished, data)))
     for subtask in range(node.parallelism):
         where = _Where(node.name, node.uid, subtask, node.parallelism)
         OperatorStates(copy.copy(function), where, dropped).restore(parts, over=all(record.finished))

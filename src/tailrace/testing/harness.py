@@ -55,6 +55,9 @@ class Harness:
                 f"push(..., input={input!r}): {name} has input {has}; only a tr.CoProcessFunction has two"
             )
         times = None if timestamp is None else np.array([floor_micros(timestamp)], np.int64)
+        operator = self._task.node.operator
+        if isinstance(operator, BroadcastProcess) and operator.in_order and input == 2:
+            value = False, value  # not late
         return self._fire(lambda: self._push(Rows([value], times), input - 1))
 
     def _push(self, rows: Rows, port: int) -> None:
@@ -160,7 +163,7 @@ def harness(
     if isinstance(fn, CoProcessFunction):
         operator = CoProcess(fn, (key, key2), at_end, in_order)  # type: ignore[arg-type]
     elif isinstance(fn, BroadcastProcessFunction):
-        operator = BroadcastProcess(fn, key, at_end)  # type: ignore[arg-type]
+        operator = BroadcastProcess(fn, key, at_end, in_order)  # type: ignore[arg-type]
     elif key is not None:
         operator = KeyedProcess(fn, key, at_end, in_order)  # type: ignore[arg-type]
     elif isinstance(fn, KeyedProcessFunction):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.api.functions import DECLARE_STATE, ProcessFunction
 from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
@@ -410,7 +410,7 @@ class CoProcessTask(TimedTask):
 
 def as_process_function(fn: Any) -> Any:
     """A process function with one or two inputs, or an object around a plain `f(value, ctx)`."""
-    return fn if isinstance(fn, ProcessFunction | CoProcessFunction) else _Plain(fn)
+    return fn if isinstance(fn, DECLARE_STATE) else _Plain(fn)
 
 
 class _Plain(ProcessFunction):

@@ -8,34 +8,25 @@ from typing import Any
 from tailrace.api.kinds import takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.errors import StateAccessError, UserCodeError
+from tailrace.errors import IncompatibleState, StateAccessError, UserCodeError
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import BroadcastProcess
+from tailrace.graph.operators import AtEnd, BroadcastProcess
+from tailrace.state.backend import MetaPart
 from tailrace.state.broadcast_state import ON_A_KEY, BroadcastState, Permission
 from tailrace.state.handles import State
 from tailrace.state.tables import StateTable
 from tailrace.task.channels.keys import key_reader, settled_keys
+from tailrace.task.operators.broadcasts.waiting import waiting_of, without_waiting
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import TimedTask
 from tailrace.task.operators.timers import Keyed, Timers
 
 
-class BroadcastTask(TimedTask):
-    """A `BroadcastProcessFunction`: port 0 has the records, port 1 those of the broadcast stream.
+class BroadcastCalls(TimedTask):
+    """Base of functions of a broadcast stream: the calls for its records, and who may change broadcast state."""
 
-    Invariant B11: in a complete checkpoint all copies of a broadcast state are equal; so the one that it holds is that of
-    every subtask. All broadcast records come from one subtask, and no barrier overtakes one: at a cut each subtask has
-    processed the same of them, in the same order. Only they change the copies.
-    """
-
-    def __init__(self, node: Node, ctx: OperatorContext) -> None:
-        assert isinstance(node.operator, BroadcastProcess)
-        super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
-        key = node.operator.key
-        self.reader = None if key is None else key_reader(node, key, ctx.subtask)
-        self.keyed = key is not None
-        if not (self.keyed and takes_timers(self.fn)):
-            ctx.event_timers = ctx.processing_timers = None
+    def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
+        super().__init__(node, ctx, fn, at_end)
         watched = ctx.services.debug or ctx.services.tuning.watches_state
         self.writing = Permission()
         self.shared = [one for one in self.own_state.handles if isinstance(one, BroadcastState)]
@@ -44,24 +35,26 @@ class BroadcastTask(TimedTask):
         self._watched = self.shared if watched else []
         """The states whose copies must be, behind calls that may not change them, as they were."""
 
-    def process(self, batch: Batch, port: int) -> None:
-        rows = batch.to_rows()
-        if port:
-            self._run_broadcast(rows)
-            return
-        keys = None if self.reader is None else settled_keys(self.reader.values(rows))
-        self.touch(keys)
-        before = [one.digest() for one in self._watched]
-        self.run(self.gives.process, rows, keys)
-        self._check_unchanged(before, "process")
+    def restore(self, parts: list[MetaPart]) -> None:
+        """Takes the copies. Raises `IncompatibleState` for a checkpoint in which broadcast records wait for event time."""
+        if any(waiting is not None and waiting.coming for waiting in map(waiting_of, parts)):
+            raise IncompatibleState(
+                f"operator {self.node.name!r} (uid {self.ctx.uid!r}): broadcast records wait for event time in the "
+                f"checkpoint, and it is not called in order; give it process(..., ordered=True), or another uid"
+            )
+        super().restore([without_waiting(part) for part in parts])
 
     def _fire(self, timers: Timers, until: int, limit: int, domain: Any) -> int:
-        before = [one.digest() for one in self._watched]
+        before = self.digests()
         fired = super()._fire(timers, until, limit, domain)
-        self._check_unchanged(before, "on_timer")
+        self.check_unchanged(before, "on_timer")
         return fired
 
-    def _check_unchanged(self, before: list[int], what: str) -> None:
+    def digests(self) -> list[int]:
+        """The digests of the copies, in debug runs."""
+        return [one.digest() for one in self._watched]
+
+    def check_unchanged(self, before: list[int], what: str) -> None:
         """Raises `UserCodeError` if calls have changed a value of a broadcast state in place."""
         for one, digest in zip(self._watched, before, strict=True):
             if one.digest() != digest:
@@ -70,18 +63,6 @@ class BroadcastTask(TimedTask):
                     f"it was; only process_broadcast may change it"
                 )
                 raise self.user_error(why, what=str(why))
-
-    def _run_broadcast(self, rows: Rows) -> None:
-        """Calls `process_broadcast` for each record. One that fails fails the job, whatever the policy for failed records:
-        it may fail in this subtask only, and without it the copies would differ."""
-        times = [NO_TIME] * len(rows.values) if rows.times is None else rows.times.tolist()
-        out: list[Any] = []
-        out_times: list[int] = []
-        for value, time in zip(rows.values, times, strict=True):
-            self.call_broadcast(value, time, out)
-            out_times.extend([time] * (len(out) - len(out_times)))
-        self._after_calls("process_broadcast")
-        self._emit(out, None if rows.times is None else out_times, rows.split)
 
     def call_broadcast(self, value: Any, time: int, out: list[Any]) -> None:
         """Calls `process_broadcast` for one record."""
@@ -100,6 +81,10 @@ class BroadcastTask(TimedTask):
             ctx.all_keys = None
             ctx.without_key()
 
+    def is_done(self, key: Any) -> bool:
+        """True if the record at hand was processed for a key before."""
+        return False
+
     def _all_keys(self, states: tuple[Any, ...]) -> Iterator[Any]:
         """The keys that have a value in one of these states, each as the key at hand."""
         ctx, writing = self.ctx, self.writing
@@ -108,7 +93,8 @@ class BroadcastTask(TimedTask):
         outer = ctx.current_key, writing.refused
         try:
             for key in sorted(keys, key=Keyed):
-                if any(key in table for table in tables):  # the loop may have removed it
+                # The loop may have removed it.
+                if any(key in table for table in tables) and not self.is_done(key):
                     ctx.current_key, writing.refused = key, ON_A_KEY
                     yield key
         finally:
@@ -128,3 +114,44 @@ class BroadcastTask(TimedTask):
                 )
         names = [state.name for state in states] or [*self._handles]
         return [self.backend.tables[name] for name in names]
+
+
+class BroadcastTask(BroadcastCalls):
+    """A `BroadcastProcessFunction`: port 0 has the records, port 1 those of the broadcast stream.
+
+    Invariant B11: in a complete checkpoint all copies of a broadcast state are equal; so the one that it holds is that of
+    every subtask. All broadcast records come from one subtask, and no barrier overtakes one: at a cut each subtask has
+    processed the same of them, in the same order. Only they change the copies.
+    """
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, BroadcastProcess)
+        super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
+        key = node.operator.key
+        self.reader = None if key is None else key_reader(node, key, ctx.subtask)
+        self.keyed = key is not None
+        if not (self.keyed and takes_timers(self.fn)):
+            ctx.event_timers = ctx.processing_timers = None
+
+    def process(self, batch: Batch, port: int) -> None:
+        rows = batch.to_rows()
+        if port:
+            self._run_broadcast(rows)
+            return
+        keys = None if self.reader is None else settled_keys(self.reader.values(rows))
+        self.touch(keys)
+        before = self.digests()
+        self.run(self.gives.process, rows, keys)
+        self.check_unchanged(before, "process")
+
+    def _run_broadcast(self, rows: Rows) -> None:
+        """Calls `process_broadcast` for each record. One that fails fails the job, whatever the policy for failed records:
+        it may fail in this subtask only, and without it the copies would differ."""
+        times = [NO_TIME] * len(rows.values) if rows.times is None else rows.times.tolist()
+        out: list[Any] = []
+        out_times: list[int] = []
+        for value, time in zip(rows.values, times, strict=True):
+            self.call_broadcast(value, time, out)
+            out_times.extend([time] * (len(out) - len(out_times)))
+        self._after_calls("process_broadcast")
+        self._emit(out, None if rows.times is None else out_times, rows.split)

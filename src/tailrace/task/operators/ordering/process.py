@@ -9,7 +9,7 @@ from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import is_late
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import CoProcess, KeyedProcess
+from tailrace.graph.operators import BroadcastProcess, CoProcess, KeyedProcess
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.buffer import RecordBuffer
@@ -28,7 +28,7 @@ class InOrderTask(TimedTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         operator = node.operator
-        assert isinstance(operator, KeyedProcess | CoProcess)
+        assert isinstance(operator, KeyedProcess | CoProcess | BroadcastProcess)
         super().__init__(node, ctx, as_process_function(operator.fn), operator.at_end)
         two = isinstance(operator, CoProcess)
         self.selectors: list[Any] = [*operator.keys] if isinstance(operator, CoProcess) else [operator.key]
@@ -84,8 +84,9 @@ class InOrderTask(TimedTask):
         self._floors.pass_by(time)
         return True
 
-    def _hand_over(self, until: int, limit: int) -> None:
-        """Calls the function for records and timers up to a time, at most `limit` times."""
+    def _hand_over(self, until: int, limit: int) -> int:
+        """Calls the function for records and timers up to a time, at most `limit` times. Returns how often it may still be
+        called."""
         waiting, timers = self.waiting, self.event_timers
         while limit > 0:
             record, timer = waiting.next_time(), timers.next_time()
@@ -94,7 +95,8 @@ class InOrderTask(TimedTask):
             elif timer is not None and timer <= until:
                 limit -= self._fire(timers, until if record is None else min(until, record - 1), limit, "event")
             else:
-                return
+                break
+        return limit
 
     def _call(self, until: int, limit: int) -> int:
         """Calls the function for records up to a time, or up to its next timer; returns their number."""
