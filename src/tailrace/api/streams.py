@@ -58,7 +58,7 @@ from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
 from tailrace.api.windowfunctions import CountedWindows, Gather, check_window_function, window_call
-from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec, check_triggers
+from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec, check_bounds, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -653,12 +653,14 @@ class KeyedStream(DataStream):
         early: FiringInterval | None = None,
         late: FiringInterval | None = None,
         discarding: bool = False,
+        bounds: ops.Bounds = "seconds",
     ) -> WindowedStream:
         """The records of each key by windows: of event time (`tr.Tumbling`, `tr.Sliding`, `tr.Session`), of so many records
         (`tr.CountWindow`), or of all (`tr.Global`). A tumbling or sliding window that has fired fires again if a record for
         it comes within `allowed_lateness` (seconds, a `timedelta` or a text). Later records go to the side output "late".
         `early` and `late` (`tr.Every`) say when a window fires before and behind its final result. Results then have
-        `firing` and `number`, and with `discarding` only what came since the one before. Raises `GraphError` for wrong
+        `firing` and `number`, and with `discarding` only what came since the one before. `bounds="datetime"` gives `start`
+        and `end` as datetimes (in columns timestamps) in the zone of the windows, else in UTC. Raises `GraphError` for wrong
         arguments, for windows that have no end in a loop, and for other windows with an allowed lateness."""
         if not isinstance(windows, WindowSpec | SessionSpec | CountSpec):
             raise GraphError(f"window: expected windows, such as tr.Tumbling(...) or tr.Session(...), got {windows!r}")
@@ -668,7 +670,7 @@ class KeyedStream(DataStream):
         if isinstance(windows, SessionSpec):
             check_sessions(windows.gap_of, lateness, self.scope.level, self.columns)
         triggers = check_triggers(windows, early, late, discarding, lateness, self.scope.level)
-        return WindowedStream(self, windows, lateness, triggers)
+        return WindowedStream(self, windows, lateness, triggers, check_bounds(windows, bounds))
 
     def join(
         self,
@@ -841,11 +843,13 @@ class WindowedStream:
         windows: WindowSpec | SessionSpec | CountSpec,
         allowed_lateness: int,
         triggers: Triggers | None,
+        bounds: str | None,
     ) -> None:
         self._keyed = keyed
         self._windows = windows
         self._lateness = allowed_lateness
         self._triggers = triggers
+        self._bounds = bounds
 
     @property
     def _labels(self) -> tuple[str, ...]:
@@ -959,10 +963,10 @@ class WindowedStream:
         if isinstance(w, SessionSpec):
             for title, one in aggregates:
                 check_merge(one, f"{title_of(verb, options)}: {title}")
-            operator = ops.SessionWindow(stream.key, w.gap, w.gap_of, aggregates, reduce)
+            operator = ops.SessionWindow(stream.key, w.gap, w.gap_of, aggregates, reduce, self._bounds)
         else:
             times = w.size, w.slide, w.offset, self._lateness
-            operator = ops.Window(stream.key, *times, aggregates, reduce, w.calendar, self._triggers)
+            operator = ops.Window(stream.key, *times, aggregates, reduce, w.calendar, self._triggers, self._bounds)
         check_names(columns, title_of(verb, options))
         return stream._add(operator, verb, options, form=form, columns=columns)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -27,11 +28,11 @@ from tailrace.state.handles import Delegate, ValueState, states_of
 
 
 class WindowBounds(NamedTuple):
-    """The start and the end of a window in seconds since 1970; None for a window that does not depend on time. `firing` is
-    "early", "final" or "late", and `number` counts the firings of the window from 1."""
+    """The start and the end of a window, in seconds since 1970 or as datetimes; None for a window that does not depend on
+    time. `firing` is "early", "final" or "late", and `number` counts the firings of the window from 1."""
 
-    start: float | None
-    end: float | None
+    start: Any
+    end: Any
     firing: Literal["early", "final", "late"] = "final"
     number: int = 1
 
@@ -93,7 +94,8 @@ def parts_of(row: Any, columns: int | None, timed: bool) -> tuple[Any, WindowBou
 def state_key(columns: int | None, timed: bool, row: Any) -> Any:
     """The key of the state of a window: that of its records, with the start of the window if it has one."""
     key, window, _ = parts_of(row, columns, timed)
-    return (key, window.start) if timed else key
+    start = window.start
+    return (key, start.timestamp() if isinstance(start, datetime) else start) if timed else key
 
 
 class StatefulWindowCall(WindowCall, KeyedProcessFunction, Delegate):
@@ -111,7 +113,8 @@ class StatefulWindowCall(WindowCall, KeyedProcessFunction, Delegate):
 
     def _end_call(self, window: WindowBounds, ctx: Context) -> None:
         if self.lateness and window.end is not None:
-            ctx.set_timer(event_time=window.end + self.lateness)
+            late = timedelta(seconds=self.lateness) if isinstance(window.end, datetime) else self.lateness
+            ctx.set_timer(event_time=window.end + late)
         elif window.firing == "final":
             self._clear()
 

@@ -165,6 +165,20 @@ def check_triggers(windows: Any, early: Any, late: Any, discarding: Any, latenes
     return Triggers(early, late, discarding)
 
 
+def check_bounds(windows: Any, bounds: Any) -> str | None:
+    """The time zone in which results have the bounds of windows as datetimes; None for seconds. Raises `GraphError`."""
+    if bounds not in ("seconds", "datetime"):
+        raise GraphError(f"window: bounds are 'seconds' or 'datetime', not {bounds!r}")
+    if bounds == "seconds":
+        return None
+    if isinstance(windows, CountSpec):
+        raise GraphError(
+            "window: bounds is for windows of event time; a window of so many records has no start and end"
+        )
+    calendar = windows.calendar if isinstance(windows, WindowSpec) else None
+    return "UTC" if calendar is None else calendar.zone
+
+
 _UNITS: dict[str, tuple[Unit, int]] = {"day": ("day", 1), "week": ("day", 7), "month": ("month", 1)}
 _MOST = 1_200
 """Largest number of days, weeks or months of a window."""

@@ -200,6 +200,10 @@ class Windowed(Operator):
     and the side output `late`."""
 
 
+Bounds = Literal["seconds", "datetime"]
+"""Form of the start and the end of a window in its results."""
+
+
 @dataclass(frozen=True)
 class FiringInterval:
     """Interval between results of one window: so many new records (`records`), or so long after the first of them by the
@@ -238,6 +242,8 @@ class Window(Windowed):
     """Windows of the calendar. Then `size` and `slide` are the longest size that one may have."""
     triggers: Triggers | None = None
     """Firings beside the final one; None: a late one for each record, and results do not say which firing they are."""
+    bounds: str | None = None
+    """The time zone of datetimes; None: bounds are seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +257,8 @@ class SessionWindow(Windowed):
     """The way to find the gap of a record."""
     aggregates: tuple[tuple[str, Any], ...]
     reduce: Any = None
+    bounds: str | None = None
+    """The time zone of datetimes; None: bounds are seconds since 1970."""
 
 
 @dataclass(frozen=True)

@@ -57,3 +57,18 @@ def test_what_depends_on_a_function_is_not_known() -> None:
     assert out is not None
     graph: Any = env._plan(env._pending()).graph
     assert [expected_schema(graph, node) for node in graph.nodes if node.name.startswith("sink")] == [None]
+
+
+def test_windows_without_records_have_their_bounds_and_their_firings() -> None:
+    options: list[tuple[Any, dict[str, Any]]] = [
+        (tr.Tumbling(10), {"early": tr.Every(records=3), "bounds": "datetime"}),
+        (tr.Tumbling("1 day", zone="Europe/Berlin"), {"bounds": "datetime"}),
+        (tr.Session(5), {"bounds": "datetime"}),
+        (tr.Sliding(10, 5), {"late": tr.Every(seconds=1), "allowed_lateness": 5}),
+    ]
+    for windows, more in options:
+        table = tr.Environment(parallelism=1).from_collection([("a", 1)]).to_columns("k string, t long")
+        made = table.assign_timestamps("t").key_by("k").window(windows, **more).count()
+        expected, came = columns_of_both(made)
+        assert expected.names == came.names == list(made.columns or ())
+        assert expected.types == came.types

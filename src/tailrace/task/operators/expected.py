@@ -13,6 +13,7 @@ from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import FIRING_COLUMNS, Aggregate, SessionWindow, Source, Window
 from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.windows.firing import bound_type
 from tailrace.task.operators.windows.triggered import FIRING_TYPES
 
 
@@ -36,7 +37,8 @@ def _make(node: Node, given: pa.Schema | None) -> pa.Schema | None:
     grouped = GroupedBatch.of(nobody, nothing, operator.key, [one for _, one in operator.aggregates], windows)
     fields = [pa.field(name, one.type) for name, one in zip(grouped.key_names, grouped.key_columns, strict=True)]
     if windows is not None:
-        fields += [pa.field(name, pa.float64()) for name in ("start", "end")]
+        assert isinstance(operator, Window | SessionWindow)
+        fields += [pa.field(name, bound_type(operator.bounds)) for name in ("start", "end")]
     names = [name for name, _ in operator.aggregates]
     fields += [pa.field(name, kind) for name, kind in zip(names, grouped.result_types, strict=True)]
     if isinstance(operator, Window) and operator.triggers is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,7 @@ from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.late import Floors, least_time
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Fired = tuple[Any, int, int, Any]
 """Window that fires: (key, start, end, current state)."""
 
@@ -50,6 +53,7 @@ class WindowedTask(StatefulTask):
         self.names = names
         self.in_loop = node.scope.level > 0
         self._key = operator.key
+        self.bounds = operator.bounds
         self.reached = Floors(node, ctx)
         self._columns_of_rows = (*key_columns(operator.key), "start", "end", *names)
         self.one_schema = OneSchema()
@@ -123,11 +127,15 @@ class WindowedTask(StatefulTask):
         if self.node.form == "columns":
             self.out(Columns(self._record_batch(fired, results), times))
             return
-        several = isinstance(self._key, tuple)
-        values = [
-            (*(key if several else (key,)), start / 1e6, end / 1e6, *result)
-            for (key, start, end, _), result in zip(fired, results, strict=True)
-        ]
+        several, bound = isinstance(self._key, tuple), _bound_in(self.bounds)
+        try:
+            values = [
+                (*(key if several else (key,)), bound(start), bound(end), *result)
+                for (key, start, end, _), result in zip(fired, results, strict=True)
+            ]
+        except OverflowError as error:
+            what = "the start or the end of a window is in no year that a datetime has; use bounds='seconds'"
+            raise self.user_error(error, what=what) from error
         self.out(Rows(made_rows(self._columns_of_rows, values), times))
 
     def results_of(self, fired: Fired) -> tuple[Any, ...]:
@@ -155,7 +163,11 @@ class WindowedTask(StatefulTask):
         self, keys: Sequence[pa.Array], starts: Times, ends: Times, values: Sequence[pa.Array]
     ) -> pa.RecordBatch:
         """Results in columns."""
-        arrays = [*keys, pa.array(starts / 1e6), pa.array(ends / 1e6), *values]
+        bounds = [
+            pa.array(times / 1e6) if self.bounds is None else pa.array(times, bound_type(self.bounds))
+            for times in (starts, ends)
+        ]
+        arrays = [*keys, *bounds, *values]
         names = [*self.grouped_nothing().key_names, "start", "end", *self.names]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
@@ -174,6 +186,19 @@ class WindowedTask(StatefulTask):
             grouped = GroupedBatch.of(self, Columns(empty, nothing), self.keys.selector, self.functions, nothing)
             self._types = (schema, grouped)
         return self._types[1]
+
+
+def bound_type(zone: str | None) -> pa.DataType:
+    """Type of the start and the end of a window in columns: a timestamp in this time zone, or (None) seconds."""
+    return pa.float64() if zone is None else pa.timestamp("us", zone)
+
+
+def _bound_in(zone: str | None) -> Callable[[int], Any]:
+    """The form of bounds in rows: datetimes in this time zone, or (None) seconds."""
+    if zone is None:
+        return lambda time: time / 1e6
+    place = UTC if zone == "UTC" else ZoneInfo(zone)
+    return lambda time: (_EPOCH + timedelta(microseconds=time)).astimezone(place)
 
 
 def place_of(key: Any, start: int) -> str:
