@@ -154,8 +154,7 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
     rng = random.Random(f"tailrace scenario {seed}")
     drawn = rng.choice(sorted(set(PROGRAMS) - set(BEHIND)))
     behind = random.Random(f"tailrace scenario behind {seed}")
-    if behind.random() < 0.02 * len(BEHIND):
-        drawn = behind.choice(BEHIND)
+    drawn = next((one for one in BEHIND if behind.random() < 0.02), drawn)
     name = program if program is not None else drawn
     network = rng.choice(sorted(NETWORKS))
     n = PROGRAMS[name].n

@@ -292,7 +292,7 @@ FIELDS_TODAY = {
     "JobSpec": 21,
 }
 IMPORTS_TODAY = {
-    "runtime/worker/process.py": 33,
+    "runtime/worker/process.py": 32,
     "coordinator/machine.py": 27,
     "task/operators/aggregate.py": 27,
 }

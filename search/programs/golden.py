@@ -14,6 +14,7 @@ import pyarrow as pa
 
 import tailrace as tr
 from search.programs import broadcasts
+from search.programs import calls as calls
 from search.programs import columns as columns
 from search.programs import loops as loops
 from search.programs import rounds as rounds
@@ -449,6 +450,7 @@ PROGRAMS: dict[str, Program] = {
         Program(timers.without_going_back, timers._without_going_back, n=160),
         Program(timers.in_order, timers._in_order, n=160),
         Program(broadcasts.ruled, broadcasts._ruled, n=120),
+        Program(calls.called, calls._called, n=120),
         Program(in_place, _in_place, n=200),
         Program(finished, _finished, n=160),
         Program(joined, lambda n: Counter((f"c{i % 13}", i) for i in range(n + 20))),
@@ -490,9 +492,9 @@ PROGRAMS: dict[str, Program] = {
 
 SILENT = (silent.silent_nest.__name__, silent.silent_guest.__name__)
 """Programs that check by the clock that what a silent source waits for has come in time."""
-BEHIND = (timers.in_order.__name__, broadcasts.ruled.__name__)
+BEHIND = (timers.in_order.__name__, broadcasts.ruled.__name__, calls.called.__name__)
 """Programs that seeds draw behind all other draws, so that these stay as they were."""
-WITHOUT_LOOPS = (__name__, timers.__name__, broadcasts.__name__)
+WITHOUT_LOOPS = (__name__, timers.__name__, broadcasts.__name__, calls.__name__)
 """Modules of programs without loops."""
 LOOPS = tuple(name for name, program in PROGRAMS.items() if program.build.__module__ not in WITHOUT_LOOPS)
 """Programs with loops."""

@@ -29,6 +29,7 @@ from tailrace.task.channels.outbox import Outbox, OutputChannel
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.outside import Outside
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
 from tailrace.task.journal.recorded_gate import ANY
@@ -41,6 +42,7 @@ from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.loop_waves import LoopWaves
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt
+from tailrace.testing.calls import SimulatedCalls
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, SimulatedProcess
 
@@ -137,6 +139,8 @@ class Shadows(Observer):
         deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, own)
         spec = with_functions_of_its_own(_with_other_books(worker._standing.load(b"")))
         services = worker.services_of(spec, deploy)
+        services.outside = Outside()
+        services.outside.calls = SimulatedCalls()
         prepare_functions(spec, process.slot, services, only_here=True)
         assert attempt.recorded is not None
         history, values = attempt.recorded.history, list(_values_sent(attempt.recorded))

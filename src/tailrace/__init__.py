@@ -22,6 +22,7 @@ from tailrace.api.environment import Environment
 from tailrace.api.failing import Aside, Failed, Retry
 from tailrace.api.functions import (
     AggregateFunction,
+    AsyncFunction,
     BroadcastProcessFunction,
     Context,
     CoProcessFunction,
@@ -92,6 +93,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "Aside",
+    "AsyncFunction",
     "BroadcastProcessFunction",
     "BroadcastState",
     "Checkpoint",

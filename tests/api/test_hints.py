@@ -78,7 +78,7 @@ def _windows(env: tr.Environment) -> Any:
         (lambda env: tr.sinks.ParquetFiles("x"), "did you mean Parquet?"),
         (lambda env: env.run("x"), r"use execute\(name\)"),
         (lambda env: env.from_colection([1]), "did you mean from_collection?"),
-        (lambda env: env.from_collection([1]).map_async(id), "map_async: the stream has no asynchronous verb"),
+        (lambda env: env.from_collection([1]).async_map(id), r"async_map: the stream has map_async\(f\) for this"),
         (lambda env: env.from_collection([1]).flat_mapp(id), "has no such verb; did you mean flat_map?"),
         (lambda env: env.from_collection([1]).xyz(id), "xyz: the stream has no such verb$"),
         (lambda env: object.__new__(Job).wait(), r"a job has no 'wait': use await_termination\(\)"),

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tailrace.runtime.worker.process import _rare_collections
+from tailrace.runtime.worker.habits import rare_collections
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def nothing_frozen() -> object:
 
 def test_what_was_there_before_is_looked_through_again_behind_it() -> None:
     before = gc.get_threshold()
-    with _rare_collections():
+    with rare_collections():
         assert gc.get_freeze_count() > 0 and gc.get_threshold() != before
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
@@ -32,6 +32,6 @@ def test_what_a_process_was_forked_with_stays_frozen() -> None:
     gc.freeze()
     frozen = gc.get_freeze_count()
     later = [[] for _ in range(1000)]
-    with _rare_collections():
+    with rare_collections():
         assert gc.get_freeze_count() <= frozen
     assert 0 < gc.get_freeze_count() <= frozen and len(later) == 1000

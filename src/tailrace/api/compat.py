@@ -23,6 +23,7 @@ from tailrace.graph.operators import (
     Head,
     IntervalJoin,
     KeyedProcess,
+    MapAsync,
     MapBatches,
     Process,
     Reduce,
@@ -33,7 +34,7 @@ from tailrace.graph.operators import (
 )
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.format import JOINING, OURS, WAITING, TableInfo
+from tailrace.state.format import CALLS, JOINING, OURS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import BROADCAST, OPERATOR, declared_operator_states, not_dealt_out, other_kind
@@ -64,6 +65,8 @@ def declared_tables(node: Node) -> list[TableInfo]:
     if isinstance(operator, BroadcastProcess):
         timed = [] if operator.key is None else _TIMERS
         return [*_states(operator.fn), *timed, *([WAITING] if operator.in_order else [])]
+    if isinstance(operator, MapAsync):
+        return [CALLS]
     return _states(operator.fn) if isinstance(operator, Process) else []
 
 

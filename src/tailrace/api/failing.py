@@ -67,8 +67,8 @@ class Retry:
     """A policy by which a call that fails is made again.
 
     - `attempts`: the largest number of calls for one record, the first one included.
-    - `wait`: the time between two calls (seconds, a `timedelta` or a text). `on_error` takes none: a task that waits would
-      hold up all other records behind it.
+    - `wait`: the time between two calls (seconds, a `timedelta` or a text), for `retry=` of `map_async`. `on_error` takes
+      none: a task that waits would hold up all other records behind it.
     - `then`: what becomes of a record whose last call fails as well: "fail" or a `tr.Aside`.
 
     What a failed call has changed is undone before the next one. Raises `ConfigError` for wrong arguments.
@@ -123,6 +123,7 @@ TAKES_POLICY: tuple[type[Operator], ...] = (
     ops.KeyedProcess,
     ops.CoProcess,
     ops.BroadcastProcess,
+    ops.MapAsync,
     ops.Aggregate,
     ops.Reduce,
     ops.Windowed,
@@ -139,7 +140,7 @@ def check_on_error(value: Any, verb: str) -> OnError:
     if span_seconds(value.wait):
         raise ConfigError(
             f"{verb}: on_error=tr.Retry(wait={value.wait!r}) would hold up all records of the subtask while it waits; leave "
-            f"wait out, and let a function that calls a service wait in ctx.call"
+            f"wait out, and call a service by map_async(f, retry=tr.Retry(..., wait=...))"
         )
     return value
 

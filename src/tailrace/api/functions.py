@@ -175,6 +175,15 @@ class MapBatchesFunction(Function):
         return None
 
 
+class AsyncFunction(Function):
+    """An asynchronous function of one record, with what its calls share: a session, a pool of connections. All of its
+    methods run in one event loop of `asyncio`, in a thread of the worker; `open` and `close` may be `async def`, too."""
+
+    async def call(self, value: Any) -> Any:
+        """The result for the record `value`; with `batch=` a list of results for the list of records `value`."""
+        raise NotImplementedError
+
+
 class ReduceFunction(Function):
     """A function that merges two values of one key into one."""
 

@@ -14,9 +14,6 @@ from tailrace.errors import ConfigError
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTION = "takes it as an argument of the verb, such as map(f, {}=...)"
 _VERB = "has {} for this"
-_NOT_ASYNC = (
-    "has no asynchronous verb; call the service for many records at once, in map_batches(f) with a pool of threads"
-)
 _SPARK_READS = "let Spark read it: env.from_dataframe(spark.read...); for an endless input write a tr.Source"
 _EVERY = (
     'key_by(...).aggregate(...) for this, such as aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean'
@@ -98,8 +95,7 @@ VERBS: dict[str, str] = {
     "execute": "is run by its environment: env.execute(name)",
     "collect_list": _VERB.format("collect()"),
     "toPandas": _VERB.format("to_dataframe(...), a DataFrame of Spark,"),
-    "map_async": _NOT_ASYNC,
-    "async_map": _NOT_ASYNC,
+    **dict.fromkeys(("async_map", "async_wait", "unordered_wait", "ordered_wait"), _VERB.format("map_async(f)")),
     "map_partitions": _VERB.format("map_batches(f)"),
     "mapPartitions": _VERB.format("map_batches(f)"),
     "agg": _VERB.format("key_by(...).aggregate(name=...)"),
@@ -179,7 +175,8 @@ _PUBLIC: dict[str, str] = {
     ),
     **dict.fromkeys(("CountWindows", "CountTumblingWindow"), "use tr.CountWindow"),
     **dict.fromkeys(
-        ("EventTimeTrigger", "CountTrigger", "ContinuousEventTimeTrigger", "ProcessingTimeTrigger", "Trigger"), _TRIGGERS
+        ("EventTimeTrigger", "CountTrigger", "ContinuousEventTimeTrigger", "ProcessingTimeTrigger", "Trigger"),
+        _TRIGGERS,
     ),
     **dict.fromkeys(("GlobalWindow", "GlobalWindows"), "use tr.Global"),
     "StreamExecutionEnvironment": "use tr.Environment",
@@ -203,7 +200,9 @@ _PUBLIC: dict[str, str] = {
         ("Types", "TypeInformation"), 'records in rows need no types; columns have a schema: to_columns("id long")'
     ),
     **dict.fromkeys(("Duration", "Time"), 'durations are seconds, a timedelta or a text such as "5 minutes"'),
-    **dict.fromkeys(("AsyncFunction", "AsyncDataStream", "RichAsyncFunction"), f"a stream {_NOT_ASYNC}"),
+    **dict.fromkeys(
+        ("AsyncDataStream", "RichAsyncFunction"), "a stream has map_async(f), with an async def or a tr.AsyncFunction"
+    ),
     "BroadcastStream": "use tr.BroadcastProcessFunction: stream.connect(other.broadcast()).process(...)",
     **dict.fromkeys(
         ("CheckpointMode", "CheckpointingMode"), 'use tr.CheckpointConfig(dir, mode="aligned"), or another mode'

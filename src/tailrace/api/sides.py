@@ -41,7 +41,9 @@ def side_of(stream: Stream, tag: Any) -> Node:
     if aside is not None and tag == aside.tag:
         return node
     if isinstance(node.operator, DropDuplicates) and not (node.operator.timed and node.operator.within):
-        raise GraphError(f"side_output: {node.name!r} has no late records: give it within=..., on a stream with event time")
+        raise GraphError(
+            f"side_output: {node.name!r} has no late records: give it within=..., on a stream with event time"
+        )
     if isinstance(node.operator, Map) and isinstance(node.operator.fn, SelectCall):
         node = stream.env._graph.nodes[node.inputs[0].source]
     if isinstance(node.operator, IntervalJoin):

@@ -6,7 +6,7 @@ from each to the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -34,9 +34,10 @@ from tailrace.api.checks import (
 from tailrace.api.columnwise import check_alike, condition, selection
 from tailrace.api.connected import broadcast_process, co_process
 from tailrace.api.connectors import Sink
-from tailrace.api.failing import FAIL, HasKey, OnError, aside_of, check_on_error
+from tailrace.api.failing import FAIL, HasKey, OnError, Retry, aside_of, check_on_error
 from tailrace.api.functions import (
     AggregateFunction,
+    AsyncFunction,
     BroadcastProcessFunction,
     CoProcessFunction,
     FilterFunction,
@@ -240,6 +241,30 @@ class DataStream(LoopStream):
         program runs that has started the job. An `fn` that returns None prints itself. After a restart of the job the first
         records since then are printed. Raises `GraphError` for wrong arguments."""
         return verbs.peek(self, fn, n, options)  # type: ignore[no-any-return]
+
+    def map_async(
+        self,
+        f: Callable[[Any], Awaitable[Any]] | AsyncFunction,
+        capacity: int = 100,
+        timeout: Span | None = 10.0,
+        ordered: bool | Literal["key"] = True,
+        retry: Retry | None = None,
+        batch: int | None = None,
+        **options: Any,
+    ) -> DataStream:
+        """The stream of the results of `await f(record)`: `f` is an `async def` or a `tr.AsyncFunction`. Calls run beside
+        the dataflow. After a restart those without a result are made again.
+
+        - `capacity`: the largest number of records of a subtask whose results have not gone on; then it reads no more.
+        - `timeout`: the time for a call with all of its attempts (seconds, a `timedelta` or a text); None: no limit.
+        - `ordered`: True for results in the order of the input; False for any order between two watermarks; "key" for the
+          order of each key of a keyed stream, whose calls are made one after the other.
+        - `retry` (`tr.Retry`): a call that raises is made again, after `wait`.
+        - `batch`: the largest number of records of one call. `f` takes a list of records, and returns a list of results.
+
+        Raises `GraphError` for wrong arguments, and in a loop."""
+        calls = capacity, timeout, ordered, retry, batch
+        return verbs.map_async(self, f, calls, options)  # type: ignore[no-any-return]
 
     # Time.
 

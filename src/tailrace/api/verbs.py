@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Count, Max, Mean, Min
+from tailrace.api.calls.asynchronous import map_async as map_async
 from tailrace.api.checks import (
     check_callable,
     check_counted,

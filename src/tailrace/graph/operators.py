@@ -154,6 +154,31 @@ class CoProcess(Operator):
     """True if the function is given the records and timers of a key in the order of their times. Both inputs have keys."""
 
 
+Order = Literal["input", "any", "key"]
+"""The order of results of asynchronous calls: that of the input, any up to the next watermark, or that of the input for
+each key, whose calls are made one after the other."""
+
+
+@dataclass(frozen=True)
+class MapAsync(Operator):
+    """An asynchronous function of one record, or of several, that returns one result for each. Durations are int
+    microseconds."""
+
+    fn: Any
+    key: Selector | None
+    """The key of the stream; None: it has none."""
+    capacity: int
+    """Largest number of records of a subtask whose results have not gone on."""
+    timeout: int | None
+    """Time for all attempts of one call; None: no limit."""
+    order: Order
+    attempts: int = 1
+    wait: int = 0
+    """Time between two attempts."""
+    batch: int | None = None
+    """Largest number of records of one call; None: the function takes one record, and no list."""
+
+
 @dataclass(frozen=True)
 class BroadcastProcess(Operator):
     """A function of a stream, with or without a key, and of a broadcast stream, whose records all subtasks process in one

@@ -13,7 +13,7 @@ from functools import cached_property
 from tailrace.elements.frames import ChannelId, ChannelName
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.loops import check_rounds, hoist_shuffles, lead_out, tails_of, time_begins
-from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
+from tailrace.graph.operators import Forward, Head, MapAsync, Partitioning, Rebalance, Rescale, Rounds
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
 
@@ -214,8 +214,8 @@ def physical(partitioning: Partitioning, source: Node, target: Node) -> Partitio
 
 
 def _chainable(graph: Graph, node: Node) -> bool:
-    if len(node.inputs) != 1:
-        return False
+    if len(node.inputs) != 1 or isinstance(node.operator, MapAsync):
+        return False  # calls under way hold up the input of their task, and no operator before them
     edge = node.inputs[0]
     source = graph.node(edge.source)
     forwards = isinstance(edge.partitioning, Forward) and source.parallelism == node.parallelism

@@ -17,6 +17,7 @@ from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
+from tailrace.testing.calls import SimulatedCalls
 
 
 class InMemory:
@@ -69,6 +70,14 @@ class Setting:
         make = InMemory(self.small) if self.disk is None else OnDisk(self.disk, covered, self.small)
         backend = make if checkpointing else None
         shared = SharedGenerators()
+        outside = Outside() if outside is None else outside
+        outside.calls = SimulatedCalls()
         return Worker(
-            slot, lambda _: load(), random.Random, backend, outside=outside, tuning=self.tuning, shared=shared
+            slot,
+            lambda _: load(),
+            random.Random,
+            backend,
+            outside=outside,
+            tuning=self.tuning,
+            shared=shared,
         )

@@ -12,6 +12,7 @@ from tailrace.protocol.replay import Resume
 from tailrace.protocol.succession import Rejoin
 from tailrace.task.contract.actions import (
     Action,
+    BeginCalls,
     ClosePeers,
     ConnectPeers,
     DropState,
@@ -25,6 +26,7 @@ from tailrace.task.contract.actions import (
     WriteState,
 )
 from tailrace.task.contract.events import (
+    CallsAnswered,
     CoordinatorSaid,
     Encode,
     Flush,
@@ -37,6 +39,7 @@ from tailrace.task.contract.events import (
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.worker.following import FollowingAttempt
 from tailrace.task.worker.rendezvous import Acceptance, Meeting
+from tailrace.testing.calls import SimulatedCalls
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
 from tailrace.testing.setting import Setting
@@ -191,6 +194,8 @@ class Workers:
                 self._require_storage().read(process, action)
             case ReadPlaced():
                 self._require_storage().read_placed_parts(process, action)
+            case BeginCalls():
+                self._begin_calls(process, action)
             case Exit():
                 machine = process.machine
                 if machine.slice is not None and process.driver is self._cluster.driver:
@@ -198,6 +203,30 @@ class Workers:
                 self._cluster.kill(process, f"left: {action.reason}", None, cut=False, announced=True)
             case _:
                 assert_never(action)
+
+    def _begin_calls(self, process: SimulatedProcess, action: BeginCalls) -> None:
+        """Makes asynchronous calls. Each answer comes when its time has passed, and a delay of chance."""
+        cluster = self._cluster
+
+        def answer_later(seconds: float, deliver: Callable[[], bool]) -> None:
+            def act() -> None:
+                if cluster.processes.get(process.party) is not process:
+                    return
+                if process.frozen_until > cluster.now:
+                    cluster.later(process.frozen_until, "a call is answered", act)
+                elif deliver():
+                    process.asleep_until = 0
+                    process.handle(CallsAnswered(action.uid, 1))
+                    self.act(process)
+
+            delay = cluster.chance.randint(*cluster.conditions.delay)
+            cluster.later(cluster.now + delay + round(seconds * 1_000_000), "a call is answered", act)
+
+        cluster.count("asynchronous calls")
+        slice = process.machine.slice
+        calls = None if slice is None else slice.services.outside.calls
+        if isinstance(calls, SimulatedCalls):  # else the attempt is over
+            calls.make(action, answer_later)
 
     def _connect(self, process: SimulatedProcess, action: ConnectPeers) -> None:
         incarnation = process.machine.incarnation

@@ -55,6 +55,7 @@ SAME = {
     "InOrderTask": "waiting",
     "TimedTask": "copies keys processing_timers",
     "LoopPlace": "channels",
+    "MapAsyncTask": "_pending spec",
     "OperatorContext": "name processing_timers",
     "OperatorTask": "chains out side_out",
     "Outbox": "channels",
@@ -66,7 +67,7 @@ SAME = {
     "SourceTask": "too_far",
     "StatefulTask": "keys table",
     "TailTask": "queue",
-    "Task": "cuts",
+    "Task": "_due cuts",
     "TaskCheckpoints": "cuts inflight",
     "TaskLoop": "channels place rests",
     "TimestampsTask": "reader spec",
@@ -85,6 +86,7 @@ RESTORED = {
     "TimedTask": "_touches touched",  # a table
     "Metrics": "counters gauges",  # with the state of its context
     "OperatorTask": "one_schema side_schemas",
+    "PendingRecords": "_table _top by_number number",  # of a table, and the number is in the state of its operator
     "RecordBuffer": "_came _heap _table _top",  # of a table
     "RecordedGate": "_digests _numbered front values",
     "RecordedOutbox": "kept_since",
@@ -109,6 +111,7 @@ ANEW = {
     "HeadTask": "_logs",  # while restoring
     "InputChannel": "blocked charge counted number returning",
     "JudgeTask": "_classes",
+    "MapAsyncTask": "_order _to_begin _turns _under_way reported",  # of the pending records; calls are made again
     "TimedTask": "_round_keys dropping",
     "OperatorContext": "_epoch _random all_keys current_key current_time side stamping time_domain",  # of a call or an epoch
     "Outbox": "barriers_sent blocked now oldest sends",  # of output that waits, which goes once more
@@ -255,6 +258,7 @@ def held(value: Any) -> Iterator[object]:
 PROGRAM = (
     "counted", "aggregated", "windowed", "in_columns", "in_splits", "scattered", "joined", "visited",
     "judged", "merged", "set_aside", "windowed_behind", "in_order",
+    "called",
 )  # fmt: skip
 """Programs that have every kind of object between them."""
 

@@ -7,16 +7,12 @@ when the job is over and user code does not come back.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import random
-import resource
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import NoReturn, assert_never
+from collections.abc import Callable
+from typing import assert_never
 
 from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
@@ -31,21 +27,22 @@ from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkError, TooLa
 from tailrace.runtime.network.links import Links
 from tailrace.runtime.network.listener import Listener
 from tailrace.runtime.network.peers import Peers
+from tailrace.runtime.worker.backends import Backends
+from tailrace.runtime.worker.calls import WorkerCalls
+from tailrace.runtime.worker.habits import allow_many_files, no_breakpoint, rare_collections
 from tailrace.runtime.worker.heartbeat import Heart
 from tailrace.runtime.worker.lookup import CoordinatorLookup, with_process
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.runtime.worker.stepping import Stepper
 from tailrace.runtime.worker.watchdog import Watchdog
-from tailrace.state.backend import Backend
-from tailrace.state.memory import MemoryBackend
 from tailrace.state.paths import kept_prefix
-from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.storage.storedspill import StoredSpill, part_bytes
 from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.actions import (
     Action,
+    BeginCalls,
     ClosePeers,
     ConnectPeers,
     DropState,
@@ -59,6 +56,7 @@ from tailrace.task.contract.actions import (
     WriteState,
 )
 from tailrace.task.contract.events import (
+    CallsAnswered,
     CoordinatorFound,
     CoordinatorLost,
     CoordinatorSaid,
@@ -79,8 +77,6 @@ sent."""
 HELD_UP_SECONDS = 0.1
 """Seconds from which on time in which user code kept the sockets waiting is not counted against the peers that wait
 there."""
-GC_OBJECTS = 50_000
-"""New objects between two searches for garbage cycles."""
 
 
 class WorkerProcess:
@@ -88,21 +84,21 @@ class WorkerProcess:
 
     def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> None:
         self.config = config
-        self.scratch: Scratch | None = None
-        """A folder of this process for state on disk, once there is any."""
-        own = random.Random, self._make_backend, self._make_spill
+        self._backends = Backends()
+        own = random.Random, self._backends, self._make_spill
         self._shared = SharedGenerators()
-        self.machine = Worker(config.slot, load, *own, shared=self._shared)
+        self.loop = EventLoop()
+        self._calls = WorkerCalls(self.loop)
+        self.machine = Worker(config.slot, load, *own, outside=self._calls.outside, shared=self._shared)
+        self._calls.on_answers = lambda uid, count: self.machine.handle(CallsAnswered(uid, count))
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
         self._storage: WorkerStorage | None = None
-        self._backends = 0
         self.control = reach(config, config.address, "the coordinator")
         self._coordinator_at = config.address
         self._lookup: CoordinatorLookup | None = None
         """The look-up of another coordinator, while the own one is lost."""
-        self.loop = EventLoop()
         self._links = Links(self.loop, self._lose)
         self._peers = Peers(config, self.machine, self._links, self._lose)
         self._clock = JobClock()
@@ -121,13 +117,13 @@ class WorkerProcess:
         look, waits = Watchdog(self.loop, self._stepper, self._started).look, lambda: self.machine.succeeds
         heart = self._heart = Heart(self.config, look, waits)
         heart.start()
-        threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
+        self._backends.remove_abandoned()
         try:
             self._links.read_by(self.control, self._control_ready)
             self._send_hello(self.config.slot)
             self._links.flush(self.control)
             stand_ins = self._shared.with_stand_ins(self.config.intercepts)
-            with stand_ins, _rare_collections(), self._stepper.output.in_place():
+            with stand_ins, rare_collections(), self._stepper.output.in_place():
                 while self.exit_reason is None:
                     self._guarded_turn()
             self._send_goodbye()
@@ -245,6 +241,8 @@ class WorkerProcess:
                 self._storing().read(action)
             case ReadPlaced():
                 self._storing().read_placed_parts(action)
+            case BeginCalls():
+                self._calls.begin(action)
             case Exit():
                 self.exit_reason = action.reason
             case _:
@@ -276,19 +274,6 @@ class WorkerProcess:
             return Store.at(folder, spec.storage_options)
         assert spec.checkpoint_dir is not None
         return Store(spec.checkpoint_dir, spec.job, spec.storage_options)
-
-    def _make_backend(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
-        """The backend for the keyed state of one operator."""
-        groups, allowed = spec.plan.graph.max_parallelism, spec.allow_dropped_state
-        if spec.state_backend == "memory":
-            return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
-        from tailrace.storage.disk_backend import DiskBackend
-
-        if self.scratch is None:
-            self.scratch = Scratch()
-        self._backends += 1
-        folder = os.path.join(self.scratch.path, str(self._backends))
-        return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
 
     def _make_spill(self, place: SpillPlace) -> SpillFiles | StoredSpill:
         """A place for frames that have no room in memory."""
@@ -378,53 +363,17 @@ class WorkerProcess:
             self._lookup.stop()
         if self._storage is not None:
             self._storage.close()
-        if self.scratch is not None:
-            self.scratch.close()
+        self._calls.end()
+        self._backends.close()
         self.listener.close()
         for link in [self.control, *self._links]:
             self._links.forget(link)
         self.loop.close()
 
 
-@contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """A context in which Python rarely looks for garbage cycles. By default it does so each 700 new objects, and a stream
-    makes millions that are in none: the search costs a third of the throughput. Spark uses the process again, so its
-    settings come back. Objects of the process that it was forked from are frozen (`spark.daemon`), and stay so: a search
-    through all of them would keep the process from the next job for a tenth of a second, and so would PySpark's own
-    search after each task."""
-    before, ours = gc.get_threshold(), gc.get_freeze_count() == 0
-    if ours:
-        gc.freeze()
-    gc.set_threshold(GC_OBJECTS, 20, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        if ours:
-            gc.unfreeze()
-        gc.collect()
-
-
-def _allow_many_files() -> None:
-    """Raises the limit of open files: a source has all its splits open at once, which may be more than a shell allows its
-    processes by default."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _no_breakpoint(*args: object, **options: object) -> NoReturn:
-    raise ConfigError(
-        "breakpoint() needs a terminal, and a worker is a process of Spark without one; run the dataflow in the calling "
-        "process: tr.testing.run(env)"
-    )
-
-
 def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> str:
     """Runs the whole life of a worker in this process and thread. Returns why it left; raises unexpected errors."""
-    _allow_many_files()
+    allow_many_files()
     if os.environ.get("PYTHONBREAKPOINT") is None:  # the user who set it chose the consequences
-        sys.breakpointhook = _no_breakpoint
+        sys.breakpointhook = no_breakpoint
     return WorkerProcess(config, load).run()

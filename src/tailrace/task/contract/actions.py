@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tailrace.protocol.deployment import Peer
 from tailrace.protocol.succession import Rejoin
@@ -114,6 +115,16 @@ class DropState:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class BeginCalls:
+    """An action: begin asynchronous calls of an operator, one for each item of `numbers`, with the records of these numbers.
+    `CallsAnswered` answers them, in any order and any number at once."""
+
+    uid: str
+    numbers: list[tuple[int, ...]]
+    records: list[list[Any]] = field(compare=False, repr=False)
+
+
 Action = (
     ToCoordinator
     | ConnectPeers
@@ -126,4 +137,5 @@ Action = (
     | DropState
     | Exit
     | ToPeer
+    | BeginCalls
 )

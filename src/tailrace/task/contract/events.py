@@ -176,6 +176,17 @@ class StateNotWritten(_Event, frozen=True):
     reason: str
 
 
+# The world outside.
+
+
+class CallsAnswered(_Event, frozen=True, gc=False):
+    """Answers to asynchronous calls (`BeginCalls`): so many more of an operator are there. A step of its task takes them, as
+    answers of the world outside (`task.contract.calls`)."""
+
+    uid: str
+    count: int
+
+
 Event = (
     Step
     | Flush
@@ -199,4 +210,5 @@ Event = (
     | PlacedUnreadable
     | StateWritten
     | StateNotWritten
+    | CallsAnswered
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tailrace.elements.batches import Batch
+from tailrace.task.contract.calls import AsyncCalls
 from tailrace.task.contract.readings import Book
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ class Outside:
 
     readings: Book | None = None
     """The book of what user code reads now; None where it is not recorded."""
+    calls: AsyncCalls | None = None
+    """The asynchronous calls of the worker; None where it makes none."""
 
     def apart(self, call: Callable[..., T], *args: Any) -> T:
         """Calls user code whose readings are not recorded. It is not repeated (an answer of the world is what it returns),

@@ -71,7 +71,8 @@ class RecordedSlice(Slice):
         `copies`: the histories of other workers. `compare_values`: see `ComparedValues`."""
         self.compared = ComparedValues(compare_values)
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
-        self.recorder = services.outside = Recorder()
+        self.recorder = Recorder()
+        self.recorder.calls, services.outside = services.outside.calls, self.recorder
         on_inexact = services.note_inexact
         times = meets_in_channels(plan)
         services.ends = Ends(

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from tailrace.elements.batches import Batch, Rows
+from tailrace.elements.batches import Batch
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
-from tailrace.errors import UserCodeError, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
@@ -19,6 +18,7 @@ from tailrace.graph.operators import (
     IntervalJoin,
     Judge,
     LeaveLoop,
+    MapAsync,
     MapBatches,
     Operator,
     Reduce,
@@ -30,7 +30,6 @@ from tailrace.graph.operators import (
     ToRows,
 )
 from tailrace.graph.plan import ChainLink, Plan, Vertex
-from tailrace.task.channels.copies import copy_of, fingerprint, unpicklable
 from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
@@ -38,6 +37,7 @@ from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.batches import BatchesTask
 from tailrace.task.operators.broadcasts.kinds import PROCESS_TASKS
+from tailrace.task.operators.calls.task import MapAsyncTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.failures.tasks import operator_task
@@ -49,6 +49,7 @@ from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.stateless import MAX_FUSED, ToColumnsTask, ToRowsTask, is_fusible
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.windows.kinds import WINDOW_TASKS
+from tailrace.task.subtask.handover import handing_over, into
 
 RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
     Source: SourceTask,
@@ -59,6 +60,7 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     ToColumns: ToColumnsTask,
     AssignTimestamps: TimestampsTask,
     **PROCESS_TASKS,
+    MapAsync: MapAsyncTask,
     Aggregate: AggregateTask,
     Reduce: ReduceTask,
     **WINDOW_TASKS,
@@ -112,6 +114,10 @@ class Chain(ChainCutState):
         self.outputs = outputs
         """The edges that leave the vertex from each operator."""
         self.source = operators[0] if isinstance(operators[0], SourceTask) else None
+        self.calling = operators[0] if isinstance(operators[0], MapAsyncTask) else None
+        """The root, if it makes asynchronous calls."""
+        self.requires_actions = self.source is not None or self.calling is not None
+        """True if the chain may require actions of its worker also where a step has done nothing."""
         self.prompt = False
         """True in a loop: a timer set for a past time fires at once, because feedback is not late."""
         self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
@@ -153,6 +159,11 @@ class Chain(ChainCutState):
                 raised.append(error)
         return raised
 
+    @property
+    def waits_for_calls(self) -> bool:
+        """True while results of asynchronous calls have not gone on."""
+        return self.calling is not None and self.calling.waits
+
     def splits_opened(self) -> None:
         """Passes splits that the source has got to the operators that keep a watermark per split, before it reads them."""
         source = self.source
@@ -187,6 +198,8 @@ class Chain(ChainCutState):
                     self.arrived[i] == LAST_TIME and not isinstance(operator, LeaveTask)
                 )
                 self.reached[i] = self.arrived[i] if over else operator.own_watermark()
+            elif operator is self.calling:
+                self.reached[i] = max(self.reached[i], self.calling.hold(self.arrived[i]))
             elif self.arrived[i] > self.reached[i] or self._due_at_once(i):
                 if operator.advance(self.arrived[i], limit):
                     self.reached[i] = self.arrived[i]
@@ -386,13 +399,13 @@ def build_chain(
         source, target = index_of[link.source], index_of[link.target]
         if source != target:
             feeds[source].append(target)
-            into = _into(operators[target], services.debug)
-            targets[source].setdefault(link.tag, []).append(_handing_over(operators[source], into, services))
+            onward = into(operators[target], services.debug)
+            targets[source].setdefault(link.tag, []).append(handing_over(operators[source], onward, services))
     for edge in plan.edges_out_of(vertex.id):
         source, output = index_of[edge.source_node], outputs[edge.id]
         leaving[source].append(output)
         onto = _onto(outbox, output)
-        targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
+        targets[source].setdefault(edge.tag, []).append(handing_over(operators[source], onto, services))
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
         operator.take_plan(plan)
@@ -431,55 +444,9 @@ def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[
     return groups
 
 
-def _into(operator: OperatorTask, debug: bool) -> Emit:
-    process = operator.process
-    if not debug:
-        return lambda batch: process(batch, 0)
-
-    def emit_watched(batch: Batch) -> None:
-        before = fingerprint(batch)
-        process(batch, 0)
-        check_unchanged(batch, before, operator.node.name, operator.ctx.subtask)
-
-    return emit_watched
-
-
-def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subtask: int) -> None:
-    """Raises `UserCodeError` if an operator changed a record that was handed to it."""
-    if before is None or not isinstance(batch, Rows):
-        return
-    for value, old, new in zip(batch.values, before, fingerprint(batch) or [], strict=True):
-        if old != new:
-            raise UserCodeError(
-                "the operator changed a record that it received (it is now as shown); records are shared: change a "
-                "copy, or set copy_records=True",
-                operator=operator,
-                subtask=subtask,
-                record=short_repr(value),
-            )
-
-
 def _onto(outbox: Outbox, output: OutputEdge) -> Emit:
     emit = outbox.emit
     return lambda batch: emit(output, batch)
-
-
-def _handing_over(operator: OperatorTask, emit: Emit, services: Services) -> Emit:
-    """An emitter that passes on a copy if the job requests it: the operator may keep the record, and so may several
-    receivers."""
-    if not services.copy_records:
-        return emit
-
-    def copying(batch: Batch) -> None:
-        try:
-            copy = copy_of(batch)
-        except Exception as error:
-            raise unpicklable(
-                batch.to_rows().values, error, operator.node.name, operator.ctx.subtask, "be copied"
-            ) from error
-        emit(copy)
-
-    return copying
 
 
 def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]]) -> None:

@@ -14,7 +14,7 @@ class EmptyInputs:
 
     def __init__(self, chain: Chain, gate: Gate, head: HeadTask | None) -> None:
         self._listening = [generator for generator in chain.generators if generator.listens]
-        self._source = chain.source
+        self._source, self._chain = chain.source, chain
         self._gate = gate
         self._head = head
         self.of_input = bool(self._listening) and self._source is None
@@ -48,14 +48,18 @@ class EmptyInputs:
     def look(self, now: int) -> int | None:
         """The time (int64 microseconds) at which the input is to be looked at next, while the task waits for it; None if
         never."""
-        if not self.of_input or self._gate.front:
+        if not self.of_input or self._gate.front or self._chain.waits_for_calls:
             return None
         return min((time for op in self._listening if (time := op.look(now)) is not None), default=None)
 
     def input_is_due(self, now: int) -> bool:
         """True if the input is empty, and has been so for long enough."""
         gate, head = self._gate, self._head
-        if gate.has_input or not any(op.input_is_silent(now) or op.is_to_move(now) for op in self._listening):
+        if (
+            gate.has_input
+            or self._chain.waits_for_calls
+            or not any(op.input_is_silent(now) or op.is_to_move(now) for op in self._listening)
+        ):
             return False
         return not gate.ended if head is None else not (head.over or head.queue.ready)
 

@@ -22,16 +22,21 @@ class Reason(Enum):
     """The cut of a stop was made: nothing goes on, unless its checkpoint is aborted."""
     QUIET = "quiet"
     """The input has ended; a timer is awaited."""
+    CALLS = "answers to calls"
+    """As many asynchronous calls are under way as may be."""
     FINISHED = "finished"
 
 
-UNTIL_A_TIMER = frozenset({Reason.NO_INPUT, Reason.ALIGNING, Reason.LOOPING, Reason.QUIET})
+UNTIL_A_TIMER = frozenset({Reason.NO_INPUT, Reason.ALIGNING, Reason.LOOPING, Reason.QUIET, Reason.CALLS})
 """Reasons with which a timer of the clock may be the next thing that the task does. With any other reason, timers wait,
 too."""
 
 
 UNTIL_TOLD = frozenset(
-    {Reason.NO_INPUT, Reason.NO_CREDIT, Reason.ALIGNING, Reason.LOOPING, Reason.HELD, Reason.FINISHED}
+    {
+        *(Reason.NO_INPUT, Reason.NO_CREDIT, Reason.ALIGNING, Reason.LOOPING),
+        *(Reason.HELD, Reason.CALLS, Reason.FINISHED),
+    }
 )
 """Reasons with which the task has nothing to do before an event or a timer of the clock."""
 

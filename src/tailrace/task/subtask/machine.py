@@ -155,6 +155,12 @@ class Task(TaskCutState):
         if self.chain.source is not None:
             self.chain.source.event(source, payload)
 
+    def calls_answered(self, count: int) -> None:
+        """Notes that so many more asynchronous calls were answered."""
+        self.wake()
+        if self.chain.calling is not None:
+            self.chain.calling.reported += count
+
     def end_source(self) -> None:
         """Ends the input of a source for a stop: it reads nothing more."""
         self.wake()
@@ -343,6 +349,22 @@ def _barrier_between(task: Task, now: int) -> object:
     return task.work.between_portions and task.gate.barrier_is_next
 
 
+def _makes_calls(task: Task) -> object:
+    return task.chain.calling
+
+
+def _has_answers(task: Task, now: int) -> object:
+    return task.chain.calling.reported  # type: ignore[union-attr]
+
+
+def _full(task: Task, now: int) -> bool:
+    return task.chain.calling.room <= 0  # type: ignore[union-attr]
+
+
+def _barrier_at_full(task: Task, now: int) -> object:
+    return _full(task, now) and task.gate.barrier_is_next
+
+
 def _feeds_back(task: Task, now: int) -> object:
     head = task.loop.head
     return head is not None and head.takes_feedback(task.gate.has_input, task.cuts.awaited)
@@ -361,6 +383,9 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(lambda t, now: t.loop.rounds.ending is not None, Work.end_round, whose=_in_a_nest),
     Turn(_timer_due, Work.fire, whose=_has_timers),
     Turn(lambda t, now: t.loop.rests.due, Work.rest, whose=_in_a_nest),
+    Turn(_has_answers, Work.take_answers, whose=_makes_calls),
+    Turn(_barrier_at_full, Work.take_barrier, whose=_makes_calls, reads=True),
+    Turn(_full, None, Reason.CALLS, whose=_makes_calls),
     Turn(lambda t, now: t.gate.front and t.gate.has_input, Work.take, whose=_reads_beside_channels, reads=True),
     Turn(lambda t, now: t.gate.front, None, Reason.NO_INPUT, whose=_reads_beside_channels),
     Turn(

@@ -24,7 +24,8 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.subtask.alignment import Alignment
-from tailrace.task.subtask.chain import Chain, check_unchanged
+from tailrace.task.subtask.chain import Chain
+from tailrace.task.subtask.handover import check_unchanged
 from tailrace.task.subtask.idle_inputs import EmptyInputs
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.loop import MARKERS, TaskLoop
@@ -217,7 +218,20 @@ class Work(WorkCutState):
         times = self.chain.next_processing(), self.silence.look(now) if waits else None
         return min((time for time in times if time is not None), default=None)
 
+    def take_answers(self, now: int, budget: int) -> None:
+        """Takes answers to asynchronous calls, and sends on what follows from them. An idle input counts as idle once
+        nothing of what it has brought is left."""
+        calling = self.chain.calling
+        assert calling is not None
+        self.last_count = calling.take_answers(budget)
+        self.advance(budget)
+        if self.gate.all_idle and not calling.waits:
+            self.chain.idle(self.outbox)
+        self.outbox.flush_if_old()
+
     def take(self, now: int, budget: int) -> None:
+        if self.chain.calling is not None:
+            budget = min(budget, self.chain.calling.room)
         taken = self._past_barriers(budget)
         if taken is None:
             return
@@ -366,7 +380,7 @@ class Work(WorkCutState):
     def _still_idle(self) -> None:
         """Announces idleness again behind what the task emitted by itself (clock timers, feedback), if all inputs are
         idle."""
-        if self.gate.all_idle:
+        if self.gate.all_idle and not self.chain.waits_for_calls:
             self.chain.still_idle(self.outbox)
 
     def _pass_on_time(self, moved: bool, budget: int) -> None:
@@ -401,7 +415,7 @@ class Work(WorkCutState):
             self._mark_of_today(channel, marker)
         if self.gate.woken:
             self._woken_by_input()
-        if not isinstance(marker, Watermark) and self.gate.all_idle:
+        if not isinstance(marker, Watermark) and self.gate.all_idle and not self.chain.waits_for_calls:
             self.chain.idle(self.outbox)
         if self.gate.watermark != MAX_TIME:
             self.chain.watermark(self.gate.watermark)

@@ -348,6 +348,9 @@ class Attempt:
                 for target, payload in source.events:
                     actions.append(ToCoordinator(OperatorEvent(task.vertex.id, self._slot, target, payload)))
                 source.events.clear()
+            if task.chain.calling is not None and self.resumed is None:
+                begun = task.chain.calling.begin_calls()
+                actions += [] if begun is None else [begun]
             if task.gate.front:
                 actions += self._to_load(task)
             if task.cuts.declined:
@@ -378,6 +381,12 @@ class Attempt:
             one.load(frame)
         task.note_loaded(channel)
         return self.required_actions() if self.resumed is None else []
+
+    def calls_answered(self, uid: str, count: int) -> None:
+        """Notes that calls of an operator were answered, which a step of its task takes."""
+        for task in self.slice.tasks:
+            if task.chain.calling is not None and task.chain.calling.ctx.uid == uid:
+                task.calls_answered(count)
 
     def _stirred_tasks(self) -> list[Task]:
         """The tasks with an event since the last call, and those with a snapshot. No other task can require an action,

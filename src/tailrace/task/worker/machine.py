@@ -43,6 +43,7 @@ from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
 from tailrace.task.contract.actions import Action, ClosePeers, Exit, ToCoordinator
 from tailrace.task.contract.events import (
+    CallsAnswered,
     CoordinatorFound,
     CoordinatorLost,
     CoordinatorSaid,
@@ -185,6 +186,9 @@ class Worker:
                 self._take_placed(event)
             case StateWritten() | StateNotWritten():
                 self._file_answered(event)
+            case CallsAnswered():
+                if self._attempt is not None:
+                    self._attempt.calls_answered(event.uid, event.count)
             case _:
                 assert_never(event)
         return None
@@ -427,7 +431,7 @@ class Worker:
         task = attempt.slice.by_vertex[event.vertex]
         try:
             idle = attempt.step(task, event.now, event.budget)
-            if idle is None or attempt.slice.actions or task.chain.source is not None:
+            if idle is None or attempt.slice.actions or task.chain.requires_actions:
                 self._require(attempt.required_actions(event.now))
         except BaseException as error:
             self._fail_by(error, task.vertex.name)

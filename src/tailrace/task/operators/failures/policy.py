@@ -47,9 +47,18 @@ class FailurePolicy:
                     return None
         return None
 
-    def fail(self, error: Exception, record: Any, time: int, key: Any = None, timer: float | None = None) -> None:
+    def fail(
+        self,
+        error: Exception,
+        record: Any,
+        time: int,
+        key: Any = None,
+        timer: float | None = None,
+        where: str | None = None,
+    ) -> None:
         """Sends a record aside for which the last call has failed. `timer`: the time of a timer that takes the place of the
-        record. Raises `UserCodeError` if the policy has no side output, and for an error that is none of one record."""
+        record. `where`: the user's line, if it is not that of the error. Raises `UserCodeError` if the policy has no side
+        output, and for an error that is none of one record."""
         node, ctx = self.node, self.ctx
         if self.aside is None or not is_of_record(error):
             raise error if isinstance(error, UserCodeError) else self._user_error(error, record, key, timer) from error
@@ -58,7 +67,7 @@ class FailurePolicy:
         ctx.last_failure = _ADDRESS.sub("0x…", _text_of(error))
         assert ctx.side is not None
         values, times = ctx.side.setdefault(self.aside.tag, ([], []))
-        where = user_line(error.__cause__ or error) or node.written
+        where = (user_line(error.__cause__ or error) if where is None else where) or node.written
         values.append(Failed(record, ctx.last_failure, where, node.name, key, timer))
         times.append(time)
 
