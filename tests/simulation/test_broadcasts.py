@@ -171,6 +171,62 @@ def test_records_that_were_in_flight_on_an_edge_that_is_broadcast_now_are_refuse
         story.finish(story.again(after))
 
 
+def looped(env: tr.Environment) -> tr.DataStream:
+    """A loop whose feedback is broadcast to it as rules: a record goes around as often as its last digit."""
+
+    def body(stream: tr.DataStream) -> Any:
+        rules = stream.filter(lambda pair: pair[1] > 0, uid="rules").map(lambda pair: pair[0] * 10 + pair[1], uid="told")
+        keyed = stream.map(lambda pair: pair[0], uid="bare").key_by(key)
+        out = keyed.connect(rules.broadcast()).process(Met(), uid="met")
+        back = stream.filter(lambda pair: pair[1] > 0, uid="left").map(lambda pair: (pair[0], pair[1] - 1), uid="back")
+        return back.rebalance(), out
+
+    numbers = env.from_source(tr.sources.Sequence(0, 40, rate=10_000.0), uid="records")
+    return numbers.map(lambda i: (i, i % 3), uid="pairs").iterate(body, uid="loop")
+
+
+class Met(Pairs):
+    """`Pairs` without its counts."""
+
+    def process(self, value: int, ctx: tr.Context) -> Iterator[Any]:
+        yield from (one for one in super().process(value, ctx) if one[0] == "pair")
+
+    def finish(self, ctx: tr.Context) -> None: ...
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_loop_feedback_may_be_broadcast(seed: int) -> None:
+    story = Story.begin(f"looped {seed}")
+    faults = [Fault(200 + 300 * i, "kill", which=seed + i) for i in range(3)]
+    story.finish(story.simulation(looped, parallelism=3, seed=seed, faults=faults, checkpoints=UNALIGNED))
+    rules = [i * 10 + left for i in range(40) for left in range(1, i % 3 + 1)]
+    story.is_right(Counter(("pair", one, rule) for one in range(KEYS) for rule in rules))
+
+
+def test_both_streams_may_be_in_columns() -> None:
+    class Rates(tr.BroadcastProcessFunction):
+        rate = tr.BroadcastState(str, int)
+        sold = tr.ValueState(int, default=0)
+
+        def process(self, sale: Any, ctx: tr.Context) -> None:
+            self.sold.value += sale.count
+
+        def process_broadcast(self, rate: Any, ctx: tr.Context) -> None:
+            self.rate[rate.name] = rate.value
+
+        def on_timer(self, timestamp: float, ctx: tr.Context) -> None: ...
+
+        def finish(self, ctx: tr.Context) -> Iterator[Any]:
+            yield dict(sorted(self.rate.value.items()))
+
+    env = tr.Environment(parallelism=2)
+    sales = env.from_collection([("a", 1), ("b", 2)]).to_columns("name string, count long")
+    rates = env.from_collection([("x", 3), ("y", 4)]).rebalance().to_columns("name string, value long")
+    out = sales.key_by("name").connect(rates.broadcast()).process(Rates()).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert out.result() == [{"x": 3, "y": 4}] * 2
+
+
 # In the order of event time.
 
 

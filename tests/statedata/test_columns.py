@@ -58,6 +58,35 @@ def test_states_of_every_kind_have_columns_of_their_type(whole: Any, state: str)
     assert found == {key: value(key) for key in range(10)}
 
 
+class Ruled(tr.BroadcastProcessFunction):
+    rules = tr.BroadcastState(str, int)
+    shapes = tr.BroadcastState(int, object)
+    count = tr.ValueState(int, default=0)
+
+    def process(self, value: int, ctx: Any) -> None:
+        self.count.value += 1
+
+    def process_broadcast(self, value: int, ctx: Any) -> None:
+        self.rules[f"r{value}"] = value
+        self.shapes[value] = (value, str(value))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_broadcast_state_has_a_row_for_each_entry(checkpoint_of: Any, ordered: bool) -> None:
+    def flow(env: tr.Environment) -> Any:
+        numbers = env.from_collection(range(20)).assign_timestamps(float)
+        both = numbers.key_by(lambda i: i % 3).connect(numbers.filter(lambda i: i < 5).broadcast())
+        return both.process(Ruled(), ordered=ordered, uid="ruled").sink_to(tr.sinks.Collect())
+
+    stored = checkpoint_of(flow)
+    rules = table_of(stored, "ruled", "rules")
+    assert [str(field.type) for field in rules.schema] == ["string", "int64"]
+    assert rows_of(rules) == {f"r{i}": i for i in range(5)}
+    assert rows_of(table_of(stored, "ruled", "shapes")) == {i: {"_1": i, "_2": str(i)} for i in range(5)}
+    assert rows_of(table_of(stored, "ruled", "count")) == {0: 7, 1: 7, 2: 6}
+    assert "'rules' (broadcast str, int)" in stored.contents()
+
+
 def test_changes_in_several_files_are_one_state(checkpoint_of: Any) -> None:
     """Checkpoints that write what changed: keys were set, set again and deleted, each in other files."""
 

@@ -19,6 +19,11 @@ def type_name(type_: Any) -> str:
     return type_.__qualname__ if isinstance(type_, type) else str(type_)
 
 
+def value_type(text: str) -> str:
+    """The text of the type of values, of a text with types of keys and values."""
+    return _parts(text, ",")[-1]
+
+
 def goes_on(old: str, new: str) -> bool:
     """True if state that was declared as `old` may be read as declared by `new`: each value of the old type is one of the
     new type, as far as both say it."""

@@ -293,6 +293,16 @@ class OperatorStates:
             ) from error
 
 
+def saved_copies(data: bytes) -> dict[str, tuple[TableInfo, bytes]]:
+    """Name -> the description, as of a `MapState`, and the bytes of each broadcast state in what an operator saved."""
+    saved = _decoder.decode(data)
+    return {
+        name: (TableInfo(name, "map", one.encoding, one.type, one.classes), one.data)
+        for name, one in saved.items()
+        if one.kind == BROADCAST
+    }
+
+
 def other_kind(name: str, old: str, new: str) -> str:
     """A sentence for the user: a state that belongs to no key is of another kind now."""
     return f"state {name!r} was of kind {old!r}, and is declared as {new!r} now; give the new state another name"

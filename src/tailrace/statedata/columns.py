@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import ConfigError, IncompatibleState
+from tailrace.state.declarations import value_type
+from tailrace.state.operator_state import BROADCAST
 from tailrace.statedata.stored import GroupEntries, StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for, declared_column
 
@@ -47,6 +50,8 @@ class StateColumns:
         self.stored = stored
         self.uid = uid
         self.table = stored.table(uid, state)
+        if self.table.kind == BROADCAST:  # a row for each entry
+            self.table = msgspec.structs.replace(self.table, kind="value", type=value_type(self.table.type))
         self._how = {"key": check_form(keys, "keys"), "value": check_form(values, "values")}
 
     @property

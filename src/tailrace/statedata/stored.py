@@ -17,14 +17,18 @@ from tailrace.errors import (
     TailraceError,
     error_text,
 )
+from tailrace.state.backend import MetaPart
 from tailrace.state.codecs import unpack
 from tailrace.state.format import OURS, Index, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord
+from tailrace.state.operator_state import BROADCAST, saved_copies
 from tailrace.state.parts import BlockOf, ChainsOf, Part
 from tailrace.statedata.types import declared_decoder
 from tailrace.storage.finding import resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
 from tailrace.storage.store import Store
+from tailrace.task.operators.broadcasts.waiting import without_waiting
+from tailrace.task.subtask.snapshot import read_meta
 
 
 class TableSize(NamedTuple):
@@ -101,7 +105,8 @@ class StoredCheckpoint:
         declared = [one for one in tables if one.kind not in OURS]
         if state is None and len(declared) == 1:
             return declared[0]
-        for one in declared:
+        shared = [one for one in self.operator(uid).own if one.kind == BROADCAST]
+        for one in (*declared, *shared):
             if one.name == state:
                 return one
         if state is None:
@@ -113,7 +118,8 @@ class StoredCheckpoint:
         """The operators with their states, as a text for a message."""
         lines = []
         for one in self.manifest.operators:
-            states = [f"{table.name!r} ({_type_text(table)})" for table in one.tables if table.kind not in OURS]
+            tables = [*one.tables, *(table for table in one.own if table.kind == BROADCAST)]
+            states = [f"{table.name!r} ({_type_text(table)})" for table in tables if table.kind not in OURS]
             lines.append(f"{one.uid!r} ({one.name}) with {', '.join(states) or 'no keyed state'}")
         return f"it has the operators {'; '.join(lines)}" if lines else "it has no operators"
 
@@ -128,6 +134,8 @@ class StoredCheckpoint:
     def weights(self, uid: str, tables: Collection[str]) -> dict[int, int]:
         """Key group -> bytes that a restore reads of these tables of an operator; groups without any are absent."""
         found: dict[int, int] = {}
+        if self._copies(uid).keys() & tables:
+            found[0] = sum(len(data) for name, (_, data) in self._copies(uid).items() if name in tables)
         for (one, table, group), held in self._by_group.items():
             if one == uid and table in tables:
                 found[group] = found.get(group, 0) + held.bytes
@@ -157,6 +165,17 @@ class StoredCheckpoint:
 
     # Entries.
 
+    def _copies(self, uid: str) -> dict[str, tuple[TableInfo, bytes]]:
+        """The broadcast states of an operator. They count as being in the first key group."""
+        found: dict[str, tuple[TableInfo, bytes]] = {}
+        if any(table.kind == BROADCAST for one in self.manifest.operators if one.uid == uid for table in one.own):
+            parts = [part for index in self.indexes.values() for part in index.operators if part.uid == uid]
+            for part in sorted(parts, key=lambda one: one.subtask, reverse=True):
+                data = None if part.meta is None else read_meta(part.meta).data
+                bare = without_waiting(MetaPart(part.subtask, part.parallelism, part.finished, data)).data
+                found |= {} if bare is None else saved_copies(bare)
+        return found
+
     def entries(self, uid: str, tables: Collection[str], groups: tuple[int, int]) -> Iterator[GroupEntries]:
         """The entries of these tables of an operator in the key groups [first, last): each key once, with its value in the
         checkpoint. Holds one group at a time in memory, but all groups that are in several files at once. Raises
@@ -165,6 +184,10 @@ class StoredCheckpoint:
         chains: dict[int, tuple[str, ...]] = {}
         whole: dict[tuple[int, str], GroupEntries] = {}
         last: int | None = None
+        for name, (table, data) in self._copies(uid).items() if groups[0] == 0 else ():
+            if name in tables:
+                with self.reading(f"state {name!r} of operator {uid!r}"):
+                    yield GroupEntries(table, 0, declared_decoder(table)(data))
         for part in self._parts(uid, groups, tables):
             if isinstance(part, ChainsOf):
                 chains.update(part.chains)
