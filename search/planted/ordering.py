@@ -1,8 +1,9 @@
-"""Bugs to be planted in functions that are called in the order of time."""
+"""Bugs to be planted in functions that are called in the order of time, and in joins."""
 
 from __future__ import annotations
 
-from search.planted.patches import Bug, Patches, method
+from search.planted.patches import RANDOM, Bug, Patches, method
+from tailrace.task.operators.joins.interval import IntervalJoinTask
 from tailrace.task.operators.ordering.buffer import RecordBuffer
 
 
@@ -24,7 +25,13 @@ def _timers_first() -> Patches:
     return [method(RecordBuffer, "next_time", make)]
 
 
+def _forgotten_partners() -> Patches:
+    """Bug: what a join has to let go of is not known behind a restore."""
+    return [method(IntervalJoinTask, "rebuild", lambda _: lambda self: None)]
+
+
 ORDER_BUGS = (
     Bug("records that wait are lost with their worker", "in_order", _forgotten_records),
     Bug("a timer comes before the records of its time", "in_order", _timers_first),
+    Bug("records without a partner are lost with their worker", RANDOM, _forgotten_partners, seed=4),
 )

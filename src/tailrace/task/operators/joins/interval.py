@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -35,18 +36,21 @@ from tailrace.task.operators.process import backend_of
 from tailrace.task.operators.timers import Keyed
 
 Held = list[Any]
-"""State of a key: the order in which it came, the time at which it is due, and for each input three lists, by the times of
-its records: these times, the records, and whether each had a partner. The third is empty where that does not matter."""
-TIMES = (2, 5)
+"""State of a key: the order in which it came, and for each input three lists, by the times of its records: these times, the
+records, and whether each had a partner. A tuple without elements stands for a list without any. The third is empty where
+that does not matter."""
+TIMES = (1, 4)
 """Places of the times of each input in the state of a key; the records and their partners are behind them."""
+Due = tuple[int, int, int, Keyed]
+"""A record that has to go: the time, the order of its key, its input and the key."""
 
 
 class IntervalJoinTask(OperatorTask):
     """An interval join in rows.
 
-    Invariant T11: a key has state exactly while it has records that are kept. Its due time is at or before the first at
-    which one of them has to go, and the heap has an entry for it; an entry that is not true any more is dropped when it
-    comes up.
+    Invariant T11: a key has state exactly while it has records that are kept. For each of them there is an entry for the
+    time at which it has to go; an entry of a record that has gone before is dropped when it comes up. Entries come up by
+    time, then by the order of keys, then by input.
     Invariant T12: a record is kept from its arrival until the watermark has reached the time of its latest possible
     partner, or its own, if that is later; of a semi or an anti join a record of the first input until its first partner.
     """
@@ -56,11 +60,17 @@ class IntervalJoinTask(OperatorTask):
         operator = node.operator
         assert isinstance(operator, IntervalJoin)
         self.how = operator.how
-        self.bounds = ((operator.before, operator.after), (-operator.after, -operator.before))
+        self.bounds = (
+            (operator.before, operator.after),
+            (-operator.after, -operator.before),
+        )
         """For each input: the least and the largest difference of a partner's time from that of a record."""
         self.spans = (max(0, operator.after), max(0, -operator.before))
         """For each input: how long behind its own time a record is kept."""
-        self.alone = (self.how in ("left", "full", "anti"), self.how in ("right", "full"))
+        self.alone = (
+            self.how in ("left", "full", "anti"),
+            self.how in ("right", "full"),
+        )
         """For each input: whether records without a partner come out."""
         self.marks = (self.alone[0] and self.how != "anti", self.alone[1])
         """For each input: whether records are marked that had a partner."""
@@ -69,8 +79,10 @@ class IntervalJoinTask(OperatorTask):
         self.backend: Backend = backend_of(ctx)
         self.table = self.backend.table(JOINING.name, kind=JOINING.kind)
         self._floors = Floors(node, ctx)
-        self._due: list[tuple[int, int, Keyed]] = []
-        """Keys by the times at which they are due, and of one time by the order in which they came."""
+        self._runs: tuple[deque[Due], deque[Due]] = (deque(), deque())
+        """For each input: entries in their order, as records come by time."""
+        self._heap: list[Due] = []
+        """Entries that came out of order."""
         self.order = 0
         """Number of keys that ever had state; after a restore, the highest order of one that has."""
         self.kept = [0, 0]
@@ -79,14 +91,20 @@ class IntervalJoinTask(OperatorTask):
         self.backend.after_restore.append(self.rebuild)
 
     def rebuild(self) -> None:
-        """Makes the heap from the table, after a restore."""
-        self._due, self.kept = [], [0, 0]
+        """Makes the entries from the table, after a restore."""
+        self.kept = [0, 0]
+        found: list[Due] = []
         for key, held in self.table.items():
-            self._due.append((held[1], held[0], Keyed(key)))
-            self.order = max(self.order, held[0])
-            for port, at in enumerate(TIMES):
+            keyed, self.order = Keyed(key), max(self.order, held[0])
+            for port, (at, span) in enumerate(zip(TIMES, self.spans, strict=True)):
+                found += [(time + span, held[0], port, keyed) for time in held[at]]
                 self.kept[port] += len(held[at])
-        heapq.heapify(self._due)
+        found.sort()
+        self._heap = []
+        self._runs = (
+            deque(one for one in found if not one[2]),
+            deque(one for one in found if one[2]),
+        )
 
     # State beside the keys.
 
@@ -141,18 +159,29 @@ class IntervalJoinTask(OperatorTask):
         self._emit(out, times)
 
     def _join(
-        self, keys: list[Any], times: list[int], values: list[Any], port: int, out: list[Any], out_times: list[int]
+        self,
+        keys: list[Any],
+        times: list[int],
+        values: list[Any],
+        port: int,
+        out: list[Any],
+        out_times: list[int],
     ) -> None:
         """Adds the results of records with those of the other input that are kept, and keeps the records."""
         own, other = TIMES[port], TIMES[1 - port]
         low, high = self.bounds[port]
-        span, marks, marks_other = self.spans[port], self.marks[port], self.marks[1 - port]
+        marks, marks_other = self.marks[port], self.marks[1 - port]
         filters = self.how in ("semi", "anti")
-        top, find = self.table.top, self.table.find
+        top, find, keep, create = (
+            self.table.top,
+            self.table.find,
+            self._keep,
+            self._create,
+        )
         for key, time, value in zip(keys, times, values, strict=True):
             held = top.get(key)
             if held is None and (held := find(key)) is None:
-                held = self._new(key, time + span)
+                held = create(key)
             partner_times = held[other]
             matched = False
             if partner_times:
@@ -167,11 +196,15 @@ class IntervalJoinTask(OperatorTask):
                     out_times.extend([time if one < time else one for one in partner_times[first:last]])
                     if marks_other:
                         held[other + 2][first:last] = [True] * (last - first)
-            self._keep(key, held, own, time, span, value, matched if marks else None)
-        self.kept[port] += len(values)
+            keep(key, held, own, port, time, value, matched if marks else None)
 
     def _filter(
-        self, keys: list[Any], times: list[int], values: list[Any], out: list[Any], out_times: list[int]
+        self,
+        keys: list[Any],
+        times: list[int],
+        values: list[Any],
+        out: list[Any],
+        out_times: list[int],
     ) -> None:
         """Takes records of the first input of a semi or an anti join. One with a partner is decided, and not kept."""
         (low, high), span = self.bounds[0], self.spans[0]
@@ -179,7 +212,7 @@ class IntervalJoinTask(OperatorTask):
         for key, time, value in zip(keys, times, values, strict=True):
             held = top.get(key)
             if held is None and (held := find(key)) is None:
-                held = self._new(key, time + span)
+                held = self._create(key)
             partners = held[TIMES[1]]
             at = bisect_left(partners, time + low) if partners else 0
             if at < len(partners) and partners[at] <= time + high:
@@ -187,20 +220,29 @@ class IntervalJoinTask(OperatorTask):
                     out.append(value)
                     out_times.append(min(time + span, LAST_TIME))
                 continue
-            self._keep(key, held, TIMES[0], time, span, value, None)
-            self.kept[0] += 1
+            self._keep(key, held, TIMES[0], 0, time, value, None)
 
-    def _new(self, key: Any, due: int) -> Held:
+    def _create(self, key: Any) -> Held:
         """State of a key that has none."""
         self.order += 1
-        held = self.table.top[key] = [self.order, due, [], [], [], [], [], []]
-        heapq.heappush(self._due, (due, self.order, Keyed(key)))
+        held = self.table.top[key] = [self.order, (), (), (), (), (), ()]
         return held
 
-    def _keep(self, key: Any, held: Held, own: int, time: int, span: int, value: Any, matched: bool | None) -> None:
+    def _keep(
+        self,
+        key: Any,
+        held: Held,
+        own: int,
+        port: int,
+        time: int,
+        value: Any,
+        matched: bool | None,
+    ) -> None:
         """Keeps a record of an input, in its place by time; of one time the first one to come is first."""
         times = held[own]
-        if not times or times[-1] <= time:
+        if not times:
+            held[own : own + 3] = [time], [value], () if matched is None else [matched]
+        elif times[-1] <= time:
             times.append(time)
             held[own + 1].append(value)
             if matched is not None:
@@ -211,9 +253,12 @@ class IntervalJoinTask(OperatorTask):
             held[own + 1].insert(at, value)
             if matched is not None:
                 held[own + 2].insert(at, matched)
-        if time + span < held[1]:
-            held[1] = time + span
-            heapq.heappush(self._due, (held[1], held[0], Keyed(key)))
+        self.kept[port] += 1
+        due, order, run = time + self.spans[port], held[0], self._runs[port]
+        if not run or (last := run[-1])[0] < due or (last[0] == due and last[1] <= order):
+            run.append((due, order, port, Keyed(key)))
+        else:
+            heapq.heappush(self._heap, (due, order, port, Keyed(key)))
 
     def _release(self, held: Held, first: int, last: int, out: list[Any], out_times: list[int]) -> None:
         """Lets go of records of the first input of a semi or an anti join, which have a partner."""
@@ -226,51 +271,70 @@ class IntervalJoinTask(OperatorTask):
 
     # Event time.
 
+    def _next(self) -> Any:
+        """The run or the heap that has the next entry; None if there is none."""
+        first, second = self._runs
+        found: Any = first if first and (not second or first[0] < second[0]) else second
+        return self._heap if self._heap and (not found or self._heap[0] < found[0]) else found or None
+
     def next_event(self) -> int | None:
-        # The entry may not be true any more; `advance` finds that out when the time comes.
-        return self._due[0][0] if self._due else None
+        # The record may have gone before; `advance` finds that out when the time comes.
+        entries = self._next()
+        return None if entries is None else entries[0][0]
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
         self._floors.pass_by(time)
         out: list[Any] = []
         times: list[int] = []
-        due = self._due
-        while due and due[0][0] <= time and limit > 0:
-            at, order, keyed = heapq.heappop(due)
-            held = self.table.get(keyed.key)
-            if held is not None and held[0] == order and held[1] == at:
-                limit -= self._expire(keyed, held, time, limit, out, times)
+        get = self.table.get
+        while (entries := self._next()) is not None and entries[0][0] <= time:
+            if limit <= 0:
+                break
+            due, order, port, keyed = heapq.heappop(entries) if entries is self._heap else entries.popleft()
+            held = get(keyed.key)
+            if (
+                held is not None
+                and held[0] == order
+                and (there := held[TIMES[port]])
+                and there[0] + self.spans[port] <= due
+            ):
+                limit -= self._expire(keyed.key, held, port, due, out, times)
         self.backend.relieve()
         self._report()
         self._emit(out, times)
-        return not due or due[0][0] > time
+        return entries is None or entries[0][0] > time
 
-    def _expire(self, keyed: Keyed, held: Held, time: int, limit: int, out: list[Any], out_times: list[int]) -> int:
-        """Lets go of the records of a key that can have no more partners, at most `limit`; those without one come out.
-        Returns the number of records, at least 1."""
-        gone = 0
-        for port, at in enumerate(TIMES):
-            times, span = held[at], self.spans[port]
-            count = min(bisect_right(times, time - span), limit - gone)
-            if not count:
-                continue
-            if self.alone[port]:
-                marked = held[at + 2][:count] if self.marks[port] else [False] * count
-                for one, value, matched in zip(times[:count], held[at + 1][:count], marked, strict=True):
-                    if not matched:
-                        out.append(value if self.how == "anti" else (None, value) if port else (value, None))
-                        out_times.append(min(one + span, LAST_TIME))
-            del times[:count], held[at + 1][:count], held[at + 2][:count]
-            self.kept[port] -= count
-            gone += count
-        ends = [held[at][0] + span for at, span in zip(TIMES, self.spans, strict=True) if held[at]]
-        if ends:
-            held[1] = min(ends)
-            heapq.heappush(self._due, (held[1], held[0], keyed))
+    def _expire(
+        self,
+        key: Any,
+        held: Held,
+        port: int,
+        due: int,
+        out: list[Any],
+        out_times: list[int],
+    ) -> int:
+        """Lets go of the records of one input of a key that can have no more partners; those without one come out. Returns
+        the number of records."""
+        at, span = TIMES[port], self.spans[port]
+        times = held[at]
+        count = 1 if len(times) == 1 else bisect_right(times, due - span)
+        if self.alone[port]:
+            marked = held[at + 2][:count] if self.marks[port] else [False] * count
+            for one, value, matched in zip(times[:count], held[at + 1][:count], marked, strict=True):
+                if not matched:
+                    out.append(value if self.how == "anti" else (None, value) if port else (value, None))
+                    out_times.append(min(one + span, LAST_TIME))
+        if count == len(times):
+            held[at : at + 3] = (), (), ()
+            if not held[TIMES[1 - port]]:
+                self.table.pop(key)
         else:
-            self.table.pop(keyed.key)
-        return max(gone, 1)
+            del times[:count], held[at + 1][:count]
+            if self.marks[port]:
+                del held[at + 2][:count]
+        self.kept[port] -= count
+        return count
 
     # Results out.
 
