@@ -53,7 +53,7 @@ VERBS: dict[str, str] = {
     ),
     "coGroup": _VERB.format("key_by(...).co_group(other, window=...)"),
     **dict.fromkeys(("as_of", "asof", "join_asof", "temporal_join"), _VERB.format("key_by(...).join_as_of(other)")),
-    **dict.fromkeys(("lookup", "enrich"), f"has {_JOINS}"),
+    "enrich": "has lookup(table, on=...) for this, and join_as_of for a table that changes",
     **dict.fromkeys(("min", "max", "mean", "avg", "min_by", "max_by", "minBy", "maxBy"), f"has {_EVERY}"),
     **dict.fromkeys(("tumbling", "tumble"), "has key_by(...).window(tr.Tumbling(...)) for this"),
     **dict.fromkeys(("sliding", "slide", "hop"), "has key_by(...).window(tr.Sliding(...)) for this"),

@@ -230,6 +230,22 @@ class DataStream(LoopStream):
         a stream in columns."""
         return verbs.split(self, f, into, options)
 
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: str | Sequence[str],
+        how: Literal["left", "inner"] = "left",
+        refresh: Span | None = None,
+        **options: Any,
+    ) -> DataStream:
+        """The stream of the records with the row that has their key in `table`: a DataFrame of pandas, polars or Spark, or a
+        `pyarrow.Table`, with one row for each key. `on` names the columns of the key, in both. In columns the other columns
+        of the table come behind those of the stream; in rows there are pairs (record, row). A record without a row has null
+        or None ("left"), or goes ("inner"); so does one whose key is null. The table is read once, here, and travels with
+        the program; `refresh` is refused. Raises `GraphError` for wrong arguments, and for a key that is there twice."""
+        return verbs.lookup(self, table, on, how, refresh, options)  # type: ignore[no-any-return]
+
     def explode(self, column: str, *, outer: bool = False, **options: Any) -> DataStream:
         """The stream in columns of a record for each item of the list in `column`, in its place. A record without items
         goes, or with `outer` stays with null. Raises `TypeMismatch` for a stream in rows, and `GraphError` for a column

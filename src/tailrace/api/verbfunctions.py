@@ -3,6 +3,7 @@ state, timers and replays are those of every process function."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from tailrace.api.functions import (
     AggregateFunction,
     Context,
     FilterFunction,
+    FlatMapFunction,
     KeyedProcessFunction,
     MapBatchesFunction,
     MapFunction,
@@ -22,9 +24,10 @@ from tailrace.api.functions import (
     WindowFunction,
 )
 from tailrace.api.windowfunctions import AT_THE_END, Field
-from tailrace.elements.convert import made_rows, rows_of
+from tailrace.elements.convert import field_getter, made_rows, rows_of
 from tailrace.elements.keygroups import KeyGroups, owner
 from tailrace.elements.keys import canonical_bytes
+from tailrace.errors import GraphError
 from tailrace.graph.operators import FIRING_COLUMNS, Selector
 from tailrace.state.handles import ValueState
 from tailrace.state.operator_state import OperatorState
@@ -379,3 +382,98 @@ def _print(fn: Any, value: Any) -> None:
     shown = value if fn is None else fn(value)
     if fn is None or shown is not None:
         print(shown)
+
+
+def table_for_lookup(given: Any, on: tuple[str, ...], verb: str) -> pa.Table:
+    """The rows of a DataFrame of pandas, polars or Spark, or of an Arrow table, with one row for each key. Raises
+    `GraphError` for anything else, for a column that is not there, for keys that are no certain ones, and for two rows of
+    one key."""
+    table = _as_table(given, verb)
+    missing = [name for name in on if name not in table.column_names]
+    if missing:
+        raise GraphError(f"{verb}: the table has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
+    for name in on:
+        kind = table.schema.field(name).type
+        if pa.types.is_floating(kind) or kind.num_fields:
+            raise GraphError(f"{verb}: column {name!r} of the table is {kind}, by which rows cannot be found for certain")
+    keys = list(zip(*(table[name].to_pylist() for name in on), strict=True))
+    table = table.filter(pa.array([None not in key for key in keys], pa.bool_()))
+    twice = next((key for key, count in Counter(keys).items() if count > 1 and None not in key), None)
+    if twice is not None:
+        raise GraphError(
+            f"{verb}: the table has several rows with {', '.join(on)} {twice if len(on) > 1 else twice[0]!r}; a record gets "
+            f"one: drop the others before"
+        )
+    return table.combine_chunks()
+
+
+def _as_table(given: Any, verb: str) -> pa.Table:
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if isinstance(given, pa.Table):
+        return given
+    for method in ("toArrow", "to_arrow"):
+        if hasattr(given, method):
+            return getattr(given, method)()
+    if hasattr(given, "iloc"):
+        return pa.Table.from_pandas(given, preserve_index=False)
+    raise GraphError(f"{verb}: expected a DataFrame of pandas, polars or Spark, or a pyarrow.Table, not {given!r:.80}")
+
+
+class RowLookup(FlatMapFunction):
+    """Pairs of a record and the row of a table with its key, or None."""
+
+    def __init__(self, table: pa.Table, on: tuple[str, ...], inner: bool) -> None:
+        self.table, self.on, self.inner = table, on, inner
+        self._kind: type | None = None
+
+    def prepare(self) -> None:
+        columns = [column.to_pylist() for column in self.table.columns]
+        rows = made_rows(tuple(self.table.column_names), list(zip(*columns, strict=True)))
+        places = [self.table.column_names.index(name) for name in self.on]
+        self.rows = {tuple([row[at] for at in places]): row for row in rows}
+
+    def flat_map(self, value: Any) -> list[Any]:
+        if type(value) is not self._kind:
+            self._kind = type(value)
+            self._read = [field_getter(name, value) for name in self.on]
+        found = self.rows.get(tuple([read(value) for read in self._read]))
+        return [] if found is None and self.inner else [(value, found)]
+
+
+class BatchLookup(MapBatchesFunction):
+    """The columns of a table beside those of a batch: for each record those of the row with its key, or null."""
+
+    def __init__(self, table: pa.Table, on: tuple[str, ...], inner: bool) -> None:
+        self.table, self.on, self.inner = table, on, inner
+
+    def prepare(self) -> None:
+        table = self.table
+        self._distinct = [table[name].combine_chunks().unique() for name in self.on]
+        self._keys = self._codes([table[name].combine_chunks() for name in self.on])
+        self._rest = table.drop_columns(list(self.on))
+
+    def _codes(self, columns: list[Any]) -> pa.Array:
+        """One number for each key; null for one of which a part is not in the table."""
+        codes: Any = None
+        for name, column, distinct in zip(self.on, columns, self._distinct, strict=True):
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if column.type != distinct.type:
+                raise TypeError(
+                    f"lookup: column {name!r} is {column.type} in the stream and {distinct.type} in the table; cast one"
+                )
+            here = pc.index_in(column, value_set=distinct, skip_nulls=True).cast(pa.int64())
+            codes = here if codes is None else pc.add_checked(pc.multiply_checked(codes, len(distinct)), here)
+        return codes
+
+    def map_batches(self, batch: Any) -> Any:
+        codes = self._codes([batch.column(name) for name in self.on])
+        at = pc.index_in(codes, value_set=self._keys, skip_nulls=True)
+        if self.inner:
+            batch, at = batch.filter(at.is_valid()), at.drop_null()
+        taken = self._rest.take(at)
+        for field, column in zip(taken.schema, taken.columns, strict=True):
+            whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, field.type)
+            batch = batch.append_column(field, whole)
+        return batch

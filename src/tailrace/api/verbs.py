@@ -28,6 +28,7 @@ from tailrace.api.ordered import check_in_order
 from tailrace.api.released import has_event_time
 from tailrace.api.verbfunctions import (
     OTHERS,
+    BatchLookup,
     Best,
     Explode,
     FirstRecords,
@@ -40,12 +41,14 @@ from tailrace.api.verbfunctions import (
     Placing,
     Ranks,
     RateLimit,
+    RowLookup,
     RunningTop,
     Sample,
     SampleBatches,
     SampleKeys,
     Split,
     check_list_type,
+    table_for_lookup,
 )
 from tailrace.api.windowfunctions import Gather
 from tailrace.api.windows import CountSpec, CountWindow
@@ -280,3 +283,28 @@ def head(stream: AnyStream, n: int) -> AnyStream:
     rows = stream._as_rows()
     some = rows._add(ops.Process(FirstRecords(n), "wait"), "show", {}, columns=rows.columns)
     return some.rebalance()._add(ops.Process(FirstRecords(n), "wait"), "show", {"parallelism": 1}, columns=rows.columns)
+
+
+def lookup(stream: AnyStream, table: Any, on: Any, how: str, refresh: Any, options: dict[str, Any]) -> AnyStream:
+    """The stream of records with the row of their key in a table; see `DataStream.lookup`."""
+    verb = title_of("lookup", options)
+    if callable(table):
+        raise GraphError(f"{verb}: expected a table, not a function; call a service in map or map_batches, with ctx.call")
+    if refresh is not None:
+        raise GraphError(
+            f"{verb}: a table is read once, when the program is written, and refresh is not in this version; let changes of "
+            f"it come as a stream: records.connect(changes.broadcast()).process(...), or key_by(...).join_as_of(...)"
+        )
+    if how not in ("left", "inner"):
+        raise GraphError(f"{verb}: how must be 'left' or 'inner', not {how!r}")
+    names = (on,) if isinstance(on, str) else tuple(on)
+    check_selector(names, stream.columns, verb)
+    rows = table_for_lookup(table, names, verb)
+    if stream.form == "rows":
+        return stream._add(ops.FlatMap(RowLookup(rows, names, how == "inner")), "lookup", options)
+    columns = None
+    if stream.columns is not None:
+        columns = (*stream.columns, *(name for name in rows.column_names if name not in names))
+        check_names(columns, verb, "the table, with rename or drop, before")
+    operator = ops.MapBatches(BatchLookup(rows, names, how == "inner"), TIMES, "arrow")
+    return stream._add(operator, "lookup", options, form="columns", columns=columns)

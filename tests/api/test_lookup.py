@@ -1,0 +1,100 @@
+"""`lookup`: the row of a table for each record, in rows and in columns, beside what pandas finds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+
+TABLE = pa.table({"id": [1, 2], "city": ["Oslo", "Rome"]})
+
+
+def collected(build: Any, parallelism: int = 2) -> list[Any]:
+    env = tr.Environment(parallelism=parallelism)
+    sink = build(env).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    return sorted(map(tuple, sink.result()), key=repr)
+
+
+def plain(value: Any) -> Any:
+    if pd.isna(value):
+        return None
+    return value if isinstance(value, str) else int(value)  # pandas has floats beside missing numbers
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_and_columns_have_what_pandas_finds(seed: int, how: Any) -> None:
+    rng = random.Random(seed)
+    names = ["a", "b"] if seed % 2 else ["a"]
+    keys = [(a, b) for a in range(5) for b in "xyz"]
+    rng.shuffle(keys)
+    some = {key[: len(names)]: key for key in keys[:8]}
+    table = pd.DataFrame(
+        [(*key[:2], f"city {i}", i) for i, key in enumerate(some.values())], columns=["a", "b", "c", "n"]
+    )
+    table = table if len(names) > 1 else table.drop(columns="b")
+    records = [(rng.choice([None, *range(7)]), rng.choice("xyzw"), i) for i in range(60)]
+    frame = pd.DataFrame(records, columns=["a", "d" if len(names) == 1 else "b", "i"]).astype({"a": "Int64"})
+    wanted = frame.merge(table.astype({"a": "Int64"}), on=names, how=how)
+    expected = sorted([tuple(map(plain, row)) for row in wanted.itertuples(index=False)], key=repr)
+    schema = f"a long, {frame.columns[1]} string, i long"
+
+    def columns(env: tr.Environment) -> Any:
+        return env.from_collection(records).to_columns(schema).lookup(table, on=names, how=how).to_rows()
+
+    def rows(env: tr.Environment) -> Any:
+        pairs = env.from_collection(records).to_columns(schema).to_rows().lookup(table, on=names, how=how)
+        rest = [name for name in table.columns if name not in names]
+        return pairs.map(lambda p: (*p[0], *([None] * len(rest) if p[1] is None else [getattr(p[1], n) for n in rest])))
+
+    assert collected(columns) == expected
+    assert collected(rows) == expected
+
+
+def test_timestamps_stay_with_their_records() -> None:
+    def build(env: tr.Environment) -> Any:
+        sales = env.from_collection([(1, 5), (3, 6), (2, 12)]).to_columns("id long, at long").assign_timestamps("at")
+        return sales.lookup(TABLE, on="id", how="inner").key_by("city").window(tr.Tumbling(10)).count().to_rows()
+
+    assert collected(build) == [("Oslo", 0.0, 10.0, 1), ("Rome", 10.0, 20.0, 1)]
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "two rows of one key": (
+        {"table": pa.table({"id": [1, 1], "x": [1, 2]}), "on": "id"},
+        "lookup: the table has several rows with id 1; a record gets one",
+    ),
+    "no such column": ({"table": TABLE, "on": "price"}, "lookup: the table has no column 'price'; it has id, city"),
+    "floats": (
+        {"table": pa.table({"id": [1.0]}), "on": "id"},
+        "lookup: column 'id' of the table is double, by which rows",
+    ),
+    "a column that is there": ({"table": pa.table({"id": [1], "price": [1]}), "on": "id"}, "two columns 'price'"),
+    "how": ({"table": TABLE, "on": "id", "how": "full"}, "lookup: how must be 'left' or 'inner', not 'full'"),
+    "refresh": (
+        {"table": TABLE, "on": "id", "refresh": 60},
+        "lookup: a table is read once, when the program is written",
+    ),
+    "a function": ({"table": print, "on": "id"}, "lookup: expected a table, not a function"),
+    "no table": ({"table": [1], "on": "id"}, "lookup: expected a DataFrame of pandas, polars or Spark"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_refused_where_it_is_written(what: str) -> None:
+    options, message = REFUSED[what]
+    env = tr.Environment(parallelism=1)
+    sales = env.from_collection([(1, 5.0)]).to_columns("id long, price double")
+    with pytest.raises(tr.GraphError, match=message):
+        sales.lookup(options.pop("table"), **options)
+
+
+def test_keys_of_another_type_fail_with_both_types() -> None:
+    with pytest.raises(tr.JobFailed, match="column 'id' is string in the stream and int64 in the table; cast one"):
+        collected(lambda env: env.from_collection([("1",)]).to_columns("id string").lookup(TABLE, on="id"))
