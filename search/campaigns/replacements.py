@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from search.campaigns.unaligned import closely, overtaking, overtaking_run
 from search.drawn_faults import jumps
+from search.random_flows.description import Loop, Step, change_steps
 from search.random_flows.drawing import Run
 from search.random_flows.remembering import drawing, reading, remembering
 from search.scenarios import MS, Scenario
@@ -88,13 +89,15 @@ LASTS = {"fast": 60 * MS, "in small steps": 60 * MS, "uneven": 200 * MS, "slow":
 
 
 def following(made: Scenario) -> Scenario:
-    """The scenario of `replacing` with a hot standby for each worker, in a job that lasts. The first loss comes when
+    """The scenario of `replacing` with a hot standby for each worker, in a job that lasts. Most first losses come when
     standbys follow, others when there are some again; now and then two are lost soon after each other."""
     made = replacing(made)
     if made.checkpoints is None:
         return made
     rng = random.Random(f"tailrace following {made.seed}")
     found, after, most = list[Fault](), "Follow", rng.choice([60, 200, 600])
+    if random.Random(f"tailrace followed by none {made.seed}").random() < 0.2:
+        after = "commit 1 done"
     for _ in range(rng.choice([1, 2, 2, 3])):
         at = rng.randint(10, most)
         found.append(Fault(at, "kill", rng.randint(0, 5), after=after))
@@ -289,10 +292,30 @@ def all_together_run(run: Run) -> Run:
     return _as_drawn(run, all_together(run.world))
 
 
+def following_run(run: Run) -> Run:
+    """A random dataflow, changed as by `following`, with checkpoints as they were drawn, and records that take their time.
+    Most go without their loops, since there are no hot standbys where there is one."""
+    world, drawn = following(run.world), run.world.checkpoints
+    if drawn is not None and world.checkpoints is not None:
+        world = replace(world, checkpoints=replace(world.checkpoints, interval=drawn.interval))
+    if random.Random(f"tailrace following in {run.seed}").random() < 0.9:
+        source, steps = run.flow.source, change_steps(run.flow.steps, _without_loop)
+        source = replace(source, pace=min(10_000, max(2_000, LASTS[run.world.network] // source.n)))
+        run = replace(run, flow=replace(run.flow, source=source, steps=steps))
+    return _as_drawn(run, world)
+
+
+def _without_loop(step: Step) -> tuple[Step, ...]:
+    """Nothing in the place of a loop. Its steps outside of it might make records late, which no loop does."""
+    return () if isinstance(step, Loop) else (step,)
+
+
 def run_of(tune: Callable[[Scenario], Scenario]) -> Callable[[Run], Run]:
     """The function that changes random dataflows as `tune` changes scenarios."""
     if tune is past_what_waits:
         return past_what_waits_run
+    if tune is following:
+        return following_run
     return all_together_run if tune is all_together else lambda run: _as_drawn(run, tune(run.world))
 
 
