@@ -1,5 +1,5 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
-latency|scale|components|termination|lap`: JSON lines on standard output.
+latency|scale|join|components|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, components, failover, latency, measure, recovery, scale
+from . import backpressure, components, failover, join, latency, measure, recovery, scale
 from .components import ComponentsSpec
 from .failover import FailoverSpec
 from .latency import LatencySpec
@@ -29,7 +29,7 @@ from .stop import StopSpec
 
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
-    "stateread", "newkeys", "latency", "scale",
+    "stateread", "newkeys", "latency", "scale", "join",
 )  # fmt: skip
 LOOPS = ("components", "termination", "lap")
 
@@ -97,6 +97,8 @@ def main() -> None:
         return run_stateread(args, options)
     if args.workload == "newkeys":
         return run_newkeys(args, options)
+    if args.workload == "join":
+        return run_join(args, options)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
     if args.workload == "latency":
@@ -243,6 +245,15 @@ def run_newkeys(args: argparse.Namespace, options: dict[str, str]) -> None:
         for _ in range(args.repeat):
             figures, busy = measure.isolate("benchmarks.newkeys", spec)
             show({"workload": "newkeys", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_join(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """A join, ours and Bytewax's if that is a peer: without time, and by windows of event time."""
+    systems = [*([] if args.no_ours else ["tailrace"]), *(join.SYSTEMS[1:] if "bytewax" in args.peer else ())]
+    for system in systems * args.repeat:
+        spec = join.JoinSpec.of({**options, "system": system})
+        figures, busy = measure.isolate("benchmarks.join", spec)
+        show({"workload": "join", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_scale(options: dict[str, str], repeat: int) -> None:

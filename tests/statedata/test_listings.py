@@ -132,3 +132,17 @@ def test_overtaken_records_are_reported_record_by_record(checkpoint_of: Any) -> 
 def test_options_that_make_no_sense_are_refused(midway: Any, options: dict[str, str], message: str) -> None:
     with pytest.raises(tr.TailraceError, match=message):
         view_of(midway, **options)
+
+
+def test_records_that_a_join_keeps_are_reported_with_their_input(checkpoint_of: Any) -> None:
+    def build(env: tr.Environment) -> None:
+        stamped = env.from_source(tr.sources.Sequence(0, 2_000), uid="numbers").assign_timestamps(float, 300.0)
+        first, second = stamped.filter(lambda n: n % 2 == 0), stamped.filter(lambda n: n % 2 == 1)
+        joined = first.key_by(lambda n: n // 10).join(second.key_by(lambda n: n // 10), within=(0, 500), uid="joined")
+        joined.sink_to(tr.sinks.Collect(), uid="out")
+
+    rows = listed(checkpoint_of(build, number=1), "waiting", values="columns")
+    assert rows and {row["port"] for row in rows} <= {0, 1}
+    for row in rows:
+        value = row["value"]
+        assert row["timestamp"].timestamp() == value and row["key"] == value // 10 and row["port"] == value % 2
