@@ -17,6 +17,7 @@ from search.planted.channel_restore import AS_IT_WAS_BUGS
 from search.planted.clocks import CLOCK_BUGS
 from search.planted.feedback import FEEDBACK_BUGS
 from search.planted.flows import FLOW_BUGS
+from search.planted.lifetimes import LIFETIME_BUGS
 from search.planted.loop_times import LOOP_TIME_BUGS
 from search.planted.loops import LOOP_BUGS
 from search.planted.merged_reads import TOGETHER_BUGS
@@ -480,6 +481,7 @@ BUGS: dict[str, Bug] = {
         ),
         *OUTPUT_BUGS,
         *FEEDBACK_BUGS,
+        *LIFETIME_BUGS,
         *LOOP_BUGS,
         *LOOP_TIME_BUGS,
         *FLOW_BUGS,

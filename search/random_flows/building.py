@@ -28,7 +28,7 @@ LATENESS = 50_000
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
-    "interval join", "window join", "version join",
+    "interval join", "window join", "version join", "lived",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
@@ -266,6 +266,10 @@ class Building:
                 "key",
             )
         return self._ordered(number, stream.key_by(key).process(fn.InOrder(number), in_order=True, **options))
+
+    def _lived(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        out = stream.key_by(fn.key_of).process(fn.lived(do.number), in_order=True, **options)
+        return self._ordered(do.number, out)
 
     def _both_in_order(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number

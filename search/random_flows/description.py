@@ -56,6 +56,7 @@ Kind = Literal[
     "fired of columns",
     "ruled",
     "ruled in order",
+    "lived",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

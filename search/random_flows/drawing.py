@@ -23,7 +23,7 @@ from search.random_flows.description import (
     change_steps,
 )
 from search.random_flows.everyday import everyday
-from search.random_flows.ordering import joining, ordering, source_time
+from search.random_flows.ordering import joining, living, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.random_flows.ruling import ruling
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
@@ -289,6 +289,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     shared = random.Random(f"tailrace random broadcast {seed}")
     if shared.random() < 0.1:
         flow = ruling(shared, flow)
+    lives = random.Random(f"tailrace random lifetimes {seed}")
+    if lives.random() < 0.12:
+        flow = living(lives, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

@@ -676,6 +676,41 @@ class RuledInOrder(Ruled):
         ctx.emit("told", ("until then", self.number, record[0], sum(map(len, self.rules.values()))))
 
 
+LIVES = (1, 3, 8)
+"""Lifetimes of state, in seconds."""
+
+
+def lived(number: int) -> Any:
+    """A function in the order of time whose state has a time to live, most of it by event time. At the end of each second in
+    which a key had records it reports what is left of it."""
+    lifetime = LIVES[number % len(LIVES)]
+
+    class Lived(tr.KeyedProcessFunction):
+        weights = tr.ListState(int, ttl=tr.Ttl(lifetime, clock="event"))
+        streak = tr.ValueState(
+            int, default=0, ttl=tr.Ttl(lifetime, clock="event", refresh=("read", "write")[number % 2])
+        )
+        seconds = tr.MapState(int, int, ttl=tr.Ttl(lifetime, clock="event"))
+        total = tr.ReducingState(
+            int, reduce=lambda a, b: a + b, ttl=tr.Ttl(10**9, clock_stops_with_job=bool(number % 2))
+        )
+
+        def process(self, record: Record, ctx: tr.Context) -> None:
+            assert ctx.timestamp is not None
+            self.weights.append(record[3])
+            self.total.add(record[3])
+            ctx.set_timer(event_time=math.floor(ctx.timestamp) + 1 - 1e-6)
+
+        def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+            second = math.floor(timestamp)
+            self.streak.value += 1
+            self.seconds[second % 3] = second
+            left = sum(self.weights), self.streak.value, tuple(sorted(self.seconds.values())), self.total.value
+            ctx.emit("told", ("lived", number, ctx.key, second, *left))
+
+    return Lived()
+
+
 class LastCall(tr.KeyedProcessFunction):
     """A function that holds records until the end of event time, however often they come: by a timer for some time far
     away, or for the very last moment."""

@@ -120,7 +120,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )
-    | {("in order", "outside"), ("both in order", "outside")}
+    | {("in order", "outside"), ("both in order", "outside"), ("lived", "outside")}
     | {(kind, "outside") for kind in ("interval join", "window join", "version join")}
     | {("ruled in order", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},

@@ -16,7 +16,7 @@ from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
 from tailrace.graph.operators import How
 
-MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST = 10_007, 5, 3, 8, 2, (1, 3), 3
+MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST, LIVES = 10_007, 5, 3, 8, 2, (1, 3), 3, (1, 3, 8)
 HOWS: tuple[How, ...] = ("inner", "left", "right", "full", "semi", "anti")
 WITHIN = ((-2, 3), (0, 4), (-5, -1), (2, 2))
 VALID = 2
@@ -151,6 +151,8 @@ class _Interpreter:
         """(operator, key): number of visits of a set."""
         self.seconds: dict[Any, Counter[int]] = {}
         """(operator, key): number of records in each second."""
+        self.lives: dict[Any, Counter[int]] = {}
+        """(operator, key): the same, where state has a time to live."""
         self.brought: set[int] = set()
         """Operators that have brought more records in."""
         self.around: list[Loop] = []
@@ -170,6 +172,9 @@ class _Interpreter:
         for (number, key), seconds in self.seconds.items():
             for rank, second in enumerate(sorted(seconds), 1):
                 self.found.exactly["second", number, key, rank, second, seconds[second]] += 1
+        for (number, key), seconds in self.lives.items():
+            for report in _left(LIVES[number % len(LIVES)], seconds):
+                self.found.exactly["lived", number, key, *report] += 1
         for (inside, number, key, begin), (count, worth) in self.windows.items():
             what = "sum" if inside else "window"
             self.found.add((what, number, key, begin, count, worth))
@@ -301,6 +306,8 @@ class _Interpreter:
             self.tell("bags", number, record)
         elif kind in ("sets", "sets in flight"):
             self.sets[number, key] += 1
+        elif kind == "lived":
+            self.lives.setdefault((number, key), Counter())[record.time] += 1
         elif kind in ("in order", "both in order"):
             self.seconds.setdefault((number, key), Counter())[record.time] += 1
         elif kind == "readings":
@@ -421,6 +428,19 @@ def _version_join(number: int, first: list[Moving], second: list[Moving]) -> Ite
         newest = max((b.time for b in second if b.id % KEYS == key and b.time <= a.time), default=None)
         there = newest is not None and (number % 2 == 0 or newest + VALID >= a.time)
         yield key, a.id, key if there else None, a.time
+
+
+def _left(lifetime: int, seconds: Counter[int]) -> Iterator[tuple[Any, ...]]:
+    """What is left of state with a time to live at the end of each second: records, seconds in a row, newest seconds."""
+    streak = total = 0
+    before: int | None = None
+    newest: dict[int, int] = {}
+    for second in sorted(seconds):
+        streak = 1 if before is None or second - before >= lifetime else streak + 1
+        before, newest[second % 3] = second, second
+        total += seconds[second]
+        weight = sum(n for at, n in seconds.items() if second - lifetime < at <= second)
+        yield second, weight, streak, tuple(sorted(at for at in newest.values() if at > second - lifetime)), total
 
 
 def _sessions(visits: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:

@@ -37,6 +37,17 @@ def joining(rng: random.Random, flow: Flow) -> Flow:
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
 
 
+def living(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an operator whose state has a time to live, outside of its loops, where each record has one time in all
+    runs."""
+    if not has_one_time(flow):
+        return flow
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    made = Do("lived", number, parallelism=rng.choice([None, None, 1, 3]))
+    at = rng.randint(0, len(flow.steps))
+    return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
+
+
 def source_time(rng: random.Random, flow: Flow) -> Flow:
     """The flow with sources that read no split far ahead of another, and whose event time goes on by the clock while they
     are silent, where no loop is behind them."""

@@ -21,10 +21,12 @@ from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import TailraceError
 from tailrace.state.codecs import unpack
+from tailrace.state.format import TableInfo
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.parts import BlockOf, LogOf, MetaOf
 from tailrace.state.paths import manifest_place
+from tailrace.state.ttl import plain_encoding, stamped_decoder
 from tailrace.storage.reading import own_indexes, read_state
 from tailrace.storage.slots import holds_manifest
 from tailrace.task.subtask.snapshot import TaskSnapshot, read_meta
@@ -147,7 +149,7 @@ def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
     for part in read_state(files, manifest, dict.fromkeys(sorted(uids), (0, manifest.max_parallelism))):
         if isinstance(part, BlockOf):
             entries = found.setdefault((part.uid, part.table.name), {})
-            decode = pickle.loads if part.table.encoding == "pickle" else _readable
+            decode = _decoder(part.table)
             block = unpack(part.data)
             for key in block.deleted:
                 entries.pop(plain_key(key), None)
@@ -164,6 +166,11 @@ def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
 
 class Opaque:
     """A value that cannot be read without its declared type."""
+
+
+def _decoder(table: TableInfo) -> Callable[[Any], Any]:
+    plain = pickle.loads if plain_encoding(table.encoding) == "pickle" else _readable
+    return stamped_decoder(table.kind, plain) if table.stamps else plain
 
 
 def _readable(data: bytes | memoryview) -> Opaque:

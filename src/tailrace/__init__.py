@@ -76,6 +76,7 @@ from tailrace.graph.scope import StreamScope
 from tailrace.state.broadcast_state import BroadcastState
 from tailrace.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from tailrace.state.operator_state import OperatorState
+from tailrace.state.ttl import Ttl
 
 __version__ = "0.1.0"
 
@@ -165,6 +166,7 @@ __all__ = [
     "StreamScope",
     "Sum",
     "TailraceError",
+    "Ttl",
     "Tumbling",
     "TypeMismatch",
     "UidError",

@@ -263,12 +263,6 @@ def test_a_state_that_nobody_bound_says_how_to_declare_it() -> None:
         Base().seen.update(1)
 
 
-def test_a_time_to_live_is_not_there_yet() -> None:
-    for make in (tr.ValueState, tr.ListState, tr.MapState):
-        with pytest.raises(tr.ConfigError, match="state with a ttl is not in this version of tailrace"):
-            make(ttl=60.0)
-
-
 # State is reached only under its key.
 
 USES: dict[str, tuple[Any, Callable[[Any], Any]]] = {

@@ -38,6 +38,7 @@ from tailrace.state.format import CALLS, JOINING, OURS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import BROADCAST, OPERATOR, declared_operator_states, not_dealt_out, other_kind
+from tailrace.state.ttl import plain_encoding
 
 _AGGREGATES = {
     Reduce: "reduce",
@@ -349,7 +350,7 @@ def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
 
 def _of_values(table: TableInfo, kind: Any, uid: str) -> Iterator[str]:
     """Misfits of the values of a state that is declared as type `kind` now."""
-    if not takes(table.type, table.encoding, table.classes, kind):
+    if not takes(table.type, plain_encoding(table.encoding), table.classes, kind):
         yield other_type(table.name, table.type, type_name(kind), uid)
         return
     for why in class_misfits(table.classes, kind):

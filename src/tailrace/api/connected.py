@@ -12,7 +12,7 @@ from tailrace.api.functions import BroadcastProcessFunction
 from tailrace.api.joins.writing import check_keys
 from tailrace.api.kinds import takes_timers
 from tailrace.api.nodes import add_node, check_together, described_scope
-from tailrace.api.ordered import check_in_order
+from tailrace.api.ordered import check_in_order, check_lifetimes
 from tailrace.api.released import check_times, clocks_before, has_event_time
 from tailrace.elements.timestamps import is_late
 from tailrace.errors import GraphError
@@ -41,13 +41,20 @@ def co_process(
     check_together(first, second, verb)
     inputs = first._edges(first._partitioning, 0), second._edges(second._partitioning, 1)
     check_times(fn, inputs, first.env._graph.nodes, verb)
+    check_lifetimes(fn, [first, second], inputs, verb)
     ordered = check_in_order(in_order, [first, second], inputs, verb)
     operator = ops.CoProcess(fn, keys, check_at_end(at_end), ordered)
     return add_node(first, operator, (*inputs[0], *inputs[1]), "process", options, "rows", None)
 
 
 def broadcast_process(
-    first: Any, second: Any, fn: BroadcastProcessFunction, at_end: Any, ordered: bool, options: dict[str, Any], verb: str
+    first: Any,
+    second: Any,
+    fn: BroadcastProcessFunction,
+    at_end: Any,
+    ordered: bool,
+    options: dict[str, Any],
+    verb: str,
 ) -> Node:
     """Adds the node of a function of `first` and of the broadcast stream `second`. Raises `GraphError` for a function that
     does not fit the streams."""
@@ -63,6 +70,7 @@ def broadcast_process(
     one = in_one_order(second, options.get("uid"), in_order)
     inputs = first._edges(first._partitioning, 0), one._edges(ops.Broadcast(), 1)
     check_times(fn, inputs, first.env._graph.nodes, verb, ("process", "process_broadcast"))
+    check_lifetimes(fn, [first, one], inputs, verb)
     operator = ops.BroadcastProcess(fn, key, check_at_end(at_end), in_order)
     return add_node(first, operator, (*inputs[0], *inputs[1]), "process", options, "rows", None)
 
@@ -86,7 +94,9 @@ def _check_ordered(value: Any, first: Any, second: Any, fn: Any, verb: str) -> b
     if not value:
         return False
     if getattr(first, "key", None) is None:
-        raise GraphError(f"{verb}: ordered=True keeps records by key until their time has come; call key_by on the first")
+        raise GraphError(
+            f"{verb}: ordered=True keeps records by key until their time has come; call key_by on the first"
+        )
     if first.scope.level:
         raise GraphError(
             f"{verb}: ordered=True cannot be kept {described_scope(first)}: a record that comes around may be older than "
@@ -130,7 +140,9 @@ def in_one_order(stream: Any, uid: str | None, in_order: bool = False) -> Any:
     if in_order:
         operator = ops.Process(_with_lateness, "wait")
     edges = stream._edges(ops.Rebalance())
-    return stream._of(add_node(stream, operator, edges, "broadcast", options, "rows", None if in_order else stream.columns))
+    return stream._of(
+        add_node(stream, operator, edges, "broadcast", options, "rows", None if in_order else stream.columns)
+    )
 
 
 def _same(record: Any) -> Any:

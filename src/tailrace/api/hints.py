@@ -23,7 +23,7 @@ _TRIGGERS = (
     "a window gives its final result when event time has passed its end, and others before and behind it with "
     "window(windows, early=tr.Every(...), late=tr.Every(...)); for anything else use timers: key_by(...).process(f)"
 )
-_NO_TTL = "state has no time to live; set a timer that clears it, by ctx.set_timer(...)"
+_TTL = "declare it with the state: tr.ValueState(int, ttl=tr.Ttl(3600))"
 _TESTING = "use tr.testing.{}"
 _SPARK_WRITES = "write a tr.Sink, or files or a table that Spark reads: tr.sinks.Parquet, tr.sinks.Table"
 
@@ -190,7 +190,7 @@ _PUBLIC: dict[str, str] = {
     "ProcessWindowFunction": "use tr.WindowFunction",
     "RichMapFunction": "use tr.MapFunction",
     "RichFlatMapFunction": "use tr.FlatMapFunction",
-    **dict.fromkeys(("StateTtlConfig", "StateTTL", "TTL", "TTLConfig"), _NO_TTL),
+    **dict.fromkeys(("StateTtlConfig", "StateTTL", "TTL", "TTLConfig"), _TTL),
     **dict.fromkeys(
         ("RocksDB", "RocksDBStateBackend", "EmbeddedRocksDBStateBackend"),
         'use tr.Environment(state_backend="disk")',

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from tailrace.api.checks import check_job_name
 from tailrace.api.functions import DECLARE_STATE
 from tailrace.api.launch import launcher
@@ -15,6 +17,7 @@ from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import State, states_of
+from tailrace.state.ttl import plain_encoding
 
 Change = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
@@ -121,12 +124,12 @@ class SavepointWriter:
             )
         if function is not None:
             info, type_ = _declaration(function, state, who)
-        elif old.encoding != "pickle":
+        elif plain_encoding(old.encoding) != "pickle":
             raise ConfigError(
-                f"{who}: its values are encoded by {old.encoding}; give function=, which declares their type"
+                f"{who}: its values are encoded by {plain_encoding(old.encoding)}; give function=, which declares their type"
             )
-        else:
-            info, type_ = old, object
+        else:  # values with a time to live are written without times: they count as written at the start
+            info, type_ = msgspec.structs.replace(old, encoding="pickle", stamps=""), object
         self.new[uid, state] = NewState(uid, info, type_, change=change)
         return self
 

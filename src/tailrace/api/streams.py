@@ -54,7 +54,7 @@ from tailrace.api.launch import launcher
 from tailrace.api.looping import Combine, LoopCall, Rounds
 from tailrace.api.loops import LoopStream, stream_inside, write_loop
 from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
-from tailrace.api.ordered import check_in_order
+from tailrace.api.ordered import check_in_order, check_lifetimes
 from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
@@ -601,7 +601,9 @@ class KeyedStream(DataStream):
         not fit, and for `in_order` in a loop or without event time."""
         verb = title_of("process", options)
         check_process(fn, verb, keyed=True)
-        ordered = check_in_order(in_order, [self], [self._edges(self._partitioning)], verb)
+        inputs = [self._edges(self._partitioning)]
+        check_lifetimes(fn, [self], inputs, verb)
+        ordered = check_in_order(in_order, [self], inputs, verb)
         return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end), ordered), "process", options)
 
     def enter(self, scope: StreamScope) -> KeyedStream:

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tailrace.elements.cuts import CutRequest
+from tailrace.elements.keygroups import group_range
 from tailrace.state.format import TableInfo
+from tailrace.state.lifetimes import Expiry, ExpiryOf
 from tailrace.state.tables import StateTable
+from tailrace.state.ttl import Ttl
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class MetaPart:
     """Arrow schema of the stream in columns that the subtask received or sent, if the user had declared none."""
     sides: dict[str, bytes] = field(default_factory=dict)
     """Tag -> Arrow schema of a side output in columns, if the user had declared none."""
+    expiries: dict[str, Expiry] = field(default_factory=dict)
+    """Table -> the lifetimes of its entries at the cut."""
+
+    def groups(self, max_parallelism: int) -> tuple[int, int]:
+        """The key groups [first, last) of the subtask."""
+        owned = group_range(self.subtask, self.parallelism, max_parallelism)
+        return owned.start, owned.stop
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,17 @@ class Backend(Protocol):
         encoding: str | None = None,
         group_by: Callable[[Any], Any] | None = None,
         in_memory: bool = False,
+        ttl: Ttl | None = None,
     ) -> StateTable:
         """The table of this name; the same object at each call. All tables are declared before anything is restored or
         frozen. `group_by` returns, for a key of the table, the key whose key group it is in (None: the key itself).
-        `in_memory` keeps the table as Python objects, whatever the backend is."""
+        `in_memory` keeps the table as Python objects, whatever the backend is. With `ttl` its values are in the form of
+        `state.ttl`."""
+        ...
+
+    @property
+    def restamped(self) -> set[str]:
+        """Names of tables that were restored with entries whose last writes have no time on their clock."""
         ...
 
     def entries(self) -> int:
@@ -115,6 +132,11 @@ class Backend(Protocol):
 
     def holds(self, groups: Iterable[int]) -> None:
         """Notes, while restoring, that the checkpoint has state in these key groups. All of it was applied, or will be."""
+        ...
+
+    def note_expiries(self, table: str, parts: Iterable[ExpiryOf]) -> None:
+        """Notes, while restoring and before any `apply`, what the checkpoint has of the lifetimes of a table's entries. What
+        was over then is left behind if the table has another clock, or none, by now."""
         ...
 
     def forget(self, group: int) -> None:

@@ -42,12 +42,23 @@ Encode = Callable[[Any], bytes]
 Decode = Callable[[Any], Any]
 
 
+class StampedValue(msgspec.Struct, frozen=True, gc=False):
+    """A value of state with a time to live, and the time of its last write. The garbage collector does not look at it: a
+    cycle that leads through a value does not lead through here."""
+
+    value: Any
+    stamp: int
+    """Int64 microseconds (`state.ttl`)."""
+
+
 def immutable(value: Any) -> bool:
     """True if a value certainly cannot be changed in place: a plain one, or a tuple or frozen set of immutable values."""
     kind = type(value)
     if kind in _PLAIN:
         return True
-    return kind in _FROZEN and (_PLAIN.issuperset(map(type, value)) or all(map(immutable, value)))
+    if kind in _FROZEN:
+        return _PLAIN.issuperset(map(type, value)) or all(map(immutable, value))
+    return kind is StampedValue and immutable(value.value)
 
 
 class Codec(NamedTuple):

@@ -49,7 +49,8 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     "aggregate"; for state that is not keyed "operator" (an `OperatorState`), "broadcast" (a `BroadcastState`), "splits" or
     "round"."""
     encoding: str = "pickle"
-    """The encoding of values, "pickle" or "msgspec"."""
+    """The encoding of values, "pickle" or "msgspec"; with "stamped " in front where each carries the time of its last write
+    (`state.ttl`)."""
     type: str = ""
     """The declared type."""
     classes: tuple[ClassShape, ...] = ()
@@ -69,6 +70,8 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """For timers: True. Timers of an unreleased format, whose times were not rounded up to microseconds, lack it."""
     digest: int = 0
     """For a `BroadcastState`: a hash over the copy of the subtask."""
+    stamps: str = ""
+    """The clock of the times of last writes (`state.ttl.Ttl.stamps`); empty if values have none."""
 
 
 OURS = ("timers", "rounds", "records")

@@ -16,10 +16,11 @@ from typing import Any, NoReturn, Protocol, cast
 import msgspec
 
 from tailrace.elements.callables import PLAIN, check_put, misfit_function, set_checked
-from tailrace.errors import ConfigError, GraphError, StateAccessError, short_repr
+from tailrace.errors import GraphError, StateAccessError, short_repr
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
 from tailrace.state.tables import StateTable
+from tailrace.state.ttl import Ttl, check_ttl
 from tailrace.state.views import ListView, MapView
 
 _MISSING: Any = object()
@@ -63,7 +64,7 @@ class KeyHolder(Protocol):
     current_key: Any
 
 
-_BINDING = ("_add", "_holder", "_merge", "_result", "_table", "_top")
+_BINDING = ("_add", "_holder", "_lifetime", "_merge", "_result", "_table", "_top")
 
 
 class State:
@@ -71,16 +72,17 @@ class State:
 
     kind = "state"
     # With slots a misspelt attribute (`self.total.valeu = 3`) is an error, and not a new attribute that no code reads.
-    __slots__ = ("_holder", "_table", "_top", "encoding", "name", "type")
+    __slots__ = ("_holder", "_lifetime", "_table", "_top", "encoding", "name", "ttl", "type")
 
     _holder: KeyHolder
     _table: StateTable
     _top: dict[Any, Any]
     """The top layer of the table; another dictionary after each freeze."""
+    _lifetime: Any
+    """The lifetimes of its entries (`state.lifetimes.Lifetime`), if it has a time to live."""
 
-    def __init__(self, type: Any = object, *, ttl: Any = None, encoding: str | None = None) -> None:
-        if ttl is not None:
-            raise ConfigError("state with a ttl is not in this version of tailrace; leave ttl out")
+    def __init__(self, type: Any = object, *, ttl: Ttl | None = None, encoding: str | None = None) -> None:
+        self.ttl = check_ttl(ttl, self.kind)
         codec_for(self.kind, type, encoding, self.kind)
         self.type = type
         self.encoding = encoding
@@ -103,7 +105,8 @@ class State:
         """A handle of this declaration on the backend of one subtask."""
         handle = copy.copy(self)
         handle._holder = holder
-        handle._table = table = backend.table(self.name, kind=self.kind, type=self.type, encoding=self.encoding)
+        table = backend.table(self.name, kind=self.kind, type=self.type, encoding=self.encoding, ttl=self.ttl)
+        handle._table = table
         if self.aggregated_by:
             table.info = msgspec.structs.replace(table.info, aggregate=self.aggregated_by)
         handle._top = table.top
@@ -143,7 +146,7 @@ class ValueState(State):
     __slots__ = ("_plain_default", "default")
 
     def __init__(
-        self, type: Any = object, *, default: Any = None, ttl: Any = None, encoding: str | None = None
+        self, type: Any = object, *, default: Any = None, ttl: Ttl | None = None, encoding: str | None = None
     ) -> None:
         super().__init__(type, ttl=ttl, encoding=encoding)
         self.default = default
@@ -279,7 +282,7 @@ class MapState(State):
     __slots__ = ()
 
     def __init__(
-        self, key_type: Any = object, value_type: Any = object, *, ttl: Any = None, encoding: str | None = None
+        self, key_type: Any = object, value_type: Any = object, *, ttl: Ttl | None = None, encoding: str | None = None
     ) -> None:
         super().__init__((key_type, value_type), ttl=ttl, encoding=encoding)
 
@@ -384,7 +387,7 @@ class ReducingState(State):
         type: Any = object,
         reduce: Callable[[Any, Any], Any] | None = None,
         *,
-        ttl: Any = None,
+        ttl: Ttl | None = None,
         encoding: str | None = None,
     ) -> None:
         super().__init__(type, ttl=ttl, encoding=encoding)
@@ -437,7 +440,7 @@ class AggregatingState(State):
     _result: Callable[..., Any]
 
     def __init__(
-        self, type: Any = object, aggregate: Any = None, *, ttl: Any = None, encoding: str | None = None
+        self, type: Any = object, aggregate: Any = None, *, ttl: Ttl | None = None, encoding: str | None = None
     ) -> None:
         super().__init__(type, ttl=ttl, encoding=encoding)
         if isclass(aggregate) or not hasattr(aggregate, "create_accumulator"):

@@ -29,8 +29,10 @@ from tailrace.state.codecs import Codec, codec_for
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
+from tailrace.state.lifetimes import ExpiryOf
 from tailrace.state.restoring import Restoring
 from tailrace.state.tables import Base, ExactBase, Layer, MemoryBase, StateTable, Stored
+from tailrace.state.ttl import Ttl, stamped_codec
 
 SMALL = 20_000
 """Number of entries up to which each checkpoint writes all state of an operator."""
@@ -130,6 +132,11 @@ class LayeredBackend:
         return SMALL if self.small is None else self.small
 
     @property
+    def restamped(self) -> set[str]:
+        """Names of tables that were restored with entries whose last writes have no time on their clock."""
+        return self._restoring.restamped
+
+    @property
     def operator(self) -> str:
         """The operator's name, for errors. It may be set after the backend was made."""
         return self._encoder.operator
@@ -153,12 +160,16 @@ class LayeredBackend:
         encoding: str | None = None,
         group_by: Callable[[Any], Any] | None = None,
         in_memory: bool = False,
+        ttl: Ttl | None = None,
     ) -> StateTable:
         """The table of this name; the same object at each call."""
         found = self.tables.get(name)
         if found is None:
             codec = codec_for(kind, type, encoding, name)
-            info = TableInfo(name, kind, codec.name, type_name(type), times_up=kind == "timers")
+            stamps = ""
+            if ttl is not None:
+                codec, stamps = stamped_codec(kind, codec), ttl.stamps
+            info = TableInfo(name, kind, codec.name, type_name(type), times_up=kind == "timers", stamps=stamps)
             index = len(self.tables)
             exact = self.on_inexact is not None and not in_memory
             base = MemoryBase() if in_memory else self.make_base(index, codec, self._grouping(group_by))
@@ -474,6 +485,10 @@ class LayeredBackend:
         """Notes, while restoring, that the checkpoint has state in these key groups."""
         self._restoring.seen.update(groups)
 
+    def note_expiries(self, table: str, parts: Iterable[ExpiryOf]) -> None:
+        """Notes, while restoring and before any `apply`, what the checkpoint has of the lifetimes of a table's entries."""
+        self._restoring.expiries.setdefault(table, []).extend(parts)
+
     def forget(self, group: int) -> None:
         """Drops, while restoring, what was applied of a key group."""
         self._restoring.seen.discard(group)
@@ -503,6 +518,6 @@ class LayeredBackend:
             for name, classes in self._restoring.classes.items():
                 self.tables[name].codec.notes.add(classes)
         self.written = dict.fromkeys(sorted(self._restoring.seen), 0) if own_files else {}
-        self._must = set(self.written) if self._restoring.dropped else set()
+        self._must = set(self.written) if self._restoring.dropped or self._restoring.rewrites else set()
         for call in self.after_restore:
             call()

@@ -18,7 +18,23 @@ from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpa
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import UNRELEASED, TableInfo
+from tailrace.state.lifetimes import Expiry, ExpiryOf
 from tailrace.state.tables import StateTable
+from tailrace.state.ttl import (
+    UNSTAMPED,
+    is_stamped,
+    living,
+    plain_encoding,
+    stamped_decoder,
+    stamps_in,
+    unwrap,
+    with_times,
+    wrap,
+)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 class Restoring:
@@ -43,6 +59,12 @@ class Restoring:
         """Table -> the classes of its values in the checkpoint, as they were at that time."""
         self.renewed: set[str] = set()
         """Tables with values whose classes have changed since."""
+        self.restamped: set[str] = set()
+        """Tables with entries whose last writes have no time on the clock of the table."""
+        self.rewrites = False
+        """True if entries have other times, or none, than in the checkpoint."""
+        self.expiries: dict[str, list[ExpiryOf]] = {}
+        """Table -> the lifetimes of its entries in the checkpoint."""
         self._decoders: dict[TableInfo, Decode | None] = {}
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
@@ -61,6 +83,8 @@ class Restoring:
                 self._check_keys(mine, found)
             # Values that must stay as they were stored are not encoded anew. Encoding others notes their current classes.
             same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
+            if table.stamps != mine.info.stamps or self._lacks_times(table, group, found):
+                found, decode, same = self._restamp(table, mine, group, found, decode), _as_it_is, False
             self._load(mine, group, found, decode, same and mine.name not in self.renewed)
         except ChangedKeyClass as error:
             raise self._change_error(table, str(error)) from error
@@ -79,8 +103,9 @@ class Restoring:
         """The function that decodes values of the checkpoint; None if they are left behind."""
         if table not in self._decoders:
             try:
-                self._decoders[table] = decoder(table.encoding, mine.kind, mine.type, mine.name, table.classes)
-                if self._changes(table, mine, self._decoders[table]):
+                plain = decoder(plain_encoding(table.encoding), mine.kind, mine.type, mine.name, table.classes)
+                self._decoders[table] = stamped_decoder(mine.kind, plain) if is_stamped(table.encoding) else plain
+                if self._changes(table, mine, plain):
                     self.renewed.add(mine.name)
                 elif mine.exact is not None:
                     mine.codec.notes.add(table.classes)
@@ -95,9 +120,46 @@ class Restoring:
     def _changes(table: TableInfo, mine: StateTable, decode: Decode | None) -> bool:
         """True if the classes of values have changed, so that their stored bytes differ from what would be encoded now. If
         bytes of msgspec were kept, a later version of the class could fill their missing fields with other defaults."""
-        if table.encoding == "pickle":
+        if plain_encoding(table.encoding) == "pickle":
             return decode is not pickle.loads
         return not set(table.classes) <= set(mine.codec.notes.listed)
+
+    def _restamp(self, table: TableInfo, mine: StateTable, group: int, found: Entries, decode: Decode) -> Entries:
+        """The entries of a block in the form of the table: with times on its clock, or without. What was over at the cut is
+        left behind. An entry whose time is not on the clock of the table counts as written without one."""
+        self.rewrites = True
+        kind, singles = mine.kind, list(map(decode, found.singles))
+        entries = [*zip(found.keys, found.values, strict=True), *zip(found.single_keys, singles, strict=True)]
+        deleted = list(found.deleted)
+        expiry = self._expiry(table, group)
+        if expiry is not None:
+            entries = [(key, living(kind, held, expiry.lives_in(group))) for key, held in entries]
+            deleted += [key for key, held in entries if held is None]
+            entries = [(key, held) for key, held in entries if held is not None]
+        if table.stamps == mine.info.stamps:
+            assert expiry is not None
+            entries = [(key, with_times(kind, held, expiry.since)) for key, held in entries]
+        else:
+            if table.stamps:
+                entries = [(key, unwrap(kind, held)) for key, held in entries]
+            if mine.info.stamps:
+                self.restamped.add(mine.name)
+                entries = [(key, wrap(kind, value, UNSTAMPED)) for key, value in entries]
+        return Entries([], [], [key for key, _ in entries], [value for _, value in entries], deleted)
+
+    def _lacks_times(self, table: TableInfo, group: int, found: Entries) -> bool:
+        """True if some entries of a block have no time, and the checkpoint has the one that counts as theirs."""
+        expiry = self._expiry(table, group)
+        if expiry is None or expiry.since == UNSTAMPED:
+            return False
+        return any(UNSTAMPED in stamps_in(table.kind, one) for one in found.singles)
+
+    def _expiry(self, table: TableInfo, group: int) -> Expiry | None:
+        """The lifetimes of the entries of a block at the cut; None if they have none, or it is not known."""
+        for groups, expiry in self.expiries.get(table.name, ()) if table.stamps else ():
+            if groups[0] <= group < groups[1] and expiry.stamps == table.stamps:
+                return expiry
+        return None
 
     def _other_class(self, table: TableInfo, error: ChangedClass) -> IncompatibleState:
         return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
@@ -121,8 +183,9 @@ class Restoring:
 
     def _declaration(self, table: TableInfo) -> StateTable | None:
         mine = self._tables.get(table.name)
-        if mine is not None and mine.kind == table.kind and takes(table.type, table.encoding, table.classes, mine.type):
-            return mine
+        if mine is not None and mine.kind == table.kind:
+            if takes(table.type, plain_encoding(table.encoding), table.classes, mine.type):
+                return mine
         if self._allow_dropped:
             return None
         who = self._who

@@ -132,6 +132,11 @@ class Base(Protocol):
         """The entries of a key group, as at the cut, `portion` entries at a time."""
         ...
 
+    def scan(self, group: int, portion: int) -> Iterator[Portion]:
+        """The entries of a key group, `portion` entries at a time. Entries that are written meanwhile may be missing or as
+        they were before."""
+        ...
+
     def keys(self) -> Iterator[Any]:
         """All keys. The caller must write nothing meanwhile."""
         ...
@@ -213,6 +218,12 @@ class MemoryBase:
         values, keys = self.values, self._keys(group)
         for i in range(0, len(keys), portion):
             some = keys[i : i + portion]
+            yield some, [values[key] for key in some], []
+
+    def scan(self, group: int, portion: int) -> Iterator[Portion]:
+        values, keys = self.values, self._keys(group)
+        for i in range(0, len(keys), portion):
+            some = [key for key in keys[i : i + portion] if key in values]
             yield some, [values[key] for key in some], []
 
     def keys(self) -> Iterator[Any]:
@@ -313,6 +324,25 @@ class StateTable:
         if self._is_below(key):
             self.deleted.add(key)
         return found
+
+    def peek(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, for reading. It stays in its layer."""
+        found = self.top.get(key, MISSING)
+        if found is not MISSING:
+            return found
+        if not self.layered or key in self.deleted:
+            return default
+        if self.frozen is not None:
+            found = self.frozen.entries.get(key, MISSING)
+            if found is not MISSING or key in self.frozen.deleted:
+                return default if found is MISSING else found
+        return self.base.get(key, default)
+
+    def drop(self, key: Any) -> None:
+        """Removes a key, without a look at its value."""
+        self.top.pop(key, None)
+        if self.layered and self._is_below(key):
+            self.deleted.add(key)
 
     def _is_below(self, key: Any) -> bool:
         if key in self.deleted:

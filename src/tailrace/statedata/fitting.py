@@ -124,7 +124,7 @@ def _try_keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, fun
     backend = MemoryBackend(stored.manifest.max_parallelism, node.uid, 0, dropped, operator=node.name)
     states = states_of(function).values()
     for state in states:
-        backend.table(state.name, kind=state.kind, type=state.type, encoding=state.encoding)
+        backend.table(state.name, kind=state.kind, type=state.type, encoding=state.encoding, ttl=state.ttl)
     names = {state.name for state in states}
     tried = 0
     for groups in in_samples(stored.weights(node.uid, names)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from tailrace.elements.keygroups import group_range
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import (
     CheckpointCorrupt,
@@ -23,6 +24,7 @@ from tailrace.state.format import OURS, Index, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord
 from tailrace.state.operator_state import BROADCAST, saved_copies
 from tailrace.state.parts import BlockOf, ChainsOf, Part
+from tailrace.state.ttl import UNSTAMPED, living, unwrap, wrap
 from tailrace.statedata.types import declared_decoder
 from tailrace.storage.finding import resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
@@ -178,8 +180,8 @@ class StoredCheckpoint:
 
     def entries(self, uid: str, tables: Collection[str], groups: tuple[int, int]) -> Iterator[GroupEntries]:
         """The entries of these tables of an operator in the key groups [first, last): each key once, with its value in the
-        checkpoint. Holds one group at a time in memory, but all groups that are in several files at once. Raises
-        `CheckpointCorrupt`, and `IncompatibleState` for a value that cannot be unpickled here."""
+        checkpoint, without what its time to live has ended. Holds one group at a time in memory, but all groups that are in
+        several files at once. Raises `CheckpointCorrupt`, and `IncompatibleState` for a value that cannot be unpickled."""
         decoders: dict[TableInfo, Callable[[Any], Any]] = {}
         chains: dict[int, tuple[str, ...]] = {}
         whole: dict[tuple[int, str], GroupEntries] = {}
@@ -194,19 +196,40 @@ class StoredCheckpoint:
             if not isinstance(part, BlockOf):
                 continue
             if part.group != last and last is not None and len(chains[last]) == 1:
-                yield from _take(whole, last)
+                yield from self._take(uid, whole, last)
             last = part.group
             table = part.table
             place = part.group, table.name
             if place not in whole:
                 whole[place] = GroupEntries(table, part.group, {})
             elif whole[place].table != table:
-                whole[place] = GroupEntries(table, part.group, whole[place].entries)
+                whole[place] = GroupEntries(table, part.group, _in_form(whole[place], table))
             if table not in decoders:
                 decoders[table] = declared_decoder(table)
             self._apply(uid, part, whole[place].entries, decoders[table])
         for group in sorted({group for group, _ in whole}):
-            yield from _take(whole, group)
+            yield from self._take(uid, whole, group)
+
+    def _take(self, uid: str, whole: dict[tuple[int, str], GroupEntries], group: int) -> Iterator[GroupEntries]:
+        """Takes the entries of a group that is complete."""
+        for place in [place for place in whole if place[0] == group]:
+            found = whole.pop(place)
+            if found.table.stamps:
+                lives = self._lives(uid, found.table, group)
+                left = {key: living(found.table.kind, held, lives) for key, held in found.entries.items()}
+                shown = {key: unwrap(found.table.kind, held) for key, held in left.items() if held is not None}
+                found = found._replace(entries=shown)
+            yield found
+
+    def _lives(self, uid: str, table: TableInfo, group: int) -> Callable[[int], bool]:
+        """A test of the time of a write to a key group of a table: true if that entry lived at the cut."""
+        most = self.manifest.max_parallelism
+        for part in [part for index in self.indexes.values() for part in index.operators if part.uid == uid]:
+            if part.meta is not None and group in group_range(part.subtask, part.parallelism, most):
+                expiry = read_meta(part.meta).expiries.get(table.name)
+                if expiry is not None and expiry.stamps == table.stamps:
+                    return expiry.lives_in(group)
+        return lambda stamp: True
 
     def _parts(self, uid: str, groups: tuple[int, int], tables: Collection[str]) -> Iterator[Part]:
         parts = read_state(self.store, self.manifest, {uid: groups}, tables=tables)
@@ -226,18 +249,22 @@ class StoredCheckpoint:
             entries.update(zip(map(plain_key, found.single_keys), map(decode, found.singles), strict=True))
 
 
+def _in_form(found: GroupEntries, table: TableInfo) -> dict[Any, Any]:
+    """Entries of older blocks in the form of the table now."""
+    kind, entries = table.kind, found.entries
+    if found.table.stamps and found.table.stamps != table.stamps:
+        entries = {key: unwrap(kind, held) for key, held in entries.items()}
+    if table.stamps and found.table.stamps != table.stamps:
+        entries = {key: wrap(kind, value, UNSTAMPED) for key, value in entries.items()}
+    return entries
+
+
 class GroupEntries(NamedTuple):
     """The entries of one table in one key group."""
 
     table: TableInfo
     group: int
     entries: dict[Any, Any]
-
-
-def _take(whole: dict[tuple[int, str], GroupEntries], group: int) -> Iterator[GroupEntries]:
-    """Takes the entries of a group that is complete."""
-    for place in [place for place in whole if place[0] == group]:
-        yield whole.pop(place)
 
 
 def _type_text(table: TableInfo) -> str:

@@ -22,6 +22,7 @@ from tailrace.elements.columns.named import names_of
 from tailrace.errors import IncompatibleState, short_repr
 from tailrace.state.codecs import msgspec_codec
 from tailrace.state.format import TableInfo
+from tailrace.state.ttl import plain_encoding, stamped_decoder
 from tailrace.statedata.values import is_tuple
 
 _CLASSES: dict[str, Any] = {
@@ -48,8 +49,13 @@ class NoColumn(IncompatibleState):
 
 def declared_decoder(table: TableInfo) -> Callable[[Any], Any]:
     """The function that decodes values of a table without the program that declared it. A value of a class of the user that
-    msgspec has encoded comes back as a dict of its fields."""
-    if table.encoding == "pickle":
+    msgspec has encoded comes back as a dict of its fields. Values with a time to live are in the form of `state.ttl`."""
+    plain = _plain_decoder(table)
+    return stamped_decoder(table.kind, plain) if table.stamps else plain
+
+
+def _plain_decoder(table: TableInfo) -> Callable[[Any], Any]:
+    if plain_encoding(table.encoding) == "pickle":
         return pickle.loads
     names = _names(table.type)
     known = [_CLASSES.get(name, object) for name in names]

@@ -202,6 +202,9 @@ class DiskBase:
     def group(self, group: int, portion: int) -> Iterator[Portion]:
         return self._walk(self._cut, group, portion)
 
+    def scan(self, group: int, portion: int) -> Iterator[Portion]:
+        return self._walk(self._walker(), group, portion)
+
     def _walk(self, at: Any, group: int, portion: int) -> Iterator[Portion]:
         prefix = _PREFIX.pack(group, self._index)
         at.seek(prefix)

@@ -115,7 +115,7 @@ class Harness:
         tables = {table.name: table for table in self._task.backend.tables.values() if table.kind not in OURS}
         if name not in tables:
             raise ConfigError(f"the function declares no state {name!r}; it has {sorted(tables)}")
-        return dict(tables[name].items())
+        return dict(self._task.visible(tables[name]))
 
     @property
     def timers(self) -> dict[str, int]:

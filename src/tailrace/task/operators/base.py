@@ -23,6 +23,7 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.state.journal import Journal
+from tailrace.state.lifetimes import Expiry
 from tailrace.task.channels.logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text, user_error
@@ -165,6 +166,10 @@ class OperatorTask(OperatorCutState):
     def snapshot(self, checkpoint: int) -> bytes | None:
         """State of the operator that is not keyed, encoded, at the cut; small. None if there is none."""
         return None
+
+    def expiries(self) -> dict[str, Expiry]:
+        """Lifetimes of the entries of its tables at the cut, by table."""
+        return {}
 
     def own_tables(self) -> list[TableInfo]:
         """Description of what `snapshot` has just returned, for readers that do not decode it: each part with the classes

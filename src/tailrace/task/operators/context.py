@@ -174,6 +174,15 @@ class OperatorContext(ContextCutState):
         self.services.clock_read = True
         return self.services.now / 1_000_000
 
+    def call_time(self, event: bool) -> int:
+        """The time of the call under way, for state with a time to live; `NO_TIME` if it has none by event time."""
+        self.services.clock_read = True
+        return self.current_time if event else self.services.now
+
+    def passed_time(self, event: bool) -> int:
+        """The clock reading of the step, or the watermark, for state with a time to live."""
+        return self.watermark_time if event else self.services.now
+
     @property
     def random(self) -> Random:
         if self._random is None:

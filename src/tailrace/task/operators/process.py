@@ -21,6 +21,8 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.journal import Journal
+from tailrace.state.lifetimes import Expiry
+from tailrace.state.livinghandles import Lifetimes
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.state.sharing import Sharing, UsedEntry, entry_of
@@ -55,6 +57,8 @@ class FunctionTask(OperatorTask):
         self.copies = ctx.services.copy_records
         self._handles = bind_all(fn, self.backend, ctx)
         dropped = bool(getattr(self.backend, "allow_dropped", False))
+        self.lifetimes = self._lifetimes()
+        """Lifetimes of the states that declare a time to live; None if none does."""
         self.own_state = OperatorStates(fn, ctx, dropped, ctx.services.exact)
         self.journal = new_journal(node)
         self.guard: GuardedCalls | None = None
@@ -74,6 +78,16 @@ class FunctionTask(OperatorTask):
             for name, handle in self._handles.items():
                 yield entry_of(name, handle._table, key)
         yield from self.own_state.entries()
+
+    def _lifetimes(self) -> Lifetimes | None:
+        if all(handle.ttl is None for handle in self._handles.values()):
+            return None
+        return Lifetimes(self._handles, self.ctx, self.ctx.services.max_parallelism, self.ctx.metrics.inc)
+
+    def visible(self, table: StateTable) -> Iterator[tuple[Any, Any]]:
+        """The entries of a table as user code would be given them now."""
+        lifetime = None if self.lifetimes is None else self.lifetimes.by_table.get(table.name)
+        return iter(table.items()) if lifetime is None else lifetime.visible(table.kind, table.items())
 
     def open(self) -> None:
         self.call_user(self.fn.open, self.ctx, what="open")
@@ -109,6 +123,8 @@ class FunctionTask(OperatorTask):
 
     def close(self) -> None:
         self.ctx.without_key()
+        if self.lifetimes is not None:
+            self.lifetimes.close()
         try:
             self.fn.close()
         finally:
@@ -120,15 +136,32 @@ class FunctionTask(OperatorTask):
     def own_tables(self) -> list[TableInfo]:
         return self.own_state.tables()
 
+    def expiries(self) -> dict[str, Expiry]:
+        return {} if self.lifetimes is None else self.lifetimes.save()
+
     def restore(self, parts: list[MetaPart]) -> None:
         self.own_state.restore(parts, self.finished)
+        if self.lifetimes is not None:
+            self.lifetimes.restore(self._expiries_of(parts), self.backend.restamped)
+
+    def _expiries_of(self, parts: list[MetaPart]) -> list[tuple[tuple[int, int], dict[str, Expiry]]]:
+        """Lifetimes of entries in the checkpoint, by key groups; of this subtask alone if it was there."""
+        ctx = self.ctx
+        own = [one for one in parts if (one.subtask, one.parallelism) == (ctx.subtask, ctx.parallelism)]
+        return [(one.groups(ctx.services.max_parallelism), one.expiries) for one in own or parts]
 
     def state_entries(self) -> int:
         return self.backend.entries()
 
-    def _after_calls(self, what: str) -> None:
+    def _before_calls(self) -> None:
+        if self.lifetimes is not None:
+            self.lifetimes.begin()
+
+    def _after_calls(self, what: str, calls: int = 0) -> None:
         """Checks the state handles of the function, and relieves the backend, after a run of calls of user code."""
         self.call_user(check_bound, self.fn, self._handles, what=what)
+        if self.lifetimes is not None:
+            self.lifetimes.sweep(calls)
         self.backend.relieve()
 
     def _collect(self, result: Any, out: list[Any]) -> None:
@@ -170,6 +203,7 @@ class FunctionTask(OperatorTask):
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
         """Calls `call(value, ctx)` for each record, under its key if there are keys."""
+        self._before_calls()
         if self.guard is not None:
             self._run_guarded(self.guard, call, rows, keys)
             return
@@ -199,7 +233,7 @@ class FunctionTask(OperatorTask):
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
-        self._after_calls("process")
+        self._after_calls("process", len(values))
         self._emit(out, out_times, rows.split)
 
     def call_once(self, call: Callable[[Any, Any], Any], value: Any, out: list[Any]) -> None:
@@ -223,7 +257,7 @@ class FunctionTask(OperatorTask):
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
         finally:
             ctx.without_key()
-        self._after_calls("process")
+        self._after_calls("process", count)
         guard.policy.count(count)
         self._emit(out, None if rows.times is None else out_times, rows.split)
 
@@ -267,8 +301,14 @@ class TimedTask(FunctionTask):
         due = self.event_timers.next_time()
         over = due is None or due > time
         if over:
-            self.ctx.watermark_time = time
+            self._arrive_at(time)
         return over
+
+    def _arrive_at(self, time: int) -> None:
+        """Notes that event time has come to `time`, and all timers up to it have fired."""
+        self.ctx.watermark_time = time
+        if self.lifetimes is not None:
+            self.lifetimes.sweep(0)
 
     def next_event(self) -> int | None:
         return self.event_timers.next_time()
@@ -339,6 +379,7 @@ class TimedTask(FunctionTask):
         out_times: list[int] = []
         ctx.time_domain = domain
         key = time = None
+        self._before_calls()
         try:
             while fired < limit and (due := timers.pop_due(until)) is not None:
                 key, time = due
@@ -362,7 +403,7 @@ class TimedTask(FunctionTask):
         finally:
             ctx.without_key()
             ctx.time_domain = "event"
-        self._after_calls("on_timer")
+        self._after_calls("on_timer", fired)
         self._emit(out, None if all(t == NO_TIME for t in out_times) else out_times)
         return fired
 

@@ -12,6 +12,7 @@ from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
+from tailrace.state.lifetimes import Expiry
 from tailrace.task.channels.logs import LogFrame, Recording, Referred
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.subtask.alignment import TaskCut
@@ -36,6 +37,8 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     the others do after a restore, before anything is read. Otherwise it is not beyond `reached`."""
     sides: dict[str, bytes] = {}
     """The schemas of its side outputs in columns, by their tags, if they were found out."""
+    expiries: dict[str, Expiry] = {}
+    """The lifetimes of the entries of tables with a time to live, by table."""
 
     @property
     def came(self) -> int:
@@ -109,7 +112,9 @@ class TaskSnapshot:
         if arrived >= LAST_TIME or operator.generates_watermarks:
             arrived = MIN_TIME  # the end of event time comes with the end of the input
         meta = _encoder.encode(
-            OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides)
+            OperatorMeta(
+                reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides, operator.expiries()
+            )
         )
         kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables, kind=kind)

@@ -14,6 +14,7 @@ from tailrace.graph.operators import Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import LogKind
+from tailrace.state.lifetimes import ExpiryOf
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf
 from tailrace.task.channels.inputs import InputChannel
@@ -72,6 +73,7 @@ class Restorer:
             return  # the operator is fused with others now, and has no state: it was requested for records in flight to it
         if isinstance(part, MetaOf):
             self._metas.setdefault(part.uid, []).append(part)
+            self._note_expiries(operator, part)
         elif isinstance(part, BlockOf):
             if operator.backend is not None:
                 operator.backend.apply(part.table, part.group, part.data)
@@ -85,6 +87,14 @@ class Restorer:
             operator.chains.confirmed.update(part.chains)
             if operator.backend is not None:
                 operator.backend.holds(part.chains)
+
+    def _note_expiries(self, operator: OperatorTask, part: MetaOf) -> None:
+        """Hands a backend the lifetimes of the entries that an old subtask had, before it gets any of them."""
+        if operator.backend is None or part.data is None:
+            return
+        owned = group_range(part.subtask, part.parallelism, self.manifest.max_parallelism)
+        for table, expiry in read_meta(part.data).expiries.items():
+            operator.backend.note_expiries(table, [ExpiryOf((owned.start, owned.stop), expiry)])
 
     def _left_behind(self, manifest: Manifest) -> set[str]:
         """The uids of operators that start without the state of their uid, because it belongs to an operator of another
@@ -167,7 +177,10 @@ class Restorer:
             self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in own_metas))
         for each in operator.contexts():
             each.watermark_time = reached if operator.sees_each_timer else arrived
-        parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides) for p, meta in read]
+        parts = [
+            MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides, meta.expiries)
+            for p, meta in read
+        ]
         restore_schema(operator, parts)
         try:
             operator.restore(parts)

@@ -14,7 +14,6 @@ from tailrace.graph.operators import AtEnd, BroadcastProcess
 from tailrace.state.backend import MetaPart
 from tailrace.state.broadcast_state import ON_A_KEY, BroadcastState, Permission
 from tailrace.state.handles import State
-from tailrace.state.tables import StateTable
 from tailrace.task.channels.keys import key_reader, settled_keys
 from tailrace.task.operators.broadcasts.waiting import waiting_of, without_waiting
 from tailrace.task.operators.context import OperatorContext
@@ -88,19 +87,21 @@ class BroadcastCalls(TimedTask):
     def _all_keys(self, states: tuple[Any, ...]) -> Iterator[Any]:
         """The keys that have a value in one of these states, each as the key at hand."""
         ctx, writing = self.ctx, self.writing
-        tables = self._tables(states)
+        handles = self._handles_of(states)
+        tables = [self.backend.tables[one.name] for one in handles]
         keys = {key for table in tables for key in table.keys()}  # noqa: SIM118
         outer = ctx.current_key, writing.refused
         try:
             for key in sorted(keys, key=Keyed):
-                # The loop may have removed it.
-                if any(key in table for table in tables) and not self.is_done(key):
-                    ctx.current_key, writing.refused = key, ON_A_KEY
+                ctx.current_key, writing.refused = key, ON_A_KEY
+                # The loop may have removed it, or its lifetime is over.
+                if any(one.exists() for one in handles) and not self.is_done(key):
                     yield key
         finally:
             ctx.current_key, writing.refused = outer
 
-    def _tables(self, states: tuple[Any, ...]) -> list[StateTable]:
+    def _handles_of(self, states: tuple[Any, ...]) -> list[State]:
+        """The handles of these states; of all where none is given."""
         if not self.keyed:
             raise StateAccessError(
                 f"operator {self.node.name!r}: ctx.keys() goes through keyed state, and the first stream has no key; call "
@@ -112,8 +113,7 @@ class BroadcastCalls(TimedTask):
                     f"operator {self.node.name!r}: ctx.keys(...) takes keyed states of the function, such as "
                     f"ctx.keys(self.total), and not {state!r}"
                 )
-        names = [state.name for state in states] or [*self._handles]
-        return [self.backend.tables[name] for name in names]
+        return [*states] or [*self._handles.values()]
 
 
 class BroadcastTask(BroadcastCalls):
@@ -150,8 +150,9 @@ class BroadcastTask(BroadcastCalls):
         times = [NO_TIME] * len(rows.values) if rows.times is None else rows.times.tolist()
         out: list[Any] = []
         out_times: list[int] = []
+        self._before_calls()
         for value, time in zip(rows.values, times, strict=True):
             self.call_broadcast(value, time, out)
             out_times.extend([time] * (len(out) - len(out_times)))
-        self._after_calls("process_broadcast")
+        self._after_calls("process_broadcast", len(rows.values))
         self._emit(out, None if rows.times is None else out_times, rows.split)

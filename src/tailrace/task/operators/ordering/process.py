@@ -80,7 +80,7 @@ class InOrderTask(TimedTask):
         due = self.next_event()
         if due is not None and due <= time:
             return False
-        self.ctx.watermark_time = time
+        self._arrive_at(time)
         self._floors.pass_by(time)
         return True
 
@@ -105,6 +105,7 @@ class InOrderTask(TimedTask):
         out_times: list[int] = []
         value: Any = None
         called = 0
+        self._before_calls()
         try:
             while called < limit and (at := waiting.next_time()) is not None and at <= until:
                 timer = timers.next_time()
@@ -122,7 +123,7 @@ class InOrderTask(TimedTask):
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
-        self._after_calls("process")
+        self._after_calls("process", called)
         if self.policy is not None:
             self.policy.count(called)
         self._emit(out, out_times)
