@@ -28,7 +28,7 @@ def _own_part_only() -> Patches:
 
 def _any_order() -> Patches:
     """Bug: broadcast records come from several subtasks at once."""
-    return [mock.patch.object(connected, "in_one_order", lambda stream, uid: stream)]
+    return [mock.patch.object(connected, "in_one_order", lambda stream, *_: stream)]
 
 
 BROADCAST_BUGS = (
