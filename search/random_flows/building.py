@@ -351,15 +351,16 @@ class Building:
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
     def _sessions(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        windows = stream.key_by(fn.key_of).window(tr.Session(_gap_of(do, lambda r: 1 + r[0] % 3)))
+        more = self._more
+        windows = stream.key_by(fn.key_of).window(tr.Session(self._gap(do, lambda r: 1 + r[0] % 3 + more)))
         counted = windows.aggregate(n=tr.Sum(lambda r: r[3]), worth=tr.Sum(lambda r: r[2] * r[3]), **options)
         return self._windows(do, counted, stream)
 
     def _sessions_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
-        gap = _gap_of(do, "gap")
+        gap = self._gap(do, "gap")
         if gap == "gap":
-            columns = columns.with_columns(gap=pc.add(pc.field("key"), 1), uid=f"gap{do.number}")
+            columns = columns.with_columns(gap=pc.add(pc.field("key"), 1 + self._more), uid=f"gap{do.number}")
         windows = columns.key_by(_key_of(do)).window(tr.Session(gap))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
@@ -376,6 +377,16 @@ class Building:
     def _firings(self, do: Do, fired: tr.DataStream, stream: tr.DataStream) -> tr.DataStream:
         self.tell(fired.process(fn.Firings(do.number, self.origin), uid=f"checked{do.number}"))
         return stream
+
+    def _gap(self, do: Do, own: Any) -> Any:
+        """The gap of sessions: one for all, or that of each record."""
+        return own if do.number % 3 == 0 else GAP + self._more
+
+    @property
+    def _more(self) -> float:
+        """Seconds by which gaps are longer where records are held for fractions of a second, which the interpreter does
+        not follow: none of these may decide whether two records touch."""
+        return 0.5 if any(step.kind == "held" for step in self.flow.operators()) else 0
 
     def _counted(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number, size = do.number, COUNT[do.number % 2]
@@ -513,11 +524,6 @@ def _entering(around: tuple[Loop, ...], r: Any) -> Any:
 class _Joined(fn.Join):
     def process2(self, record: Any, ctx: tr.Context) -> Any:
         return super().process2(record[2], ctx)
-
-
-def _gap_of(do: Do, own: Any) -> Any:
-    """The gap of sessions: one for all, or that of each record."""
-    return own if do.number % 3 == 0 else GAP
 
 
 def _firings(do: Do) -> dict[str, Any]:

@@ -24,6 +24,8 @@ MAX_TIME = 2**63 - 1
 LAST_TIME = MAX_TIME - 1
 """Watermark of a loop whose input has ended while the loop goes on: every event-time timer is due."""
 
+_END = MAX_TIME / 1_000_000
+"""The float of the last times, `seconds(MAX_TIME)`. In microseconds it rounds to one behind them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -49,6 +51,8 @@ def micros(value: Time, rounding: Rounding = "nearest") -> int:
     else:
         result = _of_number(value, rounding)
     if not MIN_TIME <= result <= MAX_TIME:
+        if isinstance(value, float) and abs(value) == _END:
+            return MAX_TIME if value > 0 else MIN_TIME
         raise OverflowError(f"{value!r} lies outside the range of int64 microseconds")
     return result
 
@@ -71,7 +75,8 @@ FINE = 2.0**32
 
 def floor_of_floats(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """The `floor_micros` of each float. Raises `OverflowError` if one is not finite or too large."""
-    scaled = values * 1e6
+    end = np.abs(values) == _END
+    scaled = np.where(end, 0.0, values) * 1e6 if end.any() else values * 1e6
     if not np.isfinite(scaled).all() or (np.abs(scaled) >= 2.0**63).any():
         raise OverflowError("a timestamp is not finite or outside the range of int64 microseconds")
     whole = np.rint(scaled).astype(np.int64)

@@ -17,7 +17,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.elements.timestamps import FINE, ceil_micros, floor_micros, floor_of_floats, micros
+from tailrace.elements.timestamps import (
+    FINE,
+    MAX_TIME,
+    MIN_TIME,
+    ceil_micros,
+    floor_micros,
+    floor_of_floats,
+    micros,
+    seconds,
+)
 from tailrace.errors import IncompatibleState
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.operators.process import timers_of
@@ -70,6 +79,17 @@ def test_a_whole_number_of_microseconds_is_itself(time: int) -> None:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)
     assert floor_micros(moment) == ceil_micros(moment) == time
     assert floor_micros(moment.timestamp()) == time
+
+
+@pytest.mark.parametrize("time", [MAX_TIME, MAX_TIME - 1, MIN_TIME])
+def test_what_a_function_sees_as_the_time_at_the_end_is_a_time(time: int) -> None:
+    """`ctx.timestamp` of the timers at the end of the input can be given to `ctx.stamped` and `ctx.set_timer`."""
+    seen = seconds(time)
+    for micros_of in (floor_micros, ceil_micros, micros):
+        assert seconds(micros_of(seen)) == seen
+    assert seconds(floor_of_floats(np.array([0.0, seen]))[1]) == seen
+    assert seconds(times_of([0.0, seen])[1]) == seen
+    assert seconds(arrow_times(pa.array([0.0, seen], pa.float64()))[1]) == seen
 
 
 @given(st.lists(SECONDS, max_size=8))
