@@ -352,9 +352,9 @@ def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) ->
         folder.mkdir()
     for name in ("ended", "stopped"):
         (places[name] / "hold").touch()
-    # For a minute: on a busy machine all of this must have happened before the input ends.
-    paces = {name: f"{records}:1000:0.2:{'after' if name == 'after' else 'before'}" for name in places}
-    paces |= {"ended": f"{few}:0:1000:before", "stopped": f"{some}:500:1000:before"}
+    # For minutes: on a busy machine all of this must have happened before the input ends. What goes on has no pace.
+    paces = {name: f"{records}:300:0.2:{'after' if name == 'after' else 'before'}" for name in places}
+    paces |= {"ended": f"{few}:0:1000:before", "stopped": f"{some}:100:1000:before"}
     lost = program("local[10]", **paces)
     both = [lost.jobs[name] for name in ("before", "after")]
     assert waited(lambda: lost.jobs["stopped"].status == "RUNNING"), lost.told()
