@@ -1,0 +1,120 @@
+"""The examples of pipelines in event time: each finds what pandas finds, over kills of workers and of the driver, and runs on
+Spark."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tailrace as tr
+from tailrace.testing.faults import Fault
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FAULTS = [Fault(90, "kill"), Fault(250, "crash-driver"), Fault(400, "kill", which=1)]
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """The module of an example, by its name."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    names: list[str] = []
+
+    def load(name: str) -> Any:
+        names.append(name)
+        return importlib.import_module(name)
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def rows(table: pd.DataFrame) -> list[Any]:
+    row = namedtuple("row", list(table.columns))  # type: ignore[misc]
+    return [row(*values) for values in table.itertuples(index=False)]
+
+
+def environment(seed: int) -> tr.Environment:
+    return tr.Environment(parallelism=1 + seed % 3, checkpoint=tr.CheckpointConfig("memory", interval=0.005))
+
+
+def simulated(env: tr.Environment, stream: tr.DataStream, seed: int) -> list[Any]:
+    """The sorted records of a stream, in a run in which workers and the driver are killed."""
+    sink = stream.sink_to(tr.sinks.Collect())
+    job = tr.testing.simulate(env, seed=seed, faults=FAULTS)
+    assert job.await_termination()
+    return sorted(sink.result())
+
+
+# Orders and payments.
+
+
+def settled_by_pandas(orders: pd.DataFrame, payments: pd.DataFrame) -> list[tuple[Any, ...]]:
+    paid = payments.drop_duplicates("payment")[["order", "paid", "at"]].rename(columns={"at": "paid_at"})
+    both = orders.merge(paid, on="order", how="left")
+    found = both[both.paid_at.sub(both["at"]).between(0, 900)].set_index("order").paid
+    return [
+        (order, amount, "unpaid", 0.0)
+        if order not in found
+        else (order, amount, "paid" if found[order] >= amount else "short", found[order])
+        for order, amount in orders[["order", "amount"]].itertuples(index=False)
+    ]
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("seed", range(3))
+def test_orders_are_paid_within_15_minutes_or_unpaid(example: Any, seed: int) -> None:
+    payments = example("payments")
+    orders, paid = payments.some_days(80, seed)
+    env = environment(seed)
+    found = payments.settle(env.from_collection(rows(orders), parallelism=1), env.from_collection(rows(paid), parallelism=1))
+    assert simulated(env, found, seed) == sorted(settled_by_pandas(orders, paid))
+
+
+@pytest.mark.spark
+def test_orders_are_settled_on_spark(example: Any, spark: Any) -> None:
+    payments = example("payments")
+    tables = payments.some_days(2_000)
+    env = tr.Environment(spark, parallelism=2, progress=False)
+    streams = [env.from_dataframe(spark.createDataFrame(table).coalesce(1)) for table in tables]
+    found = payments.settle(*streams).to_dataframe(payments.SETTLED).collect()
+    assert sorted(map(tuple, found)) == sorted(settled_by_pandas(*tables))
+
+
+# The ten pages of five minutes.
+
+
+def trending_by_pandas(views: pd.DataFrame) -> list[tuple[Any, ...]]:
+    once = views.drop_duplicates("view").assign(start=lambda table: table["at"] // 300 * 300.0)
+    counts = once.groupby(["start", "page"]).size().rename("views").reset_index()
+    best = counts.sort_values(["start", "views", "page"], ascending=[True, False, False])
+    best["place"] = best.groupby("start").cumcount() + 1
+    return list(best[best.place <= 10][["start", "place", "page", "views"]].itertuples(index=False, name=None))
+
+
+@pytest.mark.search
+@pytest.mark.parametrize(("seed", "columns"), [(0, False), (1, True), (2, True)])
+def test_the_ten_pages_that_most_look_at(example: Any, seed: int, columns: bool) -> None:
+    trending = example("trending")
+    views = trending.an_hour(300, seed)
+    env = environment(seed)
+    stream = env.from_collection(rows(views), parallelism=1)
+    if columns:
+        stream = stream.to_columns("view long, page string, at double")
+    assert simulated(env, trending.trending(stream), seed) == trending_by_pandas(views)
+
+
+@pytest.mark.spark
+def test_the_ten_pages_on_spark(example: Any, spark: Any) -> None:
+    trending = example("trending")
+    views = trending.an_hour(20_000)
+    env = tr.Environment(spark, parallelism=2, progress=False)
+    stream = env.from_dataframe(spark.createDataFrame(views).coalesce(1), form="columns")
+    found = trending.trending(stream).to_dataframe(trending.TRENDING).collect()
+    assert sorted(map(tuple, found)) == trending_by_pandas(views)
