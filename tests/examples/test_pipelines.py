@@ -35,9 +35,13 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
         sys.modules.pop(name, None)
 
 
-def rows(table: pd.DataFrame) -> list[Any]:
-    row = namedtuple("row", list(table.columns))  # type: ignore[misc]
-    return [row(*values) for values in table.itertuples(index=False)]
+Order = namedtuple("Order", ["order", "amount", "at"])
+Payment = namedtuple("Payment", ["order", "paid", "at", "payment"])
+View = namedtuple("View", ["view", "page", "at"])
+
+
+def rows(table: pd.DataFrame, row: Any) -> list[Any]:
+    return [row(*values) for values in table[list(row._fields)].itertuples(index=False)]
 
 
 def environment(seed: int) -> tr.Environment:
@@ -73,7 +77,8 @@ def test_orders_are_paid_within_15_minutes_or_unpaid(example: Any, seed: int) ->
     payments = example("payments")
     orders, paid = payments.some_days(80, seed)
     env = environment(seed)
-    found = payments.settle(env.from_collection(rows(orders), parallelism=1), env.from_collection(rows(paid), parallelism=1))
+    made = env.from_collection(rows(orders, Order), parallelism=1)
+    found = payments.settle(made, env.from_collection(rows(paid, Payment), parallelism=1))
     assert simulated(env, found, seed) == sorted(settled_by_pandas(orders, paid))
 
 
@@ -104,7 +109,7 @@ def test_the_ten_pages_that_most_look_at(example: Any, seed: int, columns: bool)
     trending = example("trending")
     views = trending.an_hour(300, seed)
     env = environment(seed)
-    stream = env.from_collection(rows(views), parallelism=1)
+    stream = env.from_collection(rows(views, View), parallelism=1)
     if columns:
         stream = stream.to_columns("view long, page string, at double")
     assert simulated(env, trending.trending(stream), seed) == trending_by_pandas(views)
