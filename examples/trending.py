@@ -8,8 +8,7 @@ Views come a little out of order. A view that comes again within ten minutes cou
 import argparse
 from typing import Any
 
-import numpy as np
-import pandas as pd
+from random_tables import views_of_an_hour
 
 import tailrace as tr
 
@@ -32,21 +31,11 @@ def trending(views: tr.DataStream) -> tr.DataStream:
     return best.map(places)
 
 
-def an_hour(views: int, seed: int = 4) -> pd.DataFrame:
-    """Random views; a fifth comes twice, and few pages have most of them."""
-    rng = np.random.default_rng(seed)
-    pages = np.char.add("/", rng.zipf(1.3, views).clip(max=99).astype(str))
-    table = pd.DataFrame({"view": np.arange(views), "page": pages, "at": rng.uniform(0, 3600, views).round(3)})
-    table = pd.concat([table, table.sample(frac=0.2, random_state=seed)])
-    arrival = table["at"] + rng.uniform(0, 29, len(table))
-    return table.iloc[np.argsort(arrival, kind="stable")].reset_index(drop=True)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="The ten pages of every five minutes.")
     parser.add_argument("--views", type=int, default=100_000)
     args = parser.parse_args()
 
     env = tr.Environment(progress=True)
-    views = env.from_dataframe(env.spark.createDataFrame(an_hour(args.views)), form="columns")
+    views = env.from_dataframe(env.spark.createDataFrame(views_of_an_hour(args.views)), form="columns")
     trending(views).to_dataframe(TRENDING).orderBy("start", "rank").show(24)
