@@ -351,8 +351,8 @@ class Building:
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
     def _sessions(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        more = self._more
-        windows = stream.key_by(fn.key_of).window(tr.Session(self._gap(do, lambda r: 1 + r[0] % 3 + more)))
+        longer = self._longer
+        windows = stream.key_by(fn.key_of).window(tr.Session(self._gap(do, lambda r: 1 + r[0] % 3 + longer)))
         counted = windows.aggregate(n=tr.Sum(lambda r: r[3]), worth=tr.Sum(lambda r: r[2] * r[3]), **options)
         return self._windows(do, counted, stream)
 
@@ -360,7 +360,7 @@ class Building:
         columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
         gap = self._gap(do, "gap")
         if gap == "gap":
-            columns = columns.with_columns(gap=pc.add(pc.field("key"), 1 + self._more), uid=f"gap{do.number}")
+            columns = columns.with_columns(gap=pc.add(pc.field("key"), 1 + self._longer), uid=f"gap{do.number}")
         windows = columns.key_by(_key_of(do)).window(tr.Session(gap))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
@@ -380,10 +380,10 @@ class Building:
 
     def _gap(self, do: Do, own: Any) -> Any:
         """The gap of sessions: one for all, or that of each record."""
-        return own if do.number % 3 == 0 else GAP + self._more
+        return own if do.number % 3 == 0 else GAP + self._longer
 
     @property
-    def _more(self) -> float:
+    def _longer(self) -> float:
         """Seconds by which gaps are longer where records are held for fractions of a second, which the interpreter does
         not follow: none of these may decide whether two records touch."""
         return 0.5 if any(step.kind == "held" for step in self.flow.operators()) else 0
