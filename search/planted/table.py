@@ -15,6 +15,7 @@ from search.planted.broadcasts import BROADCAST_BUGS
 from search.planted.changes import CHANGE_BUGS
 from search.planted.channel_restore import AS_IT_WAS_BUGS
 from search.planted.clocks import CLOCK_BUGS
+from search.planted.duplicates import DUPLICATES_BUGS
 from search.planted.feedback import FEEDBACK_BUGS
 from search.planted.flows import FLOW_BUGS
 from search.planted.lifetimes import LIFETIME_BUGS
@@ -496,6 +497,7 @@ BUGS: dict[str, Bug] = {
         *CLOCK_BUGS,
         *ORDER_BUGS,
         *BROADCAST_BUGS,
+        *DUPLICATES_BUGS,
     )
 }
 

@@ -19,8 +19,10 @@ COUNT = (1, 3)
 """Numbers of records of windows that do not depend on time."""
 GAP = 2
 """The gap of sessions, in seconds of event time."""
-WITHIN = 1e6
+WITHIN = 300.0
 """Seconds of event time for which a key is kept: longer than all events of a flow last."""
+LAG = 2
+"""Number of places by which a record is before another one."""
 BEST = 3
 """Number of the best records."""
 LATENESS = 50_000
@@ -32,6 +34,7 @@ BESIDE = (
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
+    "last of each", "lagged", "limited",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -457,6 +460,26 @@ class Building:
         number = do.number
         self.tell(joined.process(lambda value, ctx: fn.joined_rows(number, value, ctx, timed), uid=f"joined{number}"))
         self.tell(joined.side_output("late").map(lambda r: ("late", number, *r), uid=f"late{number}"))
+        return stream
+
+    def _last_of_each(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        last = stream.key_by(lambda r: r[0]).drop_duplicates(keep="last", **options)
+        self.tell(last.map(lambda r: ("distinct", number, r[0]), uid=f"distinct{number}"))
+        return stream
+
+    def _lagged(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        pairs = stream.key_by(fn.key_of).lag(LAG, of=lambda r: r[0], **options)
+        firsts = pairs.map(lambda r: ("sum", number, fn.key_of(r[0]), 0, 1, int(r[1] is None)), uid=f"lagged{number}")
+        self.tell(firsts)
+        return stream
+
+    def _limited(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        passed = stream.key_by(fn.key_of).rate_limit(1, per=0.001, **options)
+        for name, part in (("passed", passed), ("over", passed.side_output("over"))):
+            self.tell(part.map(lambda r: ("sum", number, fn.key_of(r), 0, 1, r[2]), uid=f"{name}{number}"))
         return stream
 
     # Loops.

@@ -22,7 +22,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
-from search.random_flows.everyday import everyday
+from search.random_flows.everyday import everyday, once_more
 from search.random_flows.ordering import joining, living, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.random_flows.ruling import ruling
@@ -280,6 +280,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     daily = random.Random(f"tailrace random everyday {seed}")
     if daily.random() < 0.08:
         flow = everyday(daily, flow)
+    further = random.Random(f"tailrace random further verbs {seed}")
+    if further.random() < 0.05:
+        flow = once_more(further, flow)
     fired = random.Random(f"tailrace random fired {seed}")
     if fired.random() < 0.2 and any(step.kind in WINDOWS for step in flow.operators()):
         flow = firing(fired, flow)

@@ -29,5 +29,19 @@ def everyday(rng: random.Random, flow: Flow) -> Flow:
         inside = rng.randint(0, len(loop.body))
         loop = replace(loop, body=(*loop.body[:inside], made, *loop.body[inside:]))
         return replace(flow, steps=(*flow.steps[:at], loop, *flow.steps[at + 1 :]))
+    return _with(rng, flow, made)
+
+
+def once_more(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with another everyday verb, outside of loops. Where records are merged in loops, or there is no end, the flow
+    stays as it is."""
+    if flow.endless or any(loop.combine for loop in flow.loops()):
+        return flow
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    kinds: tuple[Kind, ...] = ("last of each", "lagged", "limited")
+    return _with(rng, flow, Do(rng.choice(kinds), number, parallelism=rng.choice([None, None, 1, 3])))
+
+
+def _with(rng: random.Random, flow: Flow, made: Do) -> Flow:
     at = rng.randint(0, len(flow.steps))
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))

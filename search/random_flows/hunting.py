@@ -115,6 +115,9 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "distinct within": 1,
             "best": 1,
             "batched": 1,
+            "last of each": 1,
+            "lagged": 1,
+            "limited": 1,
             "fired": 1,
             "fired of columns": 1,
         }.items()

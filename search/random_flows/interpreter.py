@@ -16,7 +16,7 @@ from search.random_flows import script
 from search.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
 from tailrace.graph.operators import How
 
-MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST, LIVES = 10_007, 5, 3, 8, 2, (1, 3), 3, (1, 3, 8)
+MODULUS, KEYS, HOLD, WINDOW, GAP, COUNT, BEST, LAG, LIVES = 10_007, 5, 3, 8, 2, (1, 3), 3, 2, (1, 3, 8)
 HOWS: tuple[How, ...] = ("inner", "left", "right", "full", "semi", "anti")
 WITHIN = ((-2, 3), (0, 4), (-5, -1), (2, 2))
 VALID = 2
@@ -141,6 +141,8 @@ class _Interpreter:
         """(kind, operator): the records of each input of a join."""
         self.counted: Counter[Any] = Counter()
         """(operator, key): number of records."""
+        self.passed: Counter[Any] = Counter()
+        """(operator, key): number of records so far."""
         self.best: dict[Any, list[int]] = {}
         """(operator, key): the values of its records."""
         self.ruled: dict[int, tuple[set[int], Counter[int]]] = {}
@@ -336,10 +338,15 @@ class _Interpreter:
             keys, rules = self.ruled.setdefault(number, (set(), Counter()))
             keys.add(key)
             rules[record.id] += record.id % RULES == 0
-        elif kind in ("distinct", "distinct in columns", "distinct within"):
+        elif kind in ("distinct", "distinct in columns", "distinct within", "last of each"):
             self.found.exactly["distinct", number, record.id] = 1
         elif kind == "best":
             self.best.setdefault((number, key), []).append(record.value)
+        elif kind == "lagged":
+            self.passed[number, key] += 1
+            self.found.add(("sum", number, key, 0, 1, int(self.passed[number, key] <= LAG)))
+        elif kind == "limited":
+            self.found.add(("sum", number, key, 0, 1, record.value))
         elif kind == "batched":
             self.found.add(("sum", number, 0, 0, 1, record.value))
         elif kind in ("sessions", "sessions of columns"):

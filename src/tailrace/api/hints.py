@@ -65,6 +65,11 @@ VERBS: dict[str, str] = {
     **dict.fromkeys(("checkpoint", "start", "run"), "is run by its environment: env.execute(name)"),
     "explain": "is a part of its environment's plan: env.explain()",
     "throttle": _VERB.format("key_by(...).rate_limit(n)"),
+    "rank": "has key_by(...).window(...).rank(by=...) for this; without a window key_by(...).top(n, by=...)",
+    **dict.fromkeys(("nlargest", "nsmallest", "topk", "top_n"), _VERB.format("key_by(...).top(n, by=...)")),
+    **dict.fromkeys(("unique", "dedup", "deduplicate"), _VERB.format("key_by(...).drop_duplicates()")),
+    **dict.fromkeys(("shift", "lead"), _VERB.format("key_by(...).lag(n)")),
+    **dict.fromkeys(("tap", "do"), _VERB.format("peek(f)")),
     **dict.fromkeys(("repartition", "coalesce"), _VERB.format("rebalance(), and parallelism=... of the next verb,")),
     **dict.fromkeys(
         ("first", "head"), "has no end of its own; give its source one, as count= of a tr.sources.Generator"

@@ -12,6 +12,7 @@ which its key had, or got by the first record of the batch, needs no further loo
 from __future__ import annotations
 
 import heapq
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -117,18 +118,38 @@ class DuplicatesTask(StatefulTask):
         """Mask of the records that are kept: the first one of each key is looked up, and those that are far from it."""
         kept = np.zeros(len(times), np.bool_)
         first = distinct.first
-        is_new = np.fromiter(map(self._is_new, distinct.keys, times[first].tolist()), np.bool_, len(first))
+        is_new, near = self._first_of(distinct.keys, times[first])
         kept[first] = is_new
         if self.spec.within is None or len(first) == len(times):
             return kept
-        near = times[first].copy()
-        old = np.flatnonzero(~is_new)
-        near[old] = [self.table.get(distinct.keys[at])[-1] for at in old.tolist()]
         far = np.abs(times - near[distinct.numbers]) > self.spec.within
         far[first] = False
         for at in np.flatnonzero(far).tolist():
             kept[at] = self._is_new(distinct.keys[distinct.numbers[at]], int(times[at]))
         return kept
+
+    def _first_of(self, keys: list[Any], times: _Times) -> tuple[_Mask, _Times]:
+        """Mask of the records that are no duplicates, one of each of these keys; and for each key a time that it has. Notes
+        the times. Keys that are not there are put there together."""
+        table, near = self.table, times
+        held = list(map(table.top.get, keys))
+        if table.layered:
+            held = [table.find(key) if one is None else one for key, one in zip(keys, held, strict=True)]
+        is_new = np.fromiter([one is None for one in held], np.bool_, len(held))
+        old = np.flatnonzero(~is_new).tolist()
+        if self.spec.within is not None and old:
+            near = times.copy()
+            is_new[old] = [self._is_new(keys[at], int(times[at])) for at in old]
+            near[old] = [table.get(keys[at])[-1] for at in old]
+        if len(old) < len(keys):
+            some = keys if not old else [key for key, one in zip(keys, held, strict=True) if one is None]
+            theirs = times if not old else times[[one is None for one in held]]
+            if self.spec.within is None:
+                table.top.update(dict.fromkeys(some, ()))
+            else:
+                table.top.update(zip(some, zip(theirs.tolist(), strict=True), strict=True))
+                self._put_all(some, theirs)
+        return is_new, near
 
     def _is_new(self, key: Any, time: int) -> bool:
         """True if a record is no duplicate. Notes its time."""
@@ -158,6 +179,16 @@ class DuplicatesTask(StatefulTask):
         else:
             bucket.append(key)
 
+    def _put_all(self, keys: list[Any], times: _Times) -> None:
+        """Puts keys in the buckets of their times."""
+        assert self.spec.within is not None
+        places = (times + self.spec.within) // self._width
+        for place in np.unique(places).tolist():
+            if place not in self._buckets:
+                self._buckets[place] = []
+                heapq.heappush(self._heap, place)
+            self._buckets[place] += compress(keys, (places == place).tolist())
+
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
         self.reached.pass_by(time)
@@ -171,15 +202,22 @@ class DuplicatesTask(StatefulTask):
         while limit > 0 and self._heap and (self._heap[0] + 1) * self._width <= time:
             assert within is not None
             bucket = self._buckets[self._heap[0]]
-            while bucket and limit > 0:
-                limit -= 1
-                key = bucket.pop()
-                held = self.table.get(key, ())
-                left = tuple([one for one in held if one + within > time])
-                if not left:
+            some = bucket[-limit:]
+            del bucket[-limit:]
+            limit -= len(some)
+            for key, held in zip(some, map(self.table.get, some), strict=True):
+                if held is not None and held[-1] + within <= time and len(held) == 1:
                     self.table.pop(key)
-                elif len(left) < len(held):
-                    self.table.top[key] = left
+                elif held is not None:
+                    self._forget_some(key, held, time - within)
             if not bucket:
                 del self._buckets[heapq.heappop(self._heap)]
         self.backend.relieve()
+
+    def _forget_some(self, key: Any, held: tuple[int, ...], until: int) -> None:
+        """Forgets the times of a key up to `until`."""
+        left = tuple([one for one in held if one > until])
+        if not left:
+            self.table.pop(key)
+        elif len(left) < len(held):
+            self.table.top[key] = left
