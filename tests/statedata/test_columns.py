@@ -144,6 +144,22 @@ def test_of_sessions_there_are_those_that_are_open(checkpoint_of: Any) -> None:
         assert 1 <= value["_1"] <= 100
 
 
+@pytest.mark.parametrize("within", [None, 0.5])
+def test_of_duplicates_there_are_the_times_of_what_was_kept(checkpoint_of: Any, within: float | None) -> None:
+    def build(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, 9_000), uid="numbers")
+        timed = numbers.assign_timestamps(lambda n: n / 100, 1, uid="times")
+        kept = timed.key_by(lambda n: n % 7).drop_duplicates(within, uid="kept")
+        kept.sink_to(tr.sinks.Collect(), uid="out")
+
+    table = table_of(checkpoint_of(build, number=2), "kept")
+    assert table.schema.field("value").type == pa.list_(pa.int64())
+    assert sorted(table.column("key").to_pylist()) == list(range(7))
+    for key, times in rows(table):
+        assert bool(times) == (within is not None)
+        assert all(time // 10_000 % 7 == key for time in times)
+
+
 @dataclass(frozen=True)
 class Place:
     street: str

@@ -65,7 +65,7 @@ VERBS: dict[str, str] = {
     **dict.fromkeys(("checkpoint", "start", "run"), "is run by its environment: env.execute(name)"),
     "explain": "is a part of its environment's plan: env.explain()",
     "throttle": _VERB.format("key_by(...).rate_limit(n)"),
-    "rank": "has key_by(...).window(...).rank(by=...) for this; without a window key_by(...).top(n, by=...)",
+    "rank": "has key_by(...).top(n, by=...) for this; a window, key_by(...).window(...), has ranks of all its records",
     **dict.fromkeys(("nlargest", "nsmallest", "topk", "top_n"), _VERB.format("key_by(...).top(n, by=...)")),
     **dict.fromkeys(("unique", "dedup", "deduplicate"), _VERB.format("key_by(...).drop_duplicates()")),
     **dict.fromkeys(("shift", "lead"), _VERB.format("key_by(...).lag(n)")),

@@ -17,7 +17,7 @@ from tailrace.errors import ConfigError, IncompatibleState
 from tailrace.state.declarations import value_type
 from tailrace.state.operator_state import BROADCAST
 from tailrace.statedata.stored import GroupEntries, StoredCheckpoint
-from tailrace.statedata.types import MOMENT, NoColumn, column_for, declared_column
+from tailrace.statedata.types import DUPLICATES, MOMENT, NoColumn, column_for, declared_column
 
 Shown = Literal["columns", "text", "pickle"]
 """The form in which keys or values are shown: as columns of their own type, as the text that `repr` returns, or pickled."""
@@ -140,6 +140,8 @@ class StateColumns:
             yield _join(waiting)
 
     def _rows(self, one: GroupEntries) -> EntryRows:
+        if self.table.kind == DUPLICATES:
+            return EntryRows(list(one.entries), list(map(list, one.entries.values())), None)
         if not self.windowed:
             return EntryRows(list(one.entries), list(one.entries.values()), None)
         entries = one.entries if self.table.kind == "window" else _open_sessions(one.entries)

@@ -67,9 +67,15 @@ def _names(declared: str) -> list[str]:
     return [name.removesuffix(" | None").strip() for name in declared.split(",")]
 
 
+DUPLICATES = "duplicates"
+"""The kind of the state of `drop_duplicates`: the times of the kept records of each key in int64 microseconds."""
+
+
 def declared_column(table: TableInfo) -> pa.DataType | None:
     """The type of column for the values of a state, if its declaration determines it; None if the values must be looked
     at."""
+    if table.kind == DUPLICATES:
+        return pa.list_(pa.int64())
     found = [_COLUMNS.get(name) for name in _names(table.type)]
     if table.kind == "map":
         return pa.map_(*found) if len(found) == 2 and None not in found else None
