@@ -12,6 +12,7 @@ from unittest import mock
 import msgspec
 
 from search.planted.broadcasts import BROADCAST_BUGS
+from search.planted.calls import CALL_BUGS
 from search.planted.changes import CHANGE_BUGS
 from search.planted.channel_restore import AS_IT_WAS_BUGS
 from search.planted.clocks import CLOCK_BUGS
@@ -496,6 +497,7 @@ BUGS: dict[str, Bug] = {
         *CHANGE_BUGS,
         *CLOCK_BUGS,
         *ORDER_BUGS,
+        *CALL_BUGS,
         *BROADCAST_BUGS,
         *DUPLICATES_BUGS,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from tailrace import versions  # first: it refuses what the rest could not run on
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
+from tailrace.api.calls.lookups import Cache
 from tailrace.api.config import (
     Checkpoint,
     CheckpointConfig,
@@ -97,6 +98,7 @@ __all__ = [
     "AsyncFunction",
     "BroadcastProcessFunction",
     "BroadcastState",
+    "Cache",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointCorrupt",

@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"table": TABLE, "on": "id", "refresh": 60},
         "lookup: a table is read once, when the program is written",
     ),
-    "a function": ({"table": print, "on": "id"}, "lookup: expected a table, not a function"),
+    "a function": ({"table": print, "on": "id"}, "lookup: print is no async function"),
     "no table": ({"table": [1], "on": "id"}, "lookup: expected a DataFrame of pandas, polars or Spark"),
 }
 

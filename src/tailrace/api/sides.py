@@ -76,7 +76,11 @@ def side_of(stream: Stream, tag: Any) -> Node:
         return side_of_window(stream, node)
     if isinstance(fn, CountedWindows):
         raise GraphError(f"side_output: window {node.name!r} does not depend on time, and has no late records")
-    if tag == "late" and isinstance(node.operator, KeyedProcess | CoProcess | BroadcastProcess) and node.operator.in_order:
+    if (
+        tag == "late"
+        and isinstance(node.operator, KeyedProcess | CoProcess | BroadcastProcess)
+        and node.operator.in_order
+    ):
         return node  # the operator itself sends late records there
     if isinstance(node.operator, MapBatches) and not isinstance(fn, Function) and not takes_context(fn):
         raise GraphError(

@@ -233,18 +233,29 @@ class DataStream(LoopStream):
     def lookup(
         self,
         table: Any,
+        on: Any = None,
         *,
-        on: str | Sequence[str],
         how: Literal["left", "inner"] = "left",
         refresh: Span | None = None,
+        cache: verbs.Cache | None = None,
+        capacity: int = 100,
+        timeout: Span | None = 10.0,
+        ordered: bool | Literal["key"] = True,
+        retry: Retry | None = None,
         **options: Any,
     ) -> DataStream:
         """The stream of the records with the row that has their key in `table`: a DataFrame of pandas, polars or Spark, or a
         `pyarrow.Table`, with one row for each key. `on` names the columns of the key, in both. In columns the other columns
         of the table come behind those of the stream; in rows there are pairs (record, row). A record without a row has null
         or None ("left"), or goes ("inner"); so does one whose key is null. The table is read once, here, and travels with
-        the program; `refresh` is refused. Raises `GraphError` for wrong arguments, and for a key that is there twice."""
-        return verbs.lookup(self, table, on, how, refresh, options)  # type: ignore[no-any-return]
+        the program; `refresh` is refused.
+
+        With an `async def` or a `tr.AsyncFunction` in place of the table there are pairs (record, `await f(key)`). The key
+        is `on(record)` or a column; without `on` it is that of a keyed stream, or the record. `f` returns None for what is
+        not there. With a `cache` (`tr.Cache`) answers are used for later records of the key. The options of calls
+        are those of `map_async`. Raises `GraphError` for wrong arguments, and for a key that is there twice."""
+        calls = capacity, timeout, ordered, retry, None
+        return verbs.lookup(self, table, on, how, refresh, cache, calls, options)  # type: ignore[no-any-return]
 
     def explode(self, column: str, *, outer: bool = False, **options: Any) -> DataStream:
         """The stream in columns of a record for each item of the list in `column`, in its place. A record without items

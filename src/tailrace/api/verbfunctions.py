@@ -395,7 +395,9 @@ def table_for_lookup(given: Any, on: tuple[str, ...], verb: str) -> pa.Table:
     for name in on:
         kind = table.schema.field(name).type
         if pa.types.is_floating(kind) or kind.num_fields:
-            raise GraphError(f"{verb}: column {name!r} of the table is {kind}, by which rows cannot be found for certain")
+            raise GraphError(
+                f"{verb}: column {name!r} of the table is {kind}, by which rows cannot be found for certain"
+            )
     keys = list(zip(*(table[name].to_pylist() for name in on), strict=True))
     table = table.filter(pa.array([None not in key for key in keys], pa.bool_()))
     twice = next((key for key, count in Counter(keys).items() if count > 1 and None not in key), None)

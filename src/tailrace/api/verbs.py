@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Count, Max, Mean, Min
 from tailrace.api.calls.asynchronous import map_async as map_async
+from tailrace.api.calls.lookups import NOT_GIVEN, lookup_by_function
+from tailrace.api.calls.lookups import Cache as Cache
 from tailrace.api.checks import (
     check_callable,
     check_counted,
@@ -22,7 +24,7 @@ from tailrace.api.checks import (
 )
 from tailrace.api.columnwise import declared_schema
 from tailrace.api.failing import FAIL
-from tailrace.api.functions import AggregateFunction, Span
+from tailrace.api.functions import AggregateFunction, Function, Span
 from tailrace.api.nodes import described_scope
 from tailrace.api.ordered import check_in_order
 from tailrace.api.released import has_event_time
@@ -285,11 +287,29 @@ def head(stream: AnyStream, n: int) -> AnyStream:
     return some.rebalance()._add(ops.Process(FirstRecords(n), "wait"), "show", {"parallelism": 1}, columns=rows.columns)
 
 
-def lookup(stream: AnyStream, table: Any, on: Any, how: str, refresh: Any, options: dict[str, Any]) -> AnyStream:
-    """The stream of records with the row of their key in a table; see `DataStream.lookup`."""
+def lookup(
+    stream: AnyStream,
+    table: Any,
+    on: Any,
+    how: str,
+    refresh: Any,
+    cache: Any,
+    calls: tuple[Any, ...],
+    options: dict[str, Any],
+) -> AnyStream:
+    """The stream of records with the row of their key in a table, or with the answer of a function; see
+    `DataStream.lookup`."""
     verb = title_of("lookup", options)
-    if callable(table):
-        raise GraphError(f"{verb}: expected a table, not a function; call a service in map or map_batches, with ctx.call")
+    if callable(table) or isinstance(table, Function):
+        if (how, refresh) != ("left", None):
+            raise GraphError(
+                f"{verb}: a lookup by a function takes no how and no refresh; filter behind it, and give a cache"
+            )
+        return lookup_by_function(stream, table, on, cache, calls, options)
+    if cache is not None or calls != NOT_GIVEN:
+        raise GraphError(f"{verb}: cache, capacity, timeout, ordered and retry are for a lookup by an async function")
+    if on is None:
+        raise GraphError(f"{verb}: give the columns of the key, such as on='id'")
     if refresh is not None:
         raise GraphError(
             f"{verb}: a table is read once, when the program is written, and refresh is not in this version; let changes of "

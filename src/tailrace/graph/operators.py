@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tailrace.elements.calendars import CalendarWindows
 from tailrace.graph.scope import StreamScope
@@ -159,6 +159,15 @@ Order = Literal["input", "any", "key"]
 each key, whose calls are made one after the other."""
 
 
+class LookedUp(NamedTuple):
+    """The key that a lookup hands to its function, in place of the record, and its cache."""
+
+    on: Selector | None
+    """The way to find the key in a record; None: the record itself."""
+    cache: tuple[int, float | None, bool] | None
+    """The number of keys, the seconds for which an answer is used (None: for ever), and whether None is kept."""
+
+
 @dataclass(frozen=True)
 class MapAsync(Operator):
     """An asynchronous function of one record, or of several, that returns one result for each. Durations are int
@@ -177,6 +186,8 @@ class MapAsync(Operator):
     """Time between two attempts."""
     batch: int | None = None
     """Largest number of records of one call; None: the function takes one record, and no list."""
+    lookup: LookedUp | None = None
+    """For a lookup, whose results are pairs of the record and the answer; None: the answer is the result."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
-from tailrace.state.format import JOINING, WAITING, LogKind, OperatorPart
+from tailrace.state.format import CALLS, JOINING, WAITING, LogKind, OperatorPart
 from tailrace.state.parts import LogOf
 from tailrace.statedata.columns import (
     BATCH_ROWS,
@@ -226,7 +226,8 @@ class TimerListing(Listing):
 
 
 class WaitingListing(Listing):
-    """The records of an operator that wait for event time: in front of a function that is called in order, or in a join."""
+    """The records of an operator that wait for event time: in front of a function that is called in order, or in a join; and
+    the records of asynchronous calls whose results have not gone on."""
 
     columns: tuple[tuple[str, pa.DataType], ...] = (
         ("key", _TEXT), ("timestamp", MOMENT), ("port", _INT), ("value", _TEXT),
@@ -237,7 +238,7 @@ class WaitingListing(Listing):
         super().__init__(stored, how)
         record = stored.operator(uid)
         self.uid, self.parallelism = record.uid, record.parallelism
-        self.tables = {WAITING.name, JOINING.name}
+        self.tables = {WAITING.name, JOINING.name, CALLS.name}
 
     def parts(self, most: int | None = None) -> list[Part]:
         weights = self.stored.weights(self.uid, self.tables)
@@ -247,6 +248,10 @@ class WaitingListing(Listing):
         for one in self.stored.entries(self.uid, self.tables, part):
             if one.table.name == JOINING.name:
                 yield from _joining(one.entries)
+                continue
+            if one.table.name == CALLS.name:
+                called = sorted(one.entries.items(), key=lambda entry: entry[0][2:])
+                yield from ((key, time, 0, value) for (key, time, *_), value in called)
                 continue
             waiting = sorted(one.entries.items(), key=lambda entry: entry[0][1:])
             for (key, time, port, _), value in waiting:

@@ -1,1 +1,1 @@
-"""Verbs that call services: `asynchronous` has `map_async`, with its functions and options."""
+"""Verbs that call services: `asynchronous` has `map_async`, with its options; `lookups` has `lookup`."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tailrace.api.functions import AsyncFunction
 from tailrace.graph.operators import MapAsync
+from tailrace.runtime.worker.lookups import Lookups
 from tailrace.task.operators.failures.policy import user_line
 from tailrace.task.operators.failures.spare import Spare
 
@@ -47,6 +48,8 @@ class OperatorCalls:
         self._operator, self._report = operator, report
         fn = operator.fn
         self._fn: Callable[[Any], Any] = fn.call if isinstance(fn, AsyncFunction) else fn
+        if operator.lookup is not None:
+            self._fn = Lookups(self._fn, operator.lookup).call
         self._seconds = None if operator.timeout is None else operator.timeout / 1_000_000
         self._running: dict[Numbers, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()

@@ -23,6 +23,11 @@ class Spare:
             except Exception:  # of whatever type: `__reduce__` is the user's
                 return
 
+    @property
+    def is_copy(self) -> bool:
+        """True if each record that it gives is a copy."""
+        return self._copy is not None
+
     def take(self) -> Any:
         """The record as it was. Each call gives another copy."""
         return self._record if self._copy is None else pickle.loads(self._copy)
