@@ -20,7 +20,7 @@ from tailrace.api.config import (
 )
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
 from tailrace.api.environment import Environment
-from tailrace.api.failing import Aside, Failed, Retry
+from tailrace.api.failing import Aside, Capsules, Failed, Retry
 from tailrace.api.functions import (
     AggregateFunction,
     AsyncFunction,
@@ -99,6 +99,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastState",
     "Cache",
+    "Capsules",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointCorrupt",

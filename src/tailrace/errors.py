@@ -74,6 +74,7 @@ class UserCodeError(TailraceError):
         written: str = "",
     ) -> None:
         super().__init__(message)
+        self.call: Any = None  # the facts of the call, within its worker (`task.contract.failedcall`)
         self.permanent = permanent
         self.written = written
         self.operator = operator

@@ -80,6 +80,8 @@ _ENVIRONMENT = (
         "a lost worker is [replaced](standbys.md) while the others go on; N is the number of `replicas`"),
     Parameter("on_error", "a policy", "fail", "", "", "",
         "what becomes of a [record for which user code raises](failing-records.md), unless its verb says otherwise"),
+    Parameter("capsules", "bool or `tr.Capsules`", True, "", "", "",
+        "whether a job with checkpoints keeps [failed calls](failed-calls.md) of user code, for `tailrace debug`"),
     Parameter("state_backend", "text", "memory", "", "", "", '`"disk"` for keyed state that is larger than memory'),
     Parameter("debug", "bool", False, "", "", "",
         "checks invariants, and that no operator changes what it received; slow"),

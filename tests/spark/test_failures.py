@@ -17,8 +17,10 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 import tailrace as tr
+from tailrace.cli.main import app
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.errors import OWN_FOLDER
 
@@ -445,3 +447,36 @@ def test_slots_that_never_come(jobs: Any, tmp_path: Path) -> None:
     finally:
         stop.touch()
         thread.join()
+
+
+class Refuses(tr.KeyedProcessFunction):
+    """A function that adds, and refuses what is below zero."""
+
+    total = tr.ValueState(int, default=0)
+
+    def process(self, value: int, ctx: Any) -> Any:
+        self.total.value += value
+        if value < 0:
+            raise ValueError(f"{ctx.key} has {self.total.value}")
+        yield self.total.value
+
+
+def test_a_failed_call_is_kept_beside_the_checkpoints_and_made_again(spark: Any, tmp_path: Path) -> None:
+    env = tr.Environment(
+        spark,
+        parallelism=2,
+        checkpoint=tr.CheckpointConfig(dir=tmp_path, interval=0.1),
+        restart=tr.FixedDelay(1, 0.1),
+    )
+    numbers = env.from_collection([1, 2, -7, 3])
+    numbers.key_by(lambda n: "all").process(Refuses(), name="adds").sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match="the failed call is kept") as raised:
+        env.execute("refuses").await_termination(60)
+    path = str(raised.value).partition("tailrace debug ")[2].split()[0]
+    assert Path(path).parent == tmp_path / "refuses" / "capsules"
+    result = CliRunner().invoke(app, ["debug", "--run", path])
+    assert result.exit_code == 0, result.output
+    assert "the call failed as in the job: ValueError: all has " in result.output
+    assert "note:" not in result.output
+    CliRunner().invoke(app, ["prune", "--capsules", str(tmp_path)])
+    assert not Path(path).exists()

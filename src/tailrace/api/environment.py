@@ -11,7 +11,7 @@ import pyarrow as pa
 from tailrace.api.checks import check_declared, check_job_name, check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
 from tailrace.api.connectors import Sink, Source
-from tailrace.api.failing import FAIL, OnError, check_on_error
+from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
 from tailrace.api.hints import ENVIRONMENT, missing
 from tailrace.api.launch import JobHandle, launcher
 from tailrace.api.nodes import Upstream, add_node
@@ -41,6 +41,8 @@ class Environment:
       it needs checkpoints.
     - `on_error`: the policy of every verb that takes one, for records for which user code raises: "fail" (the job fails),
       a `tr.Aside` or a `tr.Retry`.
+    - `capsules`: True, or a `tr.Capsules`: a job with checkpoints keeps failed calls of user code, for `tailrace debug`.
+      False: it keeps none.
     - `state_backend`: "memory", or "disk" for keyed state that is larger than memory (needs `tailrace[disk]`).
     - `debug`: the job checks its invariants, and that no operator changes a record that it received; this is slow.
     - `work_dir`: a folder or URL that driver and executors reach, through which DataFrames and results travel; it may be
@@ -64,6 +66,7 @@ class Environment:
         restart: Any = None,
         standby: Any = None,
         on_error: OnError = FAIL,
+        capsules: Capsules | bool = True,
         state_backend: str = "memory",
         debug: bool = False,
         work_dir: str | None = None,
@@ -83,6 +86,7 @@ class Environment:
                 'checkpoint=tr.CheckpointConfig(dir="…") (on the command line: --checkpoint-dir DIR)'
             )
         self.on_error = check_on_error(on_error, "Environment")
+        self.capsules = checked_capsules(capsules)
         if state_backend not in ("memory", "disk"):
             raise ConfigError(f"state_backend must be 'memory' or 'disk', not {state_backend!r}")
         self.state_backend = state_backend

@@ -1,12 +1,14 @@
-"""Options for records for which user code raises: `on_error=` of verbs, and as the default of an environment."""
+"""Options for records for which user code raises: `on_error=` of verbs, and as the default of an environment; and for the
+capsules of failed calls, `capsules=` of an environment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tailrace.api.checks import check_name
+from tailrace.api.config import CheckpointConfig, NoRestart, Restart, memory_bytes
 from tailrace.api.tags import tags_of
 from tailrace.elements.batches import Form
 from tailrace.elements.durations import Duration, span_seconds
@@ -107,6 +109,8 @@ class HasKey:
         return True
 
 
+NOTED = Retry(attempts=1)
+"""The policy by which a failed call is undone before it fails the job, so that its capsule has what was before it."""
 OnError = str | Aside | Retry
 """A policy for records that fail: "fail", an `Aside` or a `Retry`."""
 
@@ -129,6 +133,10 @@ TAKES_POLICY: tuple[type[Operator], ...] = (
     ops.Windowed,
 )
 """The kinds of operators that take `on_error`. Aggregates and windows take it in rows; in columns they run no user code."""
+
+
+NOTING = (ops.Map, ops.Filter, ops.FlatMap, ops.Process, ops.KeyedProcess, ops.CoProcess)
+"""The kinds of operators that `NOTED` has an effect on: each of their calls is one record."""
 
 
 def check_on_error(value: Any, verb: str) -> OnError:
@@ -195,3 +203,61 @@ def aside_of(policy: OnError) -> Aside | None:
     if isinstance(policy, Retry):
         policy = policy.then
     return policy if isinstance(policy, Aside) else None
+
+
+# Capsules of failed calls.
+
+SECRETS = ("password", "passwd", "secret", "token", "api_key", "apikey", "private_key", "credential", "authorization")
+"""Words of names whose values are not shown, by default."""
+
+
+@dataclass(frozen=True)
+class Capsules:
+    """Settings for the capsules that a job with checkpoints keeps of failed calls of user code.
+
+    - `keep`: the largest number of capsules of a job; the oldest ones go.
+    - `max_bytes`: the largest size of one (a number of bytes or a text such as "4m").
+    - `redact`: words; a variable or field whose name contains one of them is shown without its value.
+    - `exact`: True: state and record are noted before each call, which takes time. None: only for an operator whose code
+      has failed before, and where a job does not start again after a failure (`tr.NoRestart`). False: never.
+
+    Raises `ConfigError` for wrong arguments.
+    """
+
+    keep: int = 10
+    max_bytes: int | str = "4m"
+    redact: tuple[str, ...] = SECRETS
+    exact: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
+            raise ConfigError(f"Capsules: keep is a number of capsules, at least 1, not {self.keep!r}")
+        memory_bytes(self.max_bytes)
+        if isinstance(self.redact, str) or not all(isinstance(word, str) and word for word in self.redact):
+            raise ConfigError(f"Capsules: redact is a tuple of words, not {self.redact!r}")
+        if self.exact not in (None, True, False):
+            raise ConfigError(f"Capsules: exact must be True, False or None, not {self.exact!r}")
+
+    @property
+    def limit(self) -> int:
+        """The largest size of a capsule in bytes."""
+        return memory_bytes(self.max_bytes)
+
+
+def capsules_of_job(given: Capsules | None, checkpoint: CheckpointConfig | None, restart: Restart) -> Capsules | None:
+    """The settings of a job; None if it keeps no capsules, as one without checkpoints does. A job that does not start again
+    after a failure notes each call, unless its program says otherwise: there is no second failure."""
+    if given is None or checkpoint is None:
+        return None
+    return replace(given, exact=True) if given.exact is None and isinstance(restart, NoRestart) else given
+
+
+def checked_capsules(given: Any) -> Capsules | None:
+    """The settings that `capsules=` gives; None if no capsules are kept. Raises `ConfigError` for what is none."""
+    if given is True or given is None:
+        return Capsules()
+    if given is False:
+        return None
+    if not isinstance(given, Capsules):
+        raise ConfigError(f"capsules must be True, False or a tr.Capsules, not {given!r}")
+    return given

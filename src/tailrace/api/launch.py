@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, Savepoint, StandbyConfig
+from tailrace.api.failing import Capsules
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
@@ -147,6 +148,7 @@ class Settings(Protocol):
     checkpoint: CheckpointConfig | None
     restart: Restart
     standby: StandbyConfig | None
+    capsules: Capsules | None
     state_backend: str
     work_dir: str | None
     slot_timeout: float

@@ -10,6 +10,7 @@ import typer
 from tailrace import __version__
 from tailrace.cli import control
 from tailrace.cli.commands import Commands, options_behind
+from tailrace.cli.debug import debug_command
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
 from tailrace.cli.run import ExitOutcome, run_file
@@ -51,6 +52,7 @@ app.command("savepoint")(control.savepoint_command)
 app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)
 app.command("cancel")(control.cancel_command)
 app.command("inspect")(inspect_command)
+app.command("debug")(debug_command)
 app.command("prune")(prune_command)
 app.command("supervise", context_settings={"allow_interspersed_args": False})(supervise_command)
 

@@ -76,6 +76,14 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class KeepCapsule:
+    """An action: write the capsule of a failed call into the folder of capsules. Nothing waits for it."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Delete:
     """An action: delete these files (relative to the checkpoint folder of the job), which are not needed any more."""
 
@@ -282,7 +290,7 @@ class WorkerPrinted:
     left_out: int
 
 
-StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
+StoreAction = KeepCapsule | Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """The actions that report the end of a request to the party that waits for it."""

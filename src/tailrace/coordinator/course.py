@@ -126,7 +126,8 @@ class Course:
         restored, peers = self._durability.output.restored, self._roster.peers()
         self._takeovers.anew(peers)
         attempts_of = sorted({slot.attempt for slot in self._roster.slots})
-        deploys = {of: restored.deploy(self.plan, peers, claims.incarnation, of) for of in attempts_of}
+        noted = attempts.failed_records.operators
+        deploys = {of: restored.deploy(self.plan, peers, claims.incarnation, of, noted) for of in attempts_of}
         self.do([Tell(deploys[slot.attempt], slot.index) for slot in self._roster.slots], now)
 
     def begin(self, now: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
-from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded, WorkerPrinted
+from tailrace.coordinator.actions import Action, CloseLink, Delete, KeepCapsule, Send, StopEnded, WorkerPrinted
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
 from tailrace.coordinator.durability.checkpoints import NO_CHECKPOINTS, Checkpoints, CheckpointSettings
@@ -212,6 +212,8 @@ class Coordinator:
             ):
                 self.course.do(decided, now)
             case Failed() if message.kind.of_worker:
+                if message.capsule:
+                    self.actions.append(KeepCapsule(message.capsule_name, message.capsule))
                 where = (message.operator, message.subtask, message.record, message.peer, message.error)
                 self.course.fail(now, Cause(message.message, message.kind, *where, message.takes_policy, index))
             case Deployed():

@@ -214,6 +214,10 @@ class Failed(Message, frozen=True):
     """The class of the exception that user code raised, where that was the cause."""
     takes_policy: bool = False
     """True if the verb of the operator takes a policy for records that fail."""
+    capsule: bytes = b""
+    """The capsule of the failed call; empty where none is kept."""
+    capsule_name: str = ""
+    """The name of its file, in the folder of the job."""
 
 
 # From the coordinator.
@@ -260,6 +264,8 @@ class Deploy(Message, frozen=True):
     """The URL of the job's folder in which that checkpoint lies; empty for this job's own."""
     own: bool = False
     """True if the checkpoint's files are this run's own, so that the next checkpoint may refer to them."""
+    noted: list[str] = []
+    """The names of operators whose user code has failed before: their calls are noted, for capsules."""
 
 
 class Start(Message, frozen=True):

@@ -22,18 +22,8 @@ class _Copy:
 
     __slots__ = ("data",)
 
-    def __init__(self, name: str, value: Any) -> None:
-        try:
-            self.data = pickle.dumps(value, 5)
-        except Exception as error:
-            raise StateAccessError(
-                f"state {name!r} holds a {type(value).__name__} that cannot be copied ({error_text(error)}), and on_error "
-                f"undoes what a failed call has changed; keep values that can be pickled, as checkpoints need them"
-            ) from error
-
-
-def _copy_of(name: str, value: Any) -> Any:
-    return value if value is MISSING or immutable(value) else _Copy(name, value)
+    def __init__(self, value: Any) -> None:
+        self.data = pickle.dumps(value, 5)
 
 
 def _value_of(saved: Any) -> Any:
@@ -51,10 +41,15 @@ def _put_back(entries: dict[Any, Any], old: dict[Any, Any]) -> None:
 class Journal:
     """The entries of state that the call under way has touched, and what else it has changed.
 
-    Invariant B10: behind `undo` state, timers and operator state have the values that they had at `begin`.
+    Invariant B10: behind `undo` state, timers and operator state have the values that they had at `begin`, but for a value
+    that `gap` names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lenient: bool = False) -> None:
+        self.lenient = lenient
+        """True if a value that cannot be copied stays as the call leaves it. False if it is an error."""
+        self.gap = ""
+        """A sentence on the last value that could not be copied; empty if there was none in the call."""
         self.open = False
         """True while a call is under way."""
         self._entries: dict[tuple[int, Any], tuple[StateTable, Any]] = {}
@@ -75,6 +70,7 @@ class Journal:
         self._replaced.clear()
         self._states.clear()
         self._steps.clear()
+        self.gap = ""
         self.open = True
 
     def end(self) -> None:
@@ -92,7 +88,7 @@ class Journal:
         elif place in self._replaced:
             value = dict(value)
             _put_back(value, self._replaced.pop(place)[1])
-        self._entries[place] = table, _copy_of(table.name, value)
+        self._entries[place] = table, self._copy_of(table.name, value)
 
     def note_append(self, table: StateTable, key: Any, items: list[Any]) -> None:
         """Notes a list before something is appended to it: its length is enough."""
@@ -109,7 +105,22 @@ class Journal:
     def note_state(self, state: JournaledState) -> None:
         """Notes an operator state before it is handed out or changed."""
         if self.open and state.name not in self._states:
-            self._states[state.name] = state, _copy_of(state.name, state.held)
+            self._states[state.name] = state, self._copy_of(state.name, state.held)
+
+    def _copy_of(self, name: str, value: Any) -> Any:
+        if value is MISSING or immutable(value):
+            return value
+        try:
+            return _Copy(value)
+        except Exception as error:
+            what = f"state {name!r} holds a {type(value).__name__} that cannot be copied ({error_text(error)})"
+            if not self.lenient:
+                raise StateAccessError(
+                    f"{what}, and on_error undoes what a failed call has changed; keep values that can be pickled, as "
+                    f"checkpoints need them"
+                ) from error
+            self.gap = f"{what}: it is as the failed call left it"
+            return value
 
     def add(self, step: Callable[[], object]) -> None:
         """Adds a step that undoes a change."""

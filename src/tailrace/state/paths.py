@@ -8,6 +8,7 @@ parse it.
     <incarnation>/chk-<n>/w<slot>-<epoch>.state    the state that one worker wrote for checkpoint n
     <incarnation>/kept/w<slot>-<epoch>-<k>.frames  frames that one worker has sent and keeps, and has no room for in memory
     <incarnation>/inputs/...                       files of DataFrames that the run reads
+    capsules/<incarnation>-<slot>-<epoch>.capsule  a failed call of user code
 
 A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
 
@@ -32,6 +33,10 @@ _PUBLISHED = ".published"
 _STATE = ".state"
 _INPUTS = "inputs"
 _KEPT = "kept"
+
+CAPSULES = "capsules"
+"""The folder of capsules of failed calls."""
+_CAPSULE = re.compile(r"capsules/(\d+)-(\d+)-(\d+)\.capsule")
 
 _FENCE = re.compile(r"\d+/(claim|ready|closed|swept|ended)")
 _SLOT = re.compile(r"(\d+)\.manifest")
@@ -198,3 +203,17 @@ def inputs_folder(incarnation: int) -> str:
 def is_input(name: str) -> bool:
     """True for a file that a run reads a DataFrame from."""
     return _INPUTS in name.split("/")[1:2]
+
+
+# Capsules of failed calls.
+
+
+def capsule_name(incarnation: int, slot: int, epoch: int) -> str:
+    """The capsule that the worker of a slot makes under an incarnation."""
+    return f"{CAPSULES}/{incarnation}-{slot}-{epoch}.capsule"
+
+
+def capsule_place(name: str) -> tuple[int, int, int] | None:
+    """The incarnation, the slot and the epoch of a capsule, by its name."""
+    found = _CAPSULE.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from tailrace.errors import CheckpointCorrupt, ConfigError
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest
 from tailrace.state.paths import (
+    CAPSULES,
+    capsule_place,
     claim_name,
     closed_mark,
     ended_mark,
@@ -92,11 +94,22 @@ def surplus_in(folder: Folder, keep: int, spare: Collection[str] = ()) -> Surplu
     dead = dead_in(runs, keep, spare)
     needed = {name for one in _manifests(folder, [run for run in runs if run not in dead]) for name in _named_by(one)}
     names = [name for run in dead for name in _going(folder, run) if name not in needed]
+    gone = {incarnation for run in dead for incarnation in run.incarnations}
+    names += [name for name in capsules_in(folder) if _capsule_of(name)[0] in gone]
     prepared: list[Prepared] = []
     for run in dead:
         with contextlib.suppress(CheckpointCorrupt):  # its files are deleted all the same
             prepared += [each for one in _manifests(folder, [run]) for each in one.prepared]
     return Surplus(dead, sorted(names, key=_order), prepared)
+
+
+def capsules_in(folder: Folder) -> list[str]:
+    """The capsules of failed calls in the folder of a job, oldest first."""
+    return sorted((one.name for one in folder.entries(CAPSULES) if capsule_place(one.name) is not None), key=_capsule_of)
+
+
+def _capsule_of(name: str) -> tuple[int, int, int]:
+    return capsule_place(name) or (0, 0, 0)
 
 
 def check_settled(folder: Folder) -> None:

@@ -58,7 +58,7 @@ from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, ProcessId
-from tailrace.storage.pruning import Surplus, dead_in, runs_in, surplus_in
+from tailrace.storage.pruning import Surplus, capsules_in, dead_in, runs_in, surplus_in
 from tailrace.storage.slots import (
     POINTER,
     SEAL,
@@ -362,6 +362,12 @@ class Store:
         return self._leftovers.names(incarnation)
 
     # Leftovers.
+
+    def keep_capsule(self, name: str, data: bytes, keep: int) -> None:
+        """Writes a capsule of a failed call, and deletes the oldest ones beyond `keep`."""
+        with contextlib.suppress(FileExistsError):  # made by an earlier try
+            self.folder.create(name, data)
+        self.folder.delete(capsules_in(self.folder)[:-keep])
 
     def sweep(self, before: int, needed: Iterable[str] = ()) -> list[str]:
         """Deletes what this run has left under its incarnations below `before`: state files and manifests that are not among

@@ -6,6 +6,7 @@ cluster, with a network and a scheduler that follow the seed; the same seed give
 `audit(env)` lets another process do a job again, and names the operators that emit something else.
 """
 
+from tailrace.runtime.capsules.rerun import CapsuleHarness, read_capsule
 from tailrace.testing.auditing import Audit, Differs, audit
 from tailrace.testing.faults import Fault
 from tailrace.testing.harness import Harness, harness
@@ -16,6 +17,7 @@ from tailrace.testing.world import Conditions
 
 __all__ = [
     "Audit",
+    "CapsuleHarness",
     "Conditions",
     "Differs",
     "Fault",
@@ -24,6 +26,7 @@ __all__ = [
     "Simulation",
     "audit",
     "harness",
+    "read_capsule",
     "run",
     "simulate",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, mi
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import BroadcastProcess, CoProcess, KeyedProcess, Operator, Process, Selector
+from tailrace.runtime.capsules.rerun import CapsuleHarness
 from tailrace.state.format import OURS
 from tailrace.task.channels.services import Services
+from tailrace.task.contract.capsule import Capsule
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.operators.base import call_user
 from tailrace.task.operators.context import OperatorContext
@@ -139,6 +141,9 @@ class _SideOutputs(dict[str, Any]):
         return lambda batch: self._kept.setdefault(tag, []).extend(batch.values)
 
 
+@overload
+def harness(fn: Capsule) -> CapsuleHarness: ...
+@overload
 def harness(
     fn: Any,
     *,
@@ -148,14 +153,27 @@ def harness(
     at_end: str = "wait",
     in_order: bool = False,
     on_error: OnError = FAIL,
-) -> Harness:
-    """A harness for a process function: keyed with `key` (and `key2` for a second input), else without keys.
+) -> Harness: ...
+def harness(
+    fn: Any,
+    *,
+    key: Selector | None = None,
+    key2: Selector | None = None,
+    now: Instant = 0.0,
+    at_end: str = "wait",
+    in_order: bool = False,
+    on_error: OnError = FAIL,
+) -> Harness | CapsuleHarness:
+    """A harness for a process function: keyed with `key` (and `key2` for a second input), else without keys. For a capsule
+    of a failed call (`read_capsule`), a harness that makes the call again.
 
     `now` is where the processing-time clock starts. With `in_order` records wait for `advance_watermark`, as in
     `process(fn, in_order=True)`. `on_error` is the policy for records that fail; those that go aside are in `side(tag)`. The
     function is used as it is, not copied. Raises `ConfigError` for a function that needs a key, for `in_order` without
     keys, and for what is no policy.
     """
+    if isinstance(fn, Capsule):
+        return CapsuleHarness(fn)
     if in_order and (key is None or (key2 is None and isinstance(fn, CoProcessFunction))):
         raise ConfigError("in_order=True hands over the records of a key in order: give harness key= for each input")
     services = Services(random_factory=random.Random, job="harness", now=micros(now), tuning=Tuning(watches_state=True))

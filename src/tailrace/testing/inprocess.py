@@ -15,6 +15,7 @@ import numpy as np
 
 from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
+from tailrace.api.failing import capsules_of_job
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
@@ -148,6 +149,7 @@ def prepared_simulation(
     options.setdefault("hot", env.standby is not None and env.standby.mode == "hot")
     options.setdefault("depth", 0 if env.standby is None else env.standby.depth)
     spill, hot = None if env.standby is None else env.standby.spill, options["hot"] and not plan.nests
+    capsules = capsules_of_job(env.capsules, config, env.restart)
     spec = JobSpec(
         name,
         1,
@@ -164,7 +166,9 @@ def prepared_simulation(
         reseeds=env.standby is not None or options["depth"] > 0,
         history_bytes=0 if env.standby is None else env.standby.history_bytes,
         compare_values=env.standby is None or env.standby.compare == "values",
-        kept=Kept(hot=hot) if spill is None else Kept(spill.memory_bytes, spill.folder, spill.stored, hot),
+        kept=Kept(hot=hot, capsules=capsules)
+        if spill is None
+        else Kept(spill.memory_bytes, spill.folder, spill.stored, hot, capsules),
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (
@@ -172,7 +176,9 @@ def prepared_simulation(
     )
     if spec.reseeds:
         intercept()
-    return Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
+    simulation = Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
+    simulation.storage.program = lambda: Shipped(spec).blob
+    return simulation
 
 
 def _folder_of(reader: Result | ArrowFiles) -> str:

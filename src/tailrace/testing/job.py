@@ -9,6 +9,7 @@ from tailrace.coordinator.view.progress import job_metrics
 from tailrace.coordinator.view.slice_views import books_of
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
+from tailrace.storage.pruning import capsules_in
 from tailrace.testing.simulator import Simulation
 
 
@@ -49,6 +50,13 @@ class SimulatedJob:
         """The failure of the job, or None."""
         cause = self.simulation.coordinator.cause
         return None if cause is None else cause.as_error(self.name)
+
+    @property
+    def capsules(self) -> dict[str, bytes]:
+        """The capsules of failed calls by their names, the oldest first, for `tr.testing.harness`. A job has them if it
+        takes checkpoints."""
+        files = self.simulation.files
+        return {name: files.read(name) for name in capsules_in(files)}
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask, as at the end, in the shape of a real job's."""

@@ -14,6 +14,7 @@ from tailrace.coordinator.actions import (
     Commit,
     CopySavepoint,
     Delete,
+    KeepCapsule,
     MarkPublished,
     MarkSwept,
     StoreAction,
@@ -27,6 +28,7 @@ from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
 from tailrace.storage.savepoints import copy_savepoint, default_place, remove
 from tailrace.task.contract.actions import DropState, ReadPlaced, ReadState, WriteState
+from tailrace.task.contract.capsule import stored_form
 from tailrace.task.contract.events import (
     PlacedRead,
     PlacedUnreadable,
@@ -72,6 +74,8 @@ class Storage:
         """Folders of other jobs, by their URLs."""
         self.savepoints: dict[str, MemoryFiles] = {}
         """Folders of savepoints, by their URLs."""
+        self.program: Callable[[], bytes] = bytes
+        """Pickles the job, for capsules of failed calls."""
 
     # Folders.
 
@@ -292,6 +296,10 @@ class Storage:
             self.request(party, f"commit {action.checkpoint}", work, commit_done)
         elif isinstance(action, Delete):
             self.request(party, "delete", lambda: store.delete(action.names))
+        elif isinstance(action, KeepCapsule):
+            data, keep = stored_form(action.data, action.name, self.program())
+            with self.calm():  # it is there at once: the job may end, and its user look for it
+                store.keep_capsule(action.name, data, keep)
         elif isinstance(action, MarkPublished):
 
             def mark_done(_: Any, error: Exception | None) -> None:

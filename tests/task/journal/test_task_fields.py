@@ -104,7 +104,7 @@ ANEW = {
     "BatchesTask": "_frames",
     "FeedbackQueue": "_combined _ended _stopped_after appended dropped logs merged taken",
     "FieldReader": "_for_type _getter",  # found out with each kind of records
-    "FunctionTask": "_tried",
+    "FunctionTask": "_tried input",
     "FusedRows": "_tried",
     "Gate": "_lowest _turn",  # of the channels; which one is read is in the history
     "GroupChains": "_pending",
@@ -113,7 +113,8 @@ ANEW = {
     "JudgeTask": "_classes",
     "MapAsyncTask": "_order _to_begin _turns _under_way reported",  # of the pending records; calls are made again
     "TimedTask": "_round_keys dropping",
-    "OperatorContext": "_epoch _random all_keys current_key current_time side stamping time_domain",  # of a call or an epoch
+    # of a call, or of an epoch:
+    "OperatorContext": "_epoch _random all_keys answers current_key current_time side stamping time_domain",
     "Outbox": "barriers_sent blocked now oldest sends",  # of output that waits, which goes once more
     "OutputChannel": "before buffer buffered flow queue",
     "ComparedValues": "_reported reasons writer",  # what is reported once more, the coordinator ignores

@@ -61,10 +61,14 @@ class FailedRecords:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str | None, str, str], int] = {}
+        self.operators: list[str] = []
+        """The names of the operators whose user code has failed."""
 
     def advice(self, cause: Cause) -> str:
         """A sentence for the user: the record that has failed, how often, and what to do; empty where no record is known.
         Counts the failure."""
+        if cause.kind is FailureKind.USER and cause.operator is not None and cause.operator not in self.operators:
+            self.operators.append(cause.operator)
         if cause.record is None or cause.kind is not FailureKind.USER:
             return ""
         place = cause.operator, cause.record, cause.error

@@ -48,8 +48,10 @@ class RestoredCheckpoint:
         """True if another run has written it."""
         return self.manifest is not None and not self.own
 
-    def deploy(self, plan: bytes, peers: list[Peer], incarnation: int, attempt: int) -> Deploy:
+    def deploy(
+        self, plan: bytes, peers: list[Peer], incarnation: int, attempt: int, noted: Sequence[str] = ()
+    ) -> Deploy:
         """The `Deploy` message of a worker. Output to publish goes to one worker only, in a message of its own."""
         restored = self.manifest
         manifest = b"" if restored is None else encode_manifest(msgspec.structs.replace(restored, prepared=[]))
-        return Deploy(plan, peers, incarnation, attempt, manifest, self.folder, self.own)
+        return Deploy(plan, peers, incarnation, attempt, manifest, self.folder, self.own, [*noted])

@@ -13,6 +13,7 @@ from tailrace.coordinator.actions import (
     Commit,
     CopySavepoint,
     Delete,
+    KeepCapsule,
     MarkPublished,
     MarkSwept,
     StoreAction,
@@ -31,6 +32,7 @@ from tailrace.state.ending import Ending
 from tailrace.storage.endings import Awaited, awaited_output, leave
 from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
+from tailrace.task.contract.capsule import stored_form
 
 REMOVED_WITHIN, READ_WITHIN = 30.0, 5.0
 """Seconds that the end of a job waits for its storage: to remove checkpoints, and to read which output the remaining ones
@@ -71,6 +73,9 @@ class JobStore:
                 self._thread.do(lambda: self._commit(action))
             case Delete():
                 self._thread.do(lambda: self._remove(action.names))
+            case KeepCapsule():
+                plan = self._machine.course.plan
+                self._thread.do(lambda: self._keep_capsule(action, plan))
             case MarkPublished():
                 self._thread.do(lambda: self._mark(action.path))
             case MarkSwept():
@@ -146,6 +151,11 @@ class JobStore:
     def _remove(self, names: list[str]) -> None:
         with self._warning(f"could not delete {len(names)} files of old checkpoints"):
             self._store.delete(names)
+
+    def _keep_capsule(self, action: KeepCapsule, plan: bytes) -> None:
+        with self._warning(f"could not keep the capsule {action.name} of a failed call"):
+            data, keep = stored_form(action.data, action.name, plan)
+            self._store.keep_capsule(action.name, data, keep)
 
     def _mark(self, path: str) -> None:
         machine = self._machine

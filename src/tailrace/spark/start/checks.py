@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from tailrace.api.failing import capsules_of_job
 from tailrace.api.launch import Settings
 from tailrace.elements.durations import span_micros
 from tailrace.graph.plan import Plan
@@ -59,6 +60,19 @@ def check(job: Submission) -> Checked:
     return Checked(job, spec, store, origin)
 
 
+def _settings_kept(job: Submission) -> Kept:
+    """What workers keep: frames, for those that take the places of others, and failed calls."""
+    env, config = job.env, job.env.checkpoint
+    capsules = capsules_of_job(env.capsules, config, env.restart)
+    place = ""
+    if config is not None and capsules is not None:
+        place = Store(absolute(config.dir), job.name, config.storage_options).url
+    if env.standby is None:
+        return Kept(capsules=capsules, place=place)
+    spill = env.standby.spill
+    return Kept(spill.memory_bytes, spill.folder, spill.stored, env.standby.mode == "hot", capsules, place)
+
+
 def _spec(job: Submission) -> JobSpec:
     """The description of a job for its workers."""
     env, config, standby = job.env, job.env.checkpoint, job.env.standby
@@ -78,9 +92,7 @@ def _spec(job: Submission) -> JobSpec:
         reseeds=standby is not None,
         history_bytes=0 if standby is None else standby.history_bytes,
         compare_values=standby is None or standby.compare == "values",
-        kept=Kept()
-        if standby is None
-        else Kept(standby.spill.memory_bytes, standby.spill.folder, standby.spill.stored, standby.mode == "hot"),
+        kept=_settings_kept(job),
         storage_patience=600.0 if config is None else span_micros(config.storage_patience) / 1e6,
         allow_dropped_state=job.allow_dropped_state,
         state_backend=env.state_backend,

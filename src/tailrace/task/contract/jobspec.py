@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.api.failing import takes_policy
+from tailrace.api.failing import FAIL, NOTED, NOTING, Capsules, takes_policy
+from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.passwords import hides_passwords
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What each worker keeps for those that take the places of others, or its own: what it sends, and where that is."""
+    """What each worker keeps: what it sends, for those that take the places of others, or its own; and failed calls."""
 
     bytes: int = 0
     """Bytes of it in memory, in each worker. The rest is in files in `dir` of its machine (None: the folder for temporary
@@ -23,6 +25,10 @@ class Kept:
     seconds."""
     hot: bool = False
     """True if a worker also keeps what comes to it, for a standby that does what it does."""
+    capsules: Capsules | None = None
+    """Settings for capsules of failed calls; None: there are none."""
+    place: str = ""
+    """The URL or path of the folder of the job, which has its capsules; empty where no file of them is written."""
 
 
 @hides_passwords
@@ -72,3 +78,17 @@ class JobSpec:
         """True if operators of this name take a policy for records that fail."""
         found = [node for node in self.plan.graph.nodes if node.name == operator]
         return bool(found) and all(takes_policy(node.operator, node.form) for node in found)
+
+    def noting(self, operators: Collection[str]) -> JobSpec:
+        """The job in which calls of these operators (names) are noted, so that a failed one is undone: for capsules. With
+        `Capsules(exact=True)` those of all."""
+        settings = self.kept.capsules
+        if settings is None or settings.exact is False or not (operators or settings.exact):
+            return self
+
+        def with_notes(node: Node) -> Node:
+            notes = node.on_error == FAIL and isinstance(node.operator, NOTING)
+            return replace(node, on_error=NOTED) if notes and (settings.exact or node.name in operators) else node
+
+        graph = self.plan.graph
+        return replace(self, plan=replace(self.plan, graph=replace(graph, nodes=tuple(map(with_notes, graph.nodes)))))

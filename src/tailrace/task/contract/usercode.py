@@ -11,8 +11,8 @@ from typing import Any
 from tailrace.elements.convert import Row, missing_column
 from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, short_repr
 from tailrace.passwords import hide_passwords
+from tailrace.task.contract.failedcall import NOTHING, FailedCall
 
-_NOTHING: Any = object()
 FUSED = "<tailrace fused functions>"
 """The file name of generated code that calls user functions one per line (see `operators.fused`)."""
 
@@ -25,7 +25,7 @@ def user_error(
     error: BaseException,
     operator: str,
     subtask: int,
-    record: Any = _NOTHING,
+    record: Any = NOTHING,
     *,
     what: str | None = None,
     permanent: bool = False,
@@ -36,9 +36,9 @@ def user_error(
     Tailrace has refused something, such as state that was used outside of a keyed call: it would be refused after every
     restart."""
     message = what if what is not None else raised_text(error)
-    shown = None if record is _NOTHING else short_repr(record)
+    shown = None if record is NOTHING else short_repr(record)
     refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
-    return UserCodeError(
+    made = UserCodeError(
         message,
         operator=operator,
         subtask=subtask,
@@ -47,6 +47,8 @@ def user_error(
         permanent=permanent or refused,
         written=written,
     )
+    made.call = FailedCall(record)
+    return made
 
 
 def raised_text(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tailrace.api.failing import FAIL
+from tailrace.api.failing import FAIL, NOTED
 from tailrace.api.functions import Function
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.schemas import OneSchema
@@ -26,6 +26,7 @@ from tailrace.state.journal import Journal
 from tailrace.state.lifetimes import Expiry
 from tailrace.task.channels.logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
+from tailrace.task.contract.failedcall import FailedCall
 from tailrace.task.contract.usercode import raised_text, user_error
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.groupchains import GroupChains
@@ -55,7 +56,7 @@ class OperatorCutState(CutState):
 
 def new_journal(node: Node) -> Journal | None:
     """A journal for an operator with a policy for records that fail; None for any other."""
-    return None if node.on_error == FAIL else Journal()
+    return None if node.on_error == FAIL else Journal(lenient=node.on_error == NOTED)
 
 
 class OperatorTask(OperatorCutState):
@@ -257,11 +258,32 @@ class OperatorTask(OperatorCutState):
 
     def user_error(self, error: BaseException, *record: Any, what: str | None = None) -> UserCodeError:
         """`error` as an error of the user's code in this operator."""
-        return user_error(error, self.node.name, self.ctx.subtask, *record, what=what, written=self.node.written)
+        made = user_error(error, self.node.name, self.ctx.subtask, *record, what=what, written=self.node.written)
+        self.note_call(made.call)
+        return made
+
+    def note_call(self, call: FailedCall) -> None:
+        """Notes in the facts of a failed call those that the context has."""
+        ctx = self.ctx
+        call.operator, call.time, call.watermark = self, ctx.current_time, ctx.watermark_time
+        if ctx.current_key is not ctx.no_key:
+            call.key = ctx.current_key
+
+    def note_batch(self, error: UserCodeError, batch: Batch, port: int) -> None:
+        """Notes in an error the batch that this operator was given, if the error is one of this operator."""
+        call = error.call
+        if isinstance(call, FailedCall) and call.batch is None and error.operator in [one.name for one in self.contexts()]:
+            call.batch, call.input_port = batch, port
+            call.operator = call.operator or self
 
     def call_user(self, function: Callable[..., Any], *args: Any, what: str) -> Any:
         """Calls user code that has no record at hand (open, close, a sink's prepare)."""
-        return call_user(function, *args, what=what, operator=self.node.name, subtask=self.ctx.subtask)
+        try:
+            return call_user(function, *args, what=what, operator=self.node.name, subtask=self.ctx.subtask)
+        except UserCodeError as error:
+            self.note_call(error.call)
+            error.call.what = what
+            raise
 
 
 def call_user(function: Callable[..., Any], *args: Any, what: str, operator: str, subtask: int) -> Any:

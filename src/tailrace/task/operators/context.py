@@ -51,9 +51,9 @@ class OperatorContext(ContextCutState):
     """Context of one operator in one subtask. The task sets it anew for each record."""
 
     __slots__ = (
-        "_epoch", "_own_attempt", "_random", "all_keys", "current_key", "current_time", "event_timers", "job", "metrics",
-        "name", "no_key", "parallelism", "processing_timers", "services", "side", "stamping", "subtask", "time_domain",
-        "uid",
+        "_epoch", "_own_attempt", "_random", "all_keys", "answers", "current_key", "current_time", "event_timers", "job",
+        "metrics", "name", "no_key", "parallelism", "processing_timers", "services", "side", "stamping", "subtask",
+        "time_domain", "uid",
     )  # fmt: skip
 
     def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
@@ -78,6 +78,8 @@ class OperatorContext(ContextCutState):
         """The way through all keys; None where a function must not go through them."""
         self.stamping = False
         """True if the function has given a record a timestamp of its own since its last output was sent on."""
+        self.answers: list[tuple[bool, Any]] | None = None
+        """What `call` has returned (True) or raised (False) in the call under way; None where nobody keeps it."""
         self._random: Random | None = None
         self._epoch = 0
 
@@ -190,6 +192,15 @@ class OperatorContext(ContextCutState):
         return self._random
 
     @property
+    def seed(self) -> int:
+        """Seed of the random numbers since the last cut."""
+        return self.services.seed_of(*self._place)
+
+    def random_state(self) -> Any:
+        """State of the generator of random numbers; None if no code has used it."""
+        return None if self._random is None else self._random.getstate()
+
+    @property
     def _place(self) -> tuple[object, ...]:
         return self.uid, self.subtask, self.services.incarnation, self._epoch
 
@@ -209,7 +220,16 @@ class OperatorContext(ContextCutState):
         return self.all_keys(states)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.services.outside.request(lambda: function(*args))
+        answers = self.answers
+        if answers is None:
+            return self.services.outside.request(lambda: function(*args))
+        try:
+            found = self.services.outside.request(lambda: function(*args))
+        except Exception as error:
+            answers.append((False, error))
+            raise
+        answers.append((True, found))
+        return found
 
     def without_key(self) -> None:
         """Leaves keyed calls: state, timers and `key` are out of reach."""

@@ -51,6 +51,8 @@ class FunctionTask(OperatorTask):
         """Methods of the function that give records, each wrapped so that it runs to its end."""
         self._tried = False
         """True if records have come out. The first ones are checked."""
+        self.input = 0
+        """The input port of the call under way."""
         ctx.side = {}
         self.at_end = at_end
         self.backend: Backend = backend_of(ctx)
@@ -67,9 +69,14 @@ class FunctionTask(OperatorTask):
             own = [one for one in self.own_state.handles if not one.copied]
             self.guard = GuardedCalls(node, ctx, self.journal, self._handles, own)
             self.policy = self.guard.policy
+            self.policy.note_call = self.note_call
         if ctx.services.debug or ctx.services.tuning.watches_state:
             check = partial(Sharing().check, self._entries)
             self.gives = SimpleNamespace(**{name: followed_by(one, check) for name, one in vars(self.gives).items()})
+
+    def note_call(self, call: Any) -> None:
+        super().note_call(call)
+        call.input_port = self.input
 
     def _entries(self) -> Iterator[UsedEntry]:
         """The entries of state that user code may use at this time."""
@@ -360,7 +367,9 @@ class TimedTask(FunctionTask):
                 self._collect(self.gives.on_round_end(number, ctx), out)
         except Exception as error:
             what = f"on_round_end for key {short_repr(key)} raised {raised_text(error)}"
-            raise self.user_error(error, what=what) from error
+            made = self.user_error(error, what=what)
+            made.call.what = "on_round_end"
+            raise made from error
         finally:
             ctx.without_key()
         self._after_calls("on_round_end")
@@ -395,11 +404,15 @@ class TimedTask(FunctionTask):
                 else:
                     self._fire_guarded(self.guard, time / 1_000_000, out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
-        except UserCodeError:
+        except UserCodeError as error:
+            if error.call is not None:
+                error.call.timer, error.call.domain, error.call.what = time, domain, "timer"
             raise
         except Exception as error:
             what = f"on_timer for key {short_repr(key)} raised {raised_text(error)}"
-            raise self.user_error(error, what=what) from error
+            made = self.user_error(error, what=what)
+            made.call.timer, made.call.domain, made.call.what = time, domain, "timer"
+            raise made from error
         finally:
             ctx.without_key()
             ctx.time_domain = "event"
@@ -444,6 +457,7 @@ class CoProcessTask(TimedTask):
 
     def process(self, batch: Batch, port: int) -> None:
         rows, reader = batch.to_rows(), self.keys[port]
+        self.input = port
         keys = None if reader is None else settled_keys(reader.values(rows))
         self.touch(keys)
         self.run(self.gives.process2 if port else self.gives.process1, rows, keys)

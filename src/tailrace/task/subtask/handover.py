@@ -12,15 +12,17 @@ from tailrace.task.operators.base import Emit, OperatorTask
 def into(operator: OperatorTask, debug: bool) -> Emit:
     """An emitter into the first input of an operator. In debug runs it watches the records."""
     process = operator.process
-    if not debug:
-        return lambda batch: process(batch, 0)
 
-    def emit_watched(batch: Batch) -> None:
-        before = fingerprint(batch)
-        process(batch, 0)
+    def emit(batch: Batch) -> None:
+        before = fingerprint(batch) if debug else None
+        try:
+            process(batch, 0)
+        except UserCodeError as error:
+            operator.note_batch(error, batch, 0)
+            raise
         check_unchanged(batch, before, operator.node.name, operator.ctx.subtask)
 
-    return emit_watched
+    return emit
 
 
 def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subtask: int) -> None:

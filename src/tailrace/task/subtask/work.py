@@ -12,7 +12,7 @@ from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
-from tailrace.errors import InternalError
+from tailrace.errors import InternalError, UserCodeError
 from tailrace.graph.plan import Plan
 from tailrace.task.channels.copies import fingerprint
 from tailrace.task.channels.gate import Gate
@@ -343,12 +343,13 @@ class Work(WorkCutState):
     def _process(self, batch: Batch, port: int, root: OperatorTask) -> None:
         self.last_count = len(batch)
         self.records_in += len(batch)
-        if self.services.debug:
-            before = fingerprint(batch)
+        before = fingerprint(batch) if self.services.debug else None
+        try:
             root.process(batch, port)
-            check_unchanged(batch, before, root.node.name, self.id.subtask)
-        else:
-            root.process(batch, port)
+        except UserCodeError as error:
+            root.note_batch(error, batch, port)
+            raise
+        check_unchanged(batch, before, root.node.name, self.id.subtask)
         if self.chain.fallen_silent:
             self.chain.take_back_idleness(self.outbox)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -21,6 +21,8 @@ from tailrace.errors import (
 from tailrace.protocol.deployment import Failed, FailureKind
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.usercode import user_traceback, whole_traceback
+from tailrace.task.subtask.machine import Task
+from tailrace.task.worker.failed_calls import with_capsule
 
 Written = Callable[[str], str]
 """The place where the user wrote the operator of a name, as "file:line"; empty where it is unknown."""
@@ -72,6 +74,14 @@ def with_policy(fault: Failed, spec: JobSpec | None) -> Failed:
     """The failure, marked if a policy of its operator (`on_error`) would have set the record aside."""
     takes = spec is not None and spec.takes_policy(fault.operator)
     return msgspec.structs.replace(fault, takes_policy=takes)
+
+
+def with_call(
+    fault: Failed, error: BaseException, spec: JobSpec | None, tasks: Iterable[Task], where: tuple[int, int, int]
+) -> Failed:
+    """The failure, with the call of user code that it came from where the job keeps such calls. `where`: the incarnation,
+    the slot and the epoch of the worker."""
+    return with_capsule(fault, error, spec, tasks, where) if isinstance(error, UserCodeError) else fault
 
 
 def internal(error: BaseException) -> Failed:

@@ -77,7 +77,7 @@ from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.attempt import Attempt, Urgency
-from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks, with_policy
+from tailrace.task.worker.attribution import failure, fault_of, fault_outside_tasks, with_call, with_policy
 from tailrace.task.worker.conversation import Conversation
 from tailrace.task.worker.hot_standby import HotStandby
 from tailrace.task.worker.task_services import services_of
@@ -478,7 +478,7 @@ class Worker:
 
     def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
         self._hot.end()
-        spec, mirror = self._standing.deploy(message), self._standing.mirror_for(message)
+        spec, mirror = self._standing.deploy(message).noting(message.noted), self._standing.mirror_for(message)
         self.spec = spec
         services = self.services_of(spec, message, mirror)
         self._standing.prepare(spec, self.slot)
@@ -549,10 +549,14 @@ class Worker:
         try:
             self._require(act() or ())
         except BaseException as error:
-            self._fail(fault_outside_tasks(error, self.slot, self._place_of))
+            self._fail(self._keep_call(fault_outside_tasks(error, self.slot, self._place_of), error))
 
     def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
-        self._fail(fault_of(error, self.slot, operator, self._place_of))
+        self._fail(self._keep_call(fault_of(error, self.slot, operator, self._place_of), error))
+
+    def _keep_call(self, fault: Failed, error: BaseException) -> Failed:
+        """The failure with a capsule of the call that failed, if the job keeps capsules."""
+        return with_call(fault, error, self.spec, self.tasks(), (self.incarnation, self.slot, self.epoch))
 
     def _place_of(self, operator: str) -> str:
         return "" if self.spec is None else self.spec.place_of(operator)

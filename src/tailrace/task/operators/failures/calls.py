@@ -40,12 +40,14 @@ class GuardedCalls:
         spare = Spare(record)
         for left in reversed(range(policy.attempts)):
             journal.begin()
+            policy.begin()
             try:
                 work(record)
                 journal.end()
                 return
             except Exception as error:
                 journal.undo()
+                policy.journal_gap = journal.gap
                 del out[emitted:]
                 ctx.stamping = stamping
                 self._cut_sides(sides)

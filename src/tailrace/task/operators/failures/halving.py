@@ -25,6 +25,7 @@ class Halving:
     def __init__(self, task: OperatorTask) -> None:
         self.task = task
         self.policy = task.policy = FailurePolicy(task.node, task.ctx)
+        self.policy.note_call = task.note_call
         self.journal = task.journal if task.journal is not None else Journal()
         self._process = task.process
 

@@ -11,6 +11,7 @@ from tailrace.api.failing import FAIL, Failed, Retry, aside_of
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import OWN_FOLDER, TailraceError, UserCodeError, message_of, short_repr
 from tailrace.graph.graph import Node
+from tailrace.task.contract.failedcall import NOTHING, FailedCall
 from tailrace.task.contract.usercode import FUSED, ResultMisfit, raised_text, user_error
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.spare import Spare
@@ -30,6 +31,12 @@ class FailurePolicy:
         self.ctx = ctx
         self.attempts = node.on_error.attempts if isinstance(node.on_error, Retry) else 1
         self.aside = aside_of(node.on_error)
+        self.note_call: Callable[[FailedCall], None] | None = None
+        """Notes in the facts of a failed call those that the operator has."""
+        self.random_before: Any = None
+        """The state of the operator's random numbers before the call under way, where it had any."""
+        self.journal_gap = ""
+        """A sentence on what cannot be undone, for capsules of failed calls; empty where all is."""
         if self.aside is not None and ctx.side is None:
             ctx.side = {}
 
@@ -38,6 +45,7 @@ class FailurePolicy:
         has gone aside. Raises `UserCodeError` if it goes nowhere."""
         spare = Spare(record)
         for left in reversed(range(self.attempts)):
+            self.begin()
             try:
                 return (function(record),)
             except Exception as error:
@@ -46,6 +54,13 @@ class FailurePolicy:
                     self.fail(error, record, time)
                     return None
         return None
+
+    def begin(self) -> None:
+        """Begins a call. Where a failure would fail the job, it notes what a capsule of the call needs."""
+        if self.aside is None:
+            ctx = self.ctx
+            ctx.answers = []
+            self.random_before = ctx.random_state()
 
     def fail(
         self,
@@ -61,7 +76,7 @@ class FailurePolicy:
         output, and for an error that is none of one record."""
         node, ctx = self.node, self.ctx
         if self.aside is None or not is_of_record(error):
-            raise error if isinstance(error, UserCodeError) else self._user_error(error, record, key, timer) from error
+            raise error if isinstance(error, UserCodeError) else self._user_error(error, record, time, key, timer) from error
         ctx.failed += 1
         ctx.metrics.inc("failed_records")
         ctx.last_failure = _ADDRESS.sub("0x…", _text_of(error))
@@ -71,13 +86,16 @@ class FailurePolicy:
         values.append(Failed(record, ctx.last_failure, where, node.name, key, timer))
         times.append(time)
 
-    def _user_error(self, error: Exception, record: Any, key: Any, timer: float | None) -> UserCodeError:
-        node, made = self.node, f" in each of {self.attempts} calls" if self.attempts > 1 else ""
+    def _user_error(self, error: Exception, record: Any, time: int, key: Any, timer: float | None) -> UserCodeError:
+        node, calls = self.node, f" in each of {self.attempts} calls" if self.attempts > 1 else ""
+        what = f"{raised_text(error)}{calls}"
         if timer is not None:
-            what = f"on_timer for key {short_repr(key)} raised {raised_text(error)}{made}"
-            return user_error(error, node.name, self.ctx.subtask, what=what, written=node.written)
-        what = f"{raised_text(error)}{made}"
-        return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
+            what, record = f"on_timer for key {short_repr(key)} raised {what}", NOTHING
+        made = user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
+        if self.note_call is not None:
+            self.note_call(made.call)
+            made.call.time = time
+        return made
 
     def count(self, records: int) -> None:
         """Counts the records of a batch. Raises `UserCodeError` if too many have failed by then."""

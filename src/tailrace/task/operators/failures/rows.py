@@ -27,6 +27,7 @@ class GuardedRows(OperatorTask):
         assert isinstance(node.operator, Map | Filter | FlatMap)
         self.fn = node.operator.fn
         self._guard = self.policy = FailurePolicy(node, ctx)
+        self._guard.note_call = self.note_call
         self._records = _records_of(node.operator)
 
     def open(self) -> None:

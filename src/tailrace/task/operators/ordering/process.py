@@ -113,6 +113,7 @@ class InOrderTask(TimedTask):
                     break
                 key, time, port, value = waiting.pop()
                 called += 1
+                self.input = port
                 ctx.current_key, ctx.current_time = key, time
                 ctx.watermark_time = max(ctx.watermark_time, time - 1)  # T7
                 self.call_once(calls[port], value, out)
