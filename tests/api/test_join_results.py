@@ -6,7 +6,7 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pandas as pd
@@ -93,6 +93,24 @@ def test_versions_are_those_of_pandas(keep: int | None) -> None:
     for how in ("semi", "anti"):
         found = results(lambda a, b, how=how: a.join_as_of(b, keep=keep, how=how), events(5), versions)
         assert numbers(found, how) == Counter({(a, None): 1 for a, b in expected if (b is None) is (how == "anti")})
+
+
+@pytest.mark.parametrize("kept", [200_000, 1, 333_333, 2_200_000])
+def test_a_version_counts_to_the_microsecond(kept: int) -> None:
+    """A sum of two floats may be above the float of the time that is meant."""
+    chance = random.Random(kept)
+    begins = [chance.randrange(2_000_000_000) for _ in range(200)]
+    versions = [(n, timedelta(microseconds=begin), n) for n, begin in enumerate(begins)]
+    ends = [begin + kept for begin in begins]
+    first = [(n, timedelta(microseconds=end + more), more) for n, end in enumerate(ends) for more in (0, 1)]
+    env = tr.Environment(parallelism=1)
+    keyed = [
+        env.from_collection(some).assign_timestamps(lambda e: e[1], 10_000).key_by(lambda e: e[0])
+        for some in (first, versions)
+    ]
+    found = keyed[0].join_as_of(keyed[1], keep=kept / 1e6, how="left").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert Counter((a[2], b is not None) for a, b in found.result()) == {(0, True): 200, (1, False): 200}
 
 
 def test_a_record_before_all_versions_are_loaded_has_the_version_as_of_then() -> None:

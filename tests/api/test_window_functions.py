@@ -1,6 +1,8 @@
 """Functions of all records of a window."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -131,6 +133,39 @@ def test_state_without_lateness_goes_with_the_final_result() -> None:
         ("early", 1, []), ("final", 1, [1]), ("early", 1, []), ("final", 0, [1]),
     ]  # fmt: skip
     assert {report.state_entries for report in job.simulation.reports} == {0}
+
+
+@pytest.mark.parametrize("bounds", ["seconds", "datetime"])
+@pytest.mark.parametrize("day", [datetime(2024, 3, 30), datetime(2024, 10, 26)])
+def test_state_stays_for_the_allowed_lateness_where_a_clock_is_changed(day: datetime, bounds: str) -> None:
+    """In the night behind these days the clock of the zone goes an hour ahead, or back: three hours stay three hours."""
+    start = day.replace(tzinfo=ZoneInfo("Europe/Berlin")).astimezone(UTC)
+    moments = [1.0, 24.0 + 2.5, 2.0, 24.0 + 3.5, 3.0]
+    records = [start + timedelta(hours=hours) for hours in moments]
+    env = tr.Environment(parallelism=1)
+    source = env.from_source(tr.sources.Generator(lambda i: records[i], rate=1.0, count=len(records)))
+    keyed = source.assign_timestamps(lambda at: at).key_by(lambda at: "a")
+    windows = keyed.window(
+        tr.Tumbling("1 day", zone="Europe/Berlin"), late=tr.Every(records=1), allowed_lateness="3h", bounds=bounds
+    )
+    counted = windows.process(Counting())
+    sink, late = counted.sink_to(tr.sinks.Collect()), windows.count().side_output("late").sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+    assert [one[2:] for one in sink.result()][:2] == [("final", 1, []), ("late", 1, [1])]
+    assert late.result() == [records[4]]
+    assert {report.state_entries for report in job.simulation.reports} == {0}
+
+
+def test_records_of_sessions_that_become_one_are_those_of_the_earlier_one_first() -> None:
+    env = tr.Environment(parallelism=1)
+    records = [("b", 100), ("a", 0), ("c", 50), ("d", 101)]
+    timed = env.from_collection(records).assign_timestamps(lambda r: r[1], 1_000).key_by(lambda r: 0)
+    names = timed.window(tr.Session(60)).process(lambda key, window, records, ctx: ["".join(r[0] for r in records)])
+    sides = timed.co_group(timed, window=tr.Session(60), select=lambda a, b: [r[0] for r in a])
+    found, grouped = names.sink_to(tr.sinks.Collect()), sides.sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert found.result() == ["abcd"]
+    assert grouped.result() == [["a", "b", "c", "d"]]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -38,7 +38,8 @@ class WindowBounds(NamedTuple):
 
 
 class Gather(AggregateFunction):
-    """The list of all records, in the order in which they came."""
+    """The list of all records, in the order in which they came. Where a record makes two sessions one, those of the earlier
+    session are first."""
 
     def create_accumulator(self) -> list[Any]:
         return []
@@ -113,8 +114,10 @@ class StatefulWindowCall(WindowCall, KeyedProcessFunction, Delegate):
 
     def _end_call(self, window: WindowBounds, ctx: Context) -> None:
         if self.lateness and window.end is not None:
-            late = timedelta(seconds=self.lateness) if isinstance(window.end, datetime) else self.lateness
-            ctx.set_timer(event_time=window.end + late)
+            if isinstance(window.end, datetime):  # in UTC: within a zone Python adds to the wall clock
+                ctx.set_timer(event_time=window.end.astimezone(UTC) + timedelta(seconds=self.lateness))
+            else:
+                ctx.set_timer(event_time=window.end + self.lateness)
         elif window.firing == "final":
             self._clear()
 

@@ -44,7 +44,7 @@ class VersionJoin(CoProcessFunction):
         assert ctx.timestamp is not None
         self.version.value = (ctx.timestamp, record)
         if self.keep is not None:
-            ctx.set_timer(event_time=ctx.timestamp + self.keep)
+            ctx.set_timer(event_time=self._end(ctx.timestamp))
 
     def process2(self, record: Any, ctx: Context) -> list[Any]:
         assert ctx.timestamp is not None
@@ -60,8 +60,14 @@ class VersionJoin(CoProcessFunction):
                 yield from self._result(record)
             self.early.clear()
         held = self.version.value
-        if self.keep is not None and held is not None and held[0] + self.keep <= timestamp:
+        if self.keep is not None and held is not None and self._end(held[0]) <= timestamp:
             self.version.clear()
+
+    def _end(self, time: float) -> float:
+        """The last time at which a version of this time counts: the float of a whole microsecond, as a sum of floats may be
+        above the one that is meant."""
+        assert self.keep is not None
+        return round(time + self.keep, 6)
 
     def _result(self, record: Any) -> list[Any]:
         held = self.version.value
@@ -92,7 +98,8 @@ class GapOf:
 
 
 class GatherSides(AggregateFunction):
-    """The records of each input, as two lists in the order in which they came."""
+    """The records of each input, as two lists in the order in which they came. Where a record makes two sessions one, those
+    of the earlier session are first."""
 
     def create_accumulator(self) -> tuple[list[Any], list[Any]]:
         return [], []
