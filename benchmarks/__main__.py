@@ -1,5 +1,5 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
-latency|scale|join|components|termination|lap`: JSON lines on standard output.
+latency|scale|join|calls|components|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, components, failover, join, latency, measure, recovery, scale
+from . import backpressure, calls, components, failover, join, latency, measure, recovery, scale
 from .components import ComponentsSpec
 from .failover import FailoverSpec
 from .latency import LatencySpec
@@ -29,7 +29,7 @@ from .stop import StopSpec
 
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
-    "stateread", "newkeys", "latency", "scale", "join",
+    "stateread", "newkeys", "latency", "scale", "join", "calls",
 )  # fmt: skip
 LOOPS = ("components", "termination", "lap")
 
@@ -99,6 +99,8 @@ def main() -> None:
         return run_newkeys(args, options)
     if args.workload == "join":
         return run_join(args, options)
+    if args.workload == "calls":
+        return run_calls(options, args.repeat)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
     if args.workload == "latency":
@@ -254,6 +256,14 @@ def run_join(args: argparse.Namespace, options: dict[str, str]) -> None:
         spec = join.JoinSpec.of({**options, "system": system})
         figures, busy = measure.isolate("benchmarks.join", spec)
         show({"workload": "join", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_calls(options: dict[str, str], repeat: int) -> None:
+    """Calls over HTTP, ours and those of plain asyncio, or of one system."""
+    for system in ([options["system"]] if "system" in options else calls.SYSTEMS) * repeat:
+        spec = calls.CallsSpec.of({**options, "system": system})
+        figures, busy = measure.isolate("benchmarks.calls", spec)
+        show({"workload": "calls", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_scale(options: dict[str, str], repeat: int) -> None:
