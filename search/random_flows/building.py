@@ -129,6 +129,15 @@ class Building:
         number = do.number
         return stream.map(fn.Moved(number) if number % 2 else lambda r: fn.move(r, number), **options)
 
+    def _called(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number, order = do.number, (True, False, "key")[do.number % 3]
+        called = stream.key_by(fn.key_of) if order == "key" else stream
+        batch = 3 if number % 2 and order != "key" else None
+        again = tr.Retry(2, wait=0.0002)
+        return called.map_async(
+            fn.Called(number), capacity=3 + number % 5, ordered=order, batch=batch, retry=again, **options
+        )
+
     def _twin(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.flat_map(lambda r: [r, r], **options)
 

@@ -57,6 +57,7 @@ Kind = Literal[
     "limited",
     "fired",
     "fired of columns",
+    "called",
     "ruled",
     "ruled in order",
     "lived",

@@ -22,7 +22,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
-from search.random_flows.everyday import everyday, once_more
+from search.random_flows.everyday import calling, everyday, once_more
 from search.random_flows.ordering import joining, living, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.random_flows.ruling import ruling
@@ -295,6 +295,9 @@ def draw(seed: int, faults: bool = True) -> Run:
     lives = random.Random(f"tailrace random lifetimes {seed}")
     if lives.random() < 0.12:
         flow = living(lives, flow)
+    calls = random.Random(f"tailrace random calls {seed}")
+    if calls.random() < 0.1:
+        flow = calling(calls, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

@@ -42,6 +42,12 @@ def once_more(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, Do(rng.choice(kinds), number, parallelism=rng.choice([None, None, 1, 3])))
 
 
+def calling(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with calls of an asynchronous function, outside of loops: in loops they are refused."""
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    return _with(rng, flow, Do("called", number, parallelism=rng.choice([None, None, 1, 3])))
+
+
 def _with(rng: random.Random, flow: Flow, made: Do) -> Flow:
     at = rng.randint(0, len(flow.steps))
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))

@@ -8,6 +8,7 @@ are the entries of its state.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import random
@@ -423,6 +424,23 @@ class ToTheRoundsEnd(tr.KeyedProcessFunction):
         self.held.clear()
         ctx.emit("told", ("round", self.number, ctx.key, round, sum(record[3] for record in held)))
         yield from held
+
+
+class Called(tr.AsyncFunction):
+    """A service that moves records after a while. Some of its calls fail the first time."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.failed: set[Any] = set()
+
+    async def call(self, record: Any) -> Any:
+        records = record if isinstance(record, list) else [record]
+        await asyncio.sleep(records[0][0] * 7_919 % 13 / 10_000)
+        if records[0][0] % 4 == 0 and records[0] not in self.failed:
+            self.failed.add(records[0])
+            raise ConnectionError(f"no answer for {records[0]}")
+        moved = [move(one, self.number) for one in records]
+        return moved if isinstance(record, list) else moved[0]
 
 
 # Functions that hold records.

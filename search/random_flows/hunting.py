@@ -125,7 +125,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     )
     | {("in order", "outside"), ("both in order", "outside"), ("lived", "outside")}
     | {(kind, "outside") for kind in ("interval join", "window join", "version join")}
-    | {("ruled in order", "outside")}
+    | {("ruled in order", "outside"), ("called", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
 """Values that many seeds must have drawn: each value of each option, and each operator at each place."""

@@ -244,7 +244,7 @@ class _Interpreter:
     def operator(self, do: Do, records: list[Moving]) -> list[Moving]:
         """The records behind an operator, by its kind."""
         number, kind = do.number, do.kind
-        if kind in ("map", "batches"):
+        if kind in ("map", "batches", "called"):
             return [record.worth((record.value * 31 + number) % MODULUS) for record in records]
         if kind == "twin":
             return [record for record in records for _ in range(2)]
