@@ -21,6 +21,7 @@ from tailrace.task.operators.arrow import GroupedBatch
 from tailrace.task.operators.process import TimedTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
+from tailrace.task.operators.windows.triggered import EACH, TriggeredWindowTask
 from tailrace.task.worker.restore import Restorer
 from tailrace.testing.faults import Fault
 
@@ -265,7 +266,72 @@ def _timers_of_failed_calls_stay() -> Patches:
     return [method(Journal, "undo", make)]
 
 
+def _results_are_kept() -> Patches:
+    """Bug: a window that is to discard what its results had keeps it."""
+
+    def make(fire: Any) -> Any:
+        def keep(self: TriggeredWindowTask, key: Any, start: int, kind: Any) -> None:
+            state = self.table[key][start]
+            fire(self, key, start, kind)
+            self.table[key][start] = state
+
+        return keep
+
+    return [method(TriggeredWindowTask, "_fire_one", make)]
+
+
+def _late_rest_is_dropped() -> Patches:
+    """Bug: a window goes without a result of the late records that are new then."""
+
+    def make(fire: Any) -> Any:
+        def only_others(self: TriggeredWindowTask, key: Any, start: int, kind: Any) -> None:
+            if kind != "late" or self.firings[key][start][1] >= (self.triggers.late or EACH).records:
+                fire(self, key, start, kind)
+
+        return only_others
+
+    return [method(TriggeredWindowTask, "_fire_one", make)]
+
+
+def _late_in_parts(run: Run) -> bool:
+    """True where late records of a window have a result only when there are several."""
+    late = (step for step in run.flow.operators() if step.kind == "fired" and step.number % 3 == 0)
+    return not run.flow.endless and any(step.number // 8 % 4 in (0, 2) for step in late)
+
+
+def _discards(run: Run) -> bool:
+    return any(step.kind.startswith("fired") and step.number % 2 for step in run.flow.operators())
+
+
+def _ahead_of_the_clock() -> Patches:
+    """Bug: a record that goes aside, because its timestamp is far ahead of the clock, moves event time."""
+
+    def make(limit: Any) -> Any:
+        def moving(self: TimestampsTask, batch: Any, times: Any, most: int) -> Any:
+            kept, left = limit(self, batch, times, most)
+            if len(left) and len(left) < len(times):
+                left[-1] = times.max()
+            return kept, left
+
+        return moving
+
+    return [method(TimestampsTask, "_limit", make)]
+
+
+def _is_ahead(run: Run) -> bool:
+    return run.flow.source.ahead and _with_windows(run)
+
+
 FLOW_BUGS = (
+    Bug("a window that discards keeps what its results had", RANDOM, _results_are_kept, suits=_discards, seed=30),
+    Bug(
+        "late records go with their window, without a result",
+        RANDOM,
+        _late_rest_is_dropped,
+        suits=_late_in_parts,
+        seed=468,
+    ),
+    Bug("a record far ahead of the clock moves event time", RANDOM, _ahead_of_the_clock, suits=_is_ahead, seed=449),
     Bug("the state of a failed call stays", RANDOM, _state_of_failed_calls_stays, seed=26, suits=_some_fail),
     Bug("a timer of a failed call stays set", RANDOM, _timers_of_failed_calls_stay, seed=26, suits=_some_fail),
     Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, suits=_with("held")),

@@ -93,6 +93,8 @@ class Events:
     """True where event time goes on by the clock while all its splits are silent."""
     drift: int | None = None
     """Largest time, in seconds, by which one of its splits is read ahead of another."""
+    ahead: bool = False
+    """True where some of its records have timestamps far ahead of the clock, and go aside."""
     stamped_inside: bool = False
     """True where its records receive their timestamps only where they enter, maybe in a loop."""
     pauses: int = 0

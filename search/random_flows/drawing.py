@@ -23,7 +23,7 @@ from search.random_flows.description import (
     change_steps,
 )
 from search.random_flows.everyday import calling, everyday, once_more
-from search.random_flows.ordering import joining, living, ordering, source_time
+from search.random_flows.ordering import ahead, joining, living, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.random_flows.ruling import ruling
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
@@ -298,6 +298,8 @@ def draw(seed: int, faults: bool = True) -> Run:
     calls = random.Random(f"tailrace random calls {seed}")
     if calls.random() < 0.1:
         flow = calling(calls, flow)
+    if random.Random(f"tailrace random ahead {seed}").random() < 0.08:
+        flow = ahead(flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
@@ -454,6 +456,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "silence": {events.silence > 0 for events in flow.sources()},
         "falls silent": {events.falls_silent for events in flow.sources()},
         "goes on": {events.goes_on for events in flow.sources()},
+        "ahead": {events.ahead for events in flow.sources()},
         "drift": {events.drift for events in flow.sources()},
         "pace": {events.pace for events in flow.sources()},
         "phases": {len(run.phases)},

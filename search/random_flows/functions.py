@@ -757,8 +757,9 @@ class Firings(tr.ProcessFunction):
     """Emits the results of windows that fire early and late: parts of a sum where they discard what earlier ones had (odd
     numbers), else candidates for the largest, which all records together give; and one record for each final one."""
 
-    def __init__(self, number: int, events: Events) -> None:
+    def __init__(self, number: int, events: Events | None) -> None:
         self.number, self.events = number, events
+        """The source that bounds event time; None where records have other times."""
 
     def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
         key, start, end, count, worth, firing, _ = window
@@ -770,7 +771,9 @@ class Firings(tr.ProcessFunction):
             yield "most", self.number, key, begin, "worth", worth
         if firing == "final":
             yield "final", self.number, key, begin
-        if firing != "early" and ctx.now() * 1e6 < script.reached_at(self.events, end - 1e-6) - 1:
+        if firing == "early" or self.events is None:
+            return
+        if ctx.now() * 1e6 < script.reached_at(self.events, end - 1e-6) - 1:
             yield "too early", self.number, end, ctx.now()
 
 

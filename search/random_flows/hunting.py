@@ -42,6 +42,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "silence": frozenset({True, False}),
     "falls silent": frozenset({True, False}),
     "goes on": frozenset({True, False}),
+    "ahead": frozenset({True, False}),
     "drift": frozenset({None, 0, 1, 3}),
     "pace": frozenset({0, 300, 2_000}),
     "phases": frozenset({1, 2, 3}),

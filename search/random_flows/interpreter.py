@@ -164,6 +164,9 @@ class _Interpreter:
         """Current round of each loop in rounds."""
 
     def result(self) -> Result:
+        for i in range(self.flow.source.n):
+            if script.is_ahead(self.flow.source, i):
+                self.found.exactly["ahead", self.flow.source.first, i] += 1
         for record in self.steps(self.flow.steps, list(_records(self.flow.source))):
             self.found.exactly["out", record.id, record.left, record.value] += 1
         for (what, number, key), total in self.visits.items():
@@ -324,7 +327,9 @@ class _Interpreter:
             self.found.add(("most", number, key, "low", -record.value))
             self.found.add(("most", number, key, "high", record.value))
         elif kind in ("fired", "fired of columns"):
-            begin = record.time - record.time % WINDOW
+            late = kind == "fired" and number % 3 == 0 and not self.flow.endless
+            time = script.anew(record.id) if late else record.time
+            begin = time - time % WINDOW
             window = self.fired.setdefault((number, key, begin), [0, 0])
             window[0] += 1
             window[1] += record.value
@@ -464,5 +469,7 @@ def _sessions(visits: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, in
 
 def _records(events: Events) -> Iterator[Moving]:
     for i in range(events.n):
+        if script.is_ahead(events, i):
+            continue
         number = events.first + i % events.distinct
         yield Moving(number, (0,) * LEVELS, number, script.at(events, i))

@@ -66,6 +66,12 @@ def source_time(rng: random.Random, flow: Flow) -> Flow:
     return replace(flow, steps=change_steps(flow.steps, change))
 
 
+def ahead(flow: Flow) -> Flow:
+    """The flow with a source of which some timestamps are far ahead of the clock, if it has timestamps."""
+    source = flow.source
+    return flow if not source.timed or source.stamped_inside else replace(flow, source=replace(source, ahead=True))
+
+
 def has_one_time(flow: Flow) -> bool:
     """True where the time of each record is the same in all runs, and none comes when event time has gone on without it: it
     has ended before, or a reader that pauses counts as silent."""

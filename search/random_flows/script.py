@@ -28,6 +28,16 @@ def at(events: Events, i: int) -> int:
     return max(0, i - (i * 7919 + 3) % (events.disorder + 1))
 
 
+def is_ahead(events: Events, i: int) -> bool:
+    """True if record i has a timestamp far ahead of the clock, and goes aside."""
+    return events.ahead and i < events.n and i % 5 == 3
+
+
+def stamp(events: Events, i: int) -> float:
+    """The timestamp that record i comes with, in seconds."""
+    return at(events, i) + (4e9 if is_ahead(events, i) else 0)
+
+
 SPREAD = 16
 """Disorder of times that are assigned anew, in seconds: as many as there are such times."""
 

@@ -25,7 +25,7 @@ from tailrace.task.operators.window import NOTHING, WindowTask, window_key
 from tailrace.task.operators.windows.firing import Fired
 
 Firing = Literal["early", "final", "late"]
-_EACH = FiringInterval(1, None)
+EACH = FiringInterval(1, None)
 _NEVER = (0, 0, 0)
 FIRING_TYPES = (pa.string(), pa.int64())
 
@@ -113,7 +113,7 @@ class TriggeredWindowTask(WindowTask):
                 self.timers.delete(*end)
                 self._fire_one(key, start, "final")
                 return
-            kind, interval = "late", self.triggers.late or _EACH
+            kind, interval = "late", self.triggers.late or EACH
         if interval is None:
             return
         if interval.records is not None and new >= interval.records:
