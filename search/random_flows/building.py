@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.compute as pc
 
@@ -134,7 +134,8 @@ class Building:
         return stream.map(fn.Moved(number) if number % 2 else lambda r: fn.move(r, number), **options)
 
     def _called(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        number, order = do.number, (True, False, "key")[do.number % 3]
+        orders: tuple[Literal[True, False, "key"], ...] = (True, False, "key")
+        number, order = do.number, orders[do.number % 3]
         called = stream.key_by(fn.key_of) if order == "key" else stream
         batch = 3 if number % 2 and order != "key" else None
         again = tr.Retry(2, wait=0.0002)

@@ -52,7 +52,7 @@ SAME = {
     "FusedRows": "_plain _timed",
     "Gate": "channels",
     "HeadTask": "_today channel queue redistribution",
-    "InOrderTask": "waiting",
+    "InOrderTask": "_floors waiting",
     "TimedTask": "copies keys processing_timers",
     "LoopPlace": "channels",
     "MapAsyncTask": "_pending spec",
