@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from tailrace.api import connectors
 from tailrace.api.functions import DECLARE_STATE
-from tailrace.api.kinds import CALLED, SINK, ends_rounds, key_columns, kind_of, shape_of, takes_timers
+from tailrace.api.kinds import CALLED, PROCESS, SINK, ends_rounds, key_columns, kind_of, shape_of, takes_timers
 from tailrace.elements.valueclasses import misfits as class_misfits
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Graph, Node
@@ -300,7 +300,8 @@ def continues(record: OperatorRecord, node: Node) -> bool:
     if not record.kind:
         return True
     same = record.kind == kind_of(node.operator)
-    return same and (not record.stateful or record.shape == shape_of(node.operator))
+    shaped = bool(record.shape) or record.kind != PROCESS  # of a process function, older checkpoints have no shape
+    return same and (not record.stateful or not shaped or record.shape == shape_of(node.operator))
 
 
 def _another_sink(record: OperatorRecord, node: Node) -> str:

@@ -3,6 +3,7 @@ a start compares them before anything runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tailrace.api.aggregates import is_builtin
@@ -33,6 +34,7 @@ from tailrace.graph.operators import (
     SessionWindow,
     Sink,
     Source,
+    Triggers,
     Window,
 )
 
@@ -77,6 +79,14 @@ CALLED = {
 """Kind -> its name in errors."""
 
 
+class Shaped:
+    """Base of functions of this library whose state only fits functions of its own shape."""
+
+    def shape(self) -> list[str]:
+        """The parts that the state is made of."""
+        raise NotImplementedError
+
+
 def kind_of(operator: Operator) -> str:
     """The kind of an operator, as checkpoints record it."""
     return KINDS.get(type(operator), STATELESS)
@@ -95,31 +105,46 @@ def shape_of(operator: Operator) -> list[str]:
         return ["custom"]
     if isinstance(operator, DropDuplicates):
         clock = "event time" if operator.timed else "the clock"
-        return ["all keys"] if operator.within is None else [f"keys of {operator.within / 1e6:g} s of {clock}"]
+        return ["all keys"] if operator.within is None else [f"keys of {_seconds(operator.within)} s of {clock}"]
+    if isinstance(operator, KeyedProcess) and isinstance(operator.fn, Shaped):
+        return operator.fn.shape()
     if isinstance(operator, IntervalJoin):
         return [f"{operator.how} join within {operator.before / 1e6} s and {operator.after / 1e6} s"]
     if not isinstance(operator, Aggregate | Window | SessionWindow):
         return []
-    several = len(operator.aggregates) > 1
-    parts = [_part(fn, name if several else "") for name, fn in operator.aggregates]
     if isinstance(operator, Aggregate):
-        return parts
-    return [*_windows(operator), *(["reduce"] if operator.reduce is not None else parts)]
+        return accumulators_of(operator.aggregates, None)
+    return [*_windows(operator), *accumulators_of(operator.aggregates, operator.reduce)]
+
+
+def accumulators_of(aggregates: Sequence[tuple[str, Any]], reduce: Any) -> list[str]:
+    """The accumulators of aggregates with their names, or of a reduce, by name."""
+    if reduce is not None:
+        return ["reduce"]
+    several = len(aggregates) > 1
+    return [_part(fn, name if several else "") for name, fn in aggregates]
 
 
 def _windows(operator: Window | SessionWindow) -> list[str]:
     if isinstance(operator, SessionWindow):
-        gap = "per record" if operator.gap is None else f"of {operator.gap / 1e6:g} s"
+        gap = "per record" if operator.gap is None else f"of {_seconds(operator.gap)} s"
         return [f"sessions with a gap {gap}"]
-    size, slide, offset = (span / 1e6 for span in (operator.size, operator.slide, operator.offset))
-    windows = f"windows of {size:g} s every {slide:g} s from {offset:g} s"
+    size, slide, offset = map(_seconds, (operator.size, operator.slide, operator.offset))
+    windows = f"windows of {size} s every {slide} s from {offset} s"
     if operator.calendar is not None:
         windows = f"windows of {operator.calendar}"
-    return [windows, *(["results without what was in earlier ones"] if _discards(operator) else [])]
+    return [windows, *discards(operator.triggers)]
 
 
-def _discards(operator: Window) -> bool:
-    return operator.triggers is not None and operator.triggers.discarding
+def discards(triggers: Triggers | None) -> list[str]:
+    """The part of a shape by which windows that discard differ from others."""
+    return ["results without what was in earlier ones"] if triggers is not None and triggers.discarding else []
+
+
+def _seconds(span: int) -> str:
+    """A span as text that no other span has: in six digits, or in as many as it takes."""
+    short = f"{span / 1e6:g}"
+    return short if round(float(short) * 1e6) == span else f"{span / 1e6}"
 
 
 def key_columns(node: Node) -> list[list[str]]:

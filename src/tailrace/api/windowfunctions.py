@@ -19,6 +19,7 @@ from tailrace.api.functions import (
     WindowFunction,
     as_callable,
 )
+from tailrace.api.kinds import Shaped, accumulators_of, discards
 from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec
 from tailrace.elements.callables import followed_by, run_to_its_end
 from tailrace.elements.convert import field_getter, made_rows
@@ -172,7 +173,7 @@ AT_THE_END = 9e12
 """Time of a timer in seconds that fires when the input ends."""
 
 
-class CountedWindows(KeyedProcessFunction):
+class CountedWindows(KeyedProcessFunction, Shaped):
     """Windows of one operator that do not depend on time. Its state of a key is (number of records, accumulators, time of
     the timeout), and with early firings (number of results, records since the last one, time of the next one)."""
 
@@ -190,12 +191,18 @@ class CountedWindows(KeyedProcessFunction):
         self.spec = spec
         self.reducer = reduce
         self.reduce = None if reduce is None else as_callable(reduce)
+        self.aggregates = aggregates
         self.functions = [one for _, one in aggregates]
         self.fields = [Field(getattr(one, "of", None)) for one in self.functions]
         self.names = names
         self.several = several
         """True if keys are tuples of columns, each of which a result has."""
         self.triggers = triggers
+
+    def shape(self) -> list[str]:
+        windows = "windows of all records" if self.spec.size is None else "windows of a number of records"
+        rest = "" if self.spec.partial_at_end else " without what is left at the end"
+        return [f"{windows}{rest}", *discards(self.triggers), *accumulators_of(self.aggregates, self.reducer)]
 
     def open(self, ctx: Context) -> None:
         for one in (*self.functions, self.reducer):
@@ -209,16 +216,15 @@ class CountedWindows(KeyedProcessFunction):
 
     def process(self, record: Any, ctx: Context) -> Iterator[Any]:
         count, state, due, fired = self._current()
-        if not count:
-            if self.spec.timeout is not None:
-                due = ctx.now() + self.spec.timeout / 1e6
-                ctx.set_timer(processing_time=due)
-            if self.spec.partial_at_end:
-                ctx.set_timer(event_time=AT_THE_END)
+        if due is None and self.spec.timeout is not None:
+            due = ctx.now() + self.spec.timeout / 1e6
+            ctx.set_timer(processing_time=due)
+        if not count and self.spec.partial_at_end:
+            ctx.set_timer(event_time=AT_THE_END)
         count, state = count + 1, self._add(record, state, self._is_empty(count, fired))
         fired.new += 1
         early = None if self.triggers is None else self.triggers.early
-        if count == self.spec.size:
+        if self.spec.size is not None and count >= self.spec.size:  # more where it was larger before a restore
             yield self._result(ctx.key, state, "final", fired)
             self._end(ctx, due, fired)
             return
@@ -238,7 +244,7 @@ class CountedWindows(KeyedProcessFunction):
         if ctx.timestamp is not None or (due is not None and timestamp >= due):
             yield ctx.stamped(self._result(ctx.key, state, "final", fired), None)
             self._end(ctx, due, fired)
-        elif fired.due is not None and timestamp >= fired.due:
+        elif self.triggers is not None and fired.due is not None and timestamp >= fired.due:
             yield self._fire_early(ctx, count, state, due, fired)
 
     def _current(self) -> tuple[int, Any, float | None, _Fired]:

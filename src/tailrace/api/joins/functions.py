@@ -52,16 +52,22 @@ class VersionJoin(CoProcessFunction):
             self.early.append(record)
             ctx.set_timer(event_time=self.load_until)
             return []
-        return self._result(record)
+        return self._result(record, ctx.timestamp)
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterator[Any]:
-        if self.load_until is not None and timestamp >= self.load_until and len(self.early):
+        if (self.load_until is None or timestamp >= self.load_until) and len(self.early):
             for record in self.early:
-                yield from self._result(record)
+                yield from self._result(record, timestamp)
             self.early.clear()
+        elif self.load_until is not None and timestamp < self.load_until and len(self.early):
+            ctx.set_timer(event_time=self.load_until)  # a restore has moved it
         held = self.version.value
-        if self.keep is not None and held is not None and self._end(held[0]) <= timestamp:
-            self.version.clear()
+        if self.keep is not None and held is not None:
+            end = self._end(held[0])
+            if end <= timestamp:
+                self.version.clear()
+            else:
+                ctx.set_timer(event_time=end)  # that of an older version, or of a shorter `keep` before a restore
 
     def _end(self, time: float) -> float:
         """The last time at which a version of this time counts: the float of a whole microsecond, as a sum of floats may be
@@ -69,8 +75,11 @@ class VersionJoin(CoProcessFunction):
         assert self.keep is not None
         return round(time + self.keep, 6)
 
-    def _result(self, record: Any) -> list[Any]:
+    def _result(self, record: Any, time: float) -> list[Any]:
         held = self.version.value
+        if held is not None and self.keep is not None and self._end(held[0]) < time:
+            self.version.clear()  # it came when `keep` was longer, before a restore
+            held = None
         if self.how in ("semi", "anti"):
             return [record] if (held is None) is (self.how == "anti") else []
         return [(record, None if held is None else held[1])] if held is not None or self.how == "left" else []

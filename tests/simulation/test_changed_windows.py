@@ -1,0 +1,120 @@
+"""Windows and joins that go on from a checkpoint with other settings: with a result that is right, or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from search.stories import Story
+from tailrace.coordinator.job.restarts import Never
+from tailrace.errors import IncompatibleState
+
+N = 60
+Options = dict[str, Any]
+
+
+def keyed(env: tr.Environment, name: str, count: int) -> tr.KeyedStream:
+    source = tr.sources.Generator(lambda i: (name, i), rate=1_000.0, count=count)
+    stream = env.from_source(source, uid=f"source {name}", parallelism=1).assign_timestamps(lambda r: r[1], uid=name)
+    return stream.key_by(lambda r: 0)
+
+
+def counts(windows: Any, **options: Any) -> Any:
+    def build(env: tr.Environment) -> tr.DataStream:
+        return (
+            keyed(env, "a", N)
+            .window(windows, **options)
+            .count(uid="windows")
+            .map(lambda row: tuple(row)[1:], uid="tuples")
+        )
+
+    return build
+
+
+def largest(windows: Any) -> Any:
+    def build(env: tr.Environment) -> tr.DataStream:
+        found = keyed(env, "a", N).window(windows).aggregate(tr.Max(lambda r: r[1]), uid="windows")
+        return found.map(lambda row: tuple(row)[1:], uid="tuples")
+
+    return build
+
+
+def versions(**options: Any) -> Any:
+    """Numbers of records up to 60, each with whether the only version, of time 0, counts for it."""
+
+    def build(env: tr.Environment) -> tr.DataStream:
+        joined = keyed(env, "a", N).join_as_of(keyed(env, "b", 1), how="left", uid="join", **options)
+        return joined.map(lambda pair: (pair[0][1], pair[1] is not None), uid="numbers")
+
+    return build
+
+
+def gone_on(story: Story, before: Any, after: Any) -> list[Any]:
+    """What two jobs publish, of which the second goes on where the first is left in the middle."""
+    world = story.simulation(before, restarts=Never)
+    world.start()
+    while story.files.commits < 12:
+        assert not world.coordinator.status.final, world.coordinator.cause
+        world.turn()
+    story.finish(story.again(after, parallelism=3, restarts=Never))
+    return story.ledger.book.records()
+
+
+EACH_TEN = {"early": tr.Every(records=10)}
+REFUSED: dict[str, tuple[Any, Any]] = {
+    "discarding": (counts(tr.Global(), **EACH_TEN), counts(tr.Global(), **EACH_TEN, discarding=True)),
+    "not discarding": (counts(tr.Global(), **EACH_TEN, discarding=True), counts(tr.Global(), **EACH_TEN)),
+    "counted windows": (counts(tr.Global()), counts(tr.CountWindow(4))),
+    "what is left": (counts(tr.CountWindow(100, partial_at_end=False)), counts(tr.CountWindow(100))),
+    "another aggregate": (counts(tr.CountWindow(100)), largest(tr.CountWindow(100))),
+    "a second more": (counts(tr.Tumbling(30 * 86_400)), counts(tr.Tumbling(30 * 86_400 + 1))),
+    "a longer gap": (counts(tr.Session(30 * 86_400)), counts(tr.Session(30 * 86_400 + 1))),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_windows_of_another_state_are_refused(story: Story, change: str) -> None:
+    with pytest.raises(IncompatibleState, match="the checkpoint holds the state of"):
+        gone_on(story, *REFUSED[change])
+
+
+def test_windows_of_fewer_records_end_though_more_were_there(story: Story) -> None:
+    found = [count for (count,) in gone_on(story, counts(tr.CountWindow(50)), counts(tr.CountWindow(4)))]
+    assert sum(found) == N
+    assert sorted(found)[-2] <= 4 < max(found) < 50
+
+
+def test_a_window_gets_the_timeout_that_it_did_not_have(story: Story) -> None:
+    timeout = tr.CountWindow(1_000, timeout=0.005)
+    found = [count for (count,) in gone_on(story, counts(tr.CountWindow(1_000)), counts(timeout))]
+    assert sum(found) == N
+    assert len(found) > 3
+
+
+def test_windows_go_on_without_early_results_by_the_clock(story: Story) -> None:
+    early = counts(tr.Global(), early=tr.Every(seconds=0.005))
+    found = gone_on(story, early, counts(tr.Global()))
+    assert found[-1] == (N,)
+    assert {labels[0] for _, *labels in found[:-1]} <= {"early"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "last"),
+    [({}, {"keep": 5}, 5), ({"keep": 50}, {"keep": 5}, 5), ({"keep": 15}, {"keep": 45}, 45), ({"keep": 50}, {}, N)],
+)
+def test_versions_count_for_as_long_as_the_job_has_it(story: Story, before: Options, after: Options, last: int) -> None:
+    found = gone_on(story, versions(**before), versions(**after))
+    assert sorted(number for number, _ in found) == [*range(N)]
+    # Results that the first job has published stay.
+    assert [known for number, known in sorted(found) if number > 14] == [number <= last for number in range(15, N)]
+
+
+@pytest.mark.parametrize("until", [None, 30, 50, 1_000])
+def test_records_that_wait_for_versions_come_out_when_they_are_loaded_at_another_time(
+    story: Story, until: int | None
+) -> None:
+    found = gone_on(story, versions(load_until=40), versions(load_until=until))
+    assert Counter(found) == Counter({(number, True): 1 for number in range(N)})
