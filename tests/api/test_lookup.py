@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.api.calls import refreshes
 
 TABLE = pa.table({"id": [1, 2], "city": ["Oslo", "Rome"]})
 
@@ -79,8 +80,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "how": ({"table": TABLE, "on": "id", "how": "full"}, "lookup: how must be 'left' or 'inner', not 'full'"),
     "refresh": (
         {"table": TABLE, "on": "id", "refresh": 60},
-        "lookup: a table is read once, when the program is written",
+        "lookup: with refresh a worker reads the table, again and again, and it cannot do that with a Table; give",
     ),
+    "refresh of nothing": ({"table": lambda: TABLE, "on": "id", "refresh": 0}, "refresh must be above zero"),
+    "refresh in columns": ({"table": lambda: TABLE, "on": "id", "refresh": 9}, "must be in rows: call to_rows"),
+    "refresh by a key": ({"table": lambda key: TABLE, "on": "id", "refresh": 9}, "lookup: .*argument"),
     "a function": ({"table": print, "on": "id"}, "lookup: print is no async function"),
     "no table": ({"table": [1], "on": "id"}, "lookup: expected a DataFrame of pandas, polars or Spark"),
 }
@@ -98,3 +102,30 @@ def test_it_is_refused_where_it_is_written(what: str) -> None:
 def test_keys_of_another_type_fail_with_both_types() -> None:
     with pytest.raises(tr.JobFailed, match="column 'id' is string in the stream and int64 in the table; cast one"):
         collected(lambda env: env.from_collection([("1",)]).to_columns("id string").lookup(TABLE, on="id"))
+
+
+def test_a_table_that_is_read_anew_is_checked_where_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = tr.Environment(parallelism=1)
+    rows = env.from_collection([(1,)]).to_columns("id long").to_rows()
+    with pytest.raises(tr.GraphError, match="the first reading of the table has failed: ZeroDivisionError"):
+        rows.lookup(lambda: 1 // 0, on="id", refresh=9)
+    with pytest.raises(tr.GraphError, match="expected a DataFrame of pandas, polars or Spark"):
+        rows.lookup(lambda: [1], on="id", refresh=9)
+    with pytest.raises(
+        tr.GraphError, match="a loop ends when nothing is left in its channels, and a reading under way is in none"
+    ):
+        rows.iterate(lambda inner: (None, inner.lookup(lambda: TABLE, on="id", refresh=9)))
+    monkeypatch.setattr(refreshes, "MOST_BYTES", 10)
+    with pytest.raises(tr.GraphError, match="and one that is read anew at most 10 B"):
+        rows.lookup(lambda: TABLE, on="id", refresh=9)
+
+
+def test_a_version_must_fit_the_first_one() -> None:
+    def read(table: Any) -> tuple[str, Any]:
+        return refreshes.TableReader(lambda: table, ("id",), TABLE.schema, "lookup")()
+
+    kind, data = read(pa.table({"more": [1], "city": ["Bonn"], "id": pa.array([7], pa.int8())}))
+    assert kind == "rows" and pa.ipc.open_stream(data).read_all() == pa.table({"id": [7], "city": ["Bonn"]})
+    assert read(pa.table({"id": [7]})) == ("failed", "GraphError: lookup: the table has no column 'city' any more")
+    for wrong in (pa.table({"id": [7, 7], "city": ["a", "b"]}), pa.table({"id": ["x"], "city": ["a"]}), 5):
+        assert read(wrong)[0] == "failed"

@@ -217,6 +217,11 @@ class Launcher(Protocol):
         """A source that reads a Spark DataFrame."""
         ...
 
+    def table_reader(self, df: Any, verb: str) -> Any:
+        """A function that reads the files of a Spark DataFrame anew, in a worker. Raises `GraphError` for a DataFrame that
+        is more than files."""
+        ...
+
     def dataframe_sink(self, schema: Any) -> Any:
         """A sink whose result is a Spark DataFrame."""
         ...

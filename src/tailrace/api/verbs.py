@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from tailrace.api.aggregates import Count, Max, Mean, Min
 from tailrace.api.calls.asynchronous import map_async as map_async
 from tailrace.api.calls.lookups import NOT_GIVEN, lookup_by_function
 from tailrace.api.calls.lookups import Cache as Cache
+from tailrace.api.calls.refreshes import refreshed_lookup
 from tailrace.api.checks import (
     check_callable,
     check_counted,
@@ -300,7 +302,8 @@ def lookup(
     """The stream of records with the row of their key in a table, or with the answer of a function; see
     `DataStream.lookup`."""
     verb = title_of("lookup", options)
-    if callable(table) or isinstance(table, Function):
+    by_function = callable(table) and (refresh is None or inspect.iscoroutinefunction(table))
+    if by_function or isinstance(table, Function):
         if (how, refresh) != ("left", None):
             raise GraphError(
                 f"{verb}: a lookup by a function takes no how and no refresh; filter behind it, and give a cache"
@@ -310,13 +313,10 @@ def lookup(
         raise GraphError(f"{verb}: cache, capacity, timeout, ordered and retry are for a lookup by an async function")
     if on is None:
         raise GraphError(f"{verb}: give the columns of the key, such as on='id'")
-    if refresh is not None:
-        raise GraphError(
-            f"{verb}: a table is read once, when the program is written, and refresh is not in this version; let changes of "
-            f"it come as a stream: records.connect(changes.broadcast()).process(...), or key_by(...).join_as_of(...)"
-        )
     if how not in ("left", "inner"):
         raise GraphError(f"{verb}: how must be 'left' or 'inner', not {how!r}")
+    if refresh is not None:
+        return refreshed_lookup(stream, table, on, how == "inner", refresh, options)
     names = (on,) if isinstance(on, str) else tuple(on)
     check_selector(names, stream.columns, verb)
     rows = table_for_lookup(table, names, verb)

@@ -188,6 +188,9 @@ class MapAsync(Operator):
     """Largest number of records of one call; None: the function takes one record, and no list."""
     lookup: LookedUp | None = None
     """For a lookup, whose results are pairs of the record and the answer; None: the answer is the result."""
+    every: int | None = None
+    """For a function without arguments that reads a table, in a thread, while records are times: the time between two
+    readings; None: the function is asynchronous."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tailrace.api.functions import AsyncFunction
 from tailrace.graph.operators import MapAsync
 from tailrace.runtime.worker.lookups import Lookups
+from tailrace.runtime.worker.readings import TableReadings
 from tailrace.task.operators.failures.policy import user_line
 from tailrace.task.operators.failures.spare import Spare
 
@@ -50,6 +51,8 @@ class OperatorCalls:
         self._fn: Callable[[Any], Any] = fn.call if isinstance(fn, AsyncFunction) else fn
         if operator.lookup is not None:
             self._fn = Lookups(self._fn, operator.lookup).call
+        if operator.every is not None:
+            self._fn = TableReadings(fn, operator.every).call
         self._seconds = None if operator.timeout is None else operator.timeout / 1_000_000
         self._running: dict[Numbers, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()

@@ -21,6 +21,7 @@ from tailrace.spark.cluster.session import active_or_local
 from tailrace.spark.data import savepoints
 from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.data.places import checked_work_dir
+from tailrace.spark.data.scans import table_reader
 from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.spark.start.allocation import allocate_slots, claim, coordinator_of
@@ -46,6 +47,7 @@ __all__ = [
     "open_checkpoint",
     "session",
     "submit",
+    "table_reader",
     "work_dir",
     "write_savepoint",
 ]
