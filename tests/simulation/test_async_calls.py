@@ -13,6 +13,7 @@ import pytest
 
 import tailrace as tr
 from search.scenarios import run_scenario, scenario
+from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.world import Observer
 
@@ -227,6 +228,33 @@ def test_an_idle_input_is_not_idle_behind_calls_before_its_results_are_there() -
     )
     tr.testing.run(env)
     assert sorted(out.result()) == [10] * 9 + [13]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_failed_record_goes_aside_once_when_its_call_is_made_again(ordered: bool) -> None:
+    """Its result waits behind that of a slow call, so a checkpoint has it, and a job that goes on from there calls again."""
+
+    async def failing(i: int) -> int:
+        await asyncio.sleep(0.05 if i % 10 == 0 else 0.0)
+        if i % 10 in (1, 5):
+            raise ValueError("no such record")
+        return i
+
+    again = 0
+    for seed in range(4):
+        settings = tr.CheckpointConfig("memory", interval=0.004)
+        env = tr.Environment(parallelism=1, checkpoint=settings, restart=tr.FixedDelay(attempts=9, delay=0.0))
+        source = env.from_source(tr.sources.Sequence(0, N, rate=2_000.0)).assign_timestamps(float)
+        called = source.map_async(failing, ordered=ordered, on_error=tr.Aside("failed"))
+        out = called.sink_to(tr.sinks.Collect())
+        aside = called.side_output("failed").map(lambda one: one.record).sink_to(tr.sinks.Collect())
+        faults = [Fault(40 + 30 * seed, "kill", after="Complete to all"), Fault(400 + 50 * seed, "kill")]
+        job = tr.testing.simulate(env, seed=seed, faults=faults)
+        assert job.await_termination()
+        assert sorted(out.result()) == [i for i in range(N) if i % 10 not in (1, 5)]
+        assert sorted(aside.result()) == [i for i in range(N) if i % 10 in (1, 5)]
+        again += job.simulation.covered["restarted"]
+    assert again > 0
 
 
 @pytest.mark.parametrize("lost", [False, True])

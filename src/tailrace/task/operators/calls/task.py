@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tailrace.api.failing import Failed
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import TailraceError
@@ -32,9 +33,9 @@ from tailrace.task.operators.process import backend_of
 class CallsCutState(CutState):
     """State of asynchronous calls at a cut that no checkpoint holds: a job that starts again makes all calls anew."""
 
-    answers: dict[int, list[Any]] = field(default_factory=dict)
-    """Results that have come and not gone on, by the numbers of their records; an empty list for a record that has failed
-    and goes aside."""
+    answers: dict[int, list[Any] | Failed] = field(default_factory=dict)
+    """Results that have come and not gone on, by the numbers of their records: a list of one; or what goes aside for a
+    record that has failed."""
     next_number: int = 0
 
 
@@ -186,21 +187,20 @@ class MapAsyncTask(OperatorTask, CallsCutState):
         return len(news)
 
     def _handle_failure(self, answer: Answer) -> None:
-        """Handles the records of a call that has failed: they go aside, or the job fails."""
+        """Handles the records of a call that has failed: the job fails, or they go aside when it is their turn. Before
+        that a checkpoint still has them, and a job that starts from it would set them aside once more."""
         assert answer.where is not None
         calls, uid, pending = self._calls, self.ctx.uid, self._pending.by_number
         try:
             self.ctx.services.outside.request(lambda: calls.raise_error(uid, answer.numbers[0]))
         except Exception as error:
             for number in answer.numbers:
-                self._fail(error, pending[number], answer.where)
-                self.answers[number] = []
+                self.answers[number] = self._failure(error, pending[number], answer.where)
 
-    def _fail(self, error: Exception, one: Pending, where: str) -> None:
+    def _failure(self, error: Exception, one: Pending, where: str) -> Failed:
         key = None if self._reader is None else one.key
         if self.policy is not None:
-            self.policy.fail(error, one.value, one.timestamp, key, where=where)
-            return
+            return self.policy.failure(error, one.value, one.timestamp, key, where=where)
         made = f" in each of {self.spec.attempts} calls" if self.spec.attempts > 1 else ""
         what = raised_text(error) if isinstance(error, TimeoutError) else f"{raised_text(error)}{made}"
         node, subtask = self.node, self.ctx.subtask
@@ -212,8 +212,12 @@ class MapAsyncTask(OperatorTask, CallsCutState):
         for number in numbers:
             results = self.answers.pop(number)
             time = self._pending.pop(number).timestamp
-            out += results
-            times += [time] * len(results)
+            if isinstance(results, Failed):
+                assert self.policy is not None
+                self.policy.send_aside(results, time)
+            else:
+                out += results
+                times.append(time)
         self.flush_side()
         if out:
             stamps = np.array(times, np.int64)

@@ -71,19 +71,38 @@ class FailurePolicy:
         timer: float | None = None,
         where: str | None = None,
     ) -> None:
-        """Sends a record aside for which the last call has failed. `timer`: the time of a timer that takes the place of the
-        record. `where`: the user's line, if it is not that of the error. Raises `UserCodeError` if the policy has no side
-        output, and for an error that is none of one record."""
-        node, ctx = self.node, self.ctx
+        """Sends a record aside for which the last call has failed. Arguments are those of `failure`. Raises
+        `UserCodeError` as that does."""
+        self.send_aside(self.failure(error, record, time, key, timer, where), time)
+
+    def failure(
+        self,
+        error: Exception,
+        record: Any,
+        time: int,
+        key: Any = None,
+        timer: float | None = None,
+        where: str | None = None,
+    ) -> Failed:
+        """The record for the side output, for one whose last call has failed. `timer`: the time of a timer that takes the
+        place of the record. `where`: the user's line, if it is not that of the error. Raises `UserCodeError` if the policy
+        has no side output, and for an error that is none of one record."""
         if self.aside is None or not is_of_record(error):
-            raise error if isinstance(error, UserCodeError) else self._user_error(error, record, time, key, timer) from error
+            raise (
+                error if isinstance(error, UserCodeError) else self._user_error(error, record, time, key, timer)
+            ) from error
+        where = (user_line(error.__cause__ or error) if where is None else where) or self.node.written
+        return Failed(record, _ADDRESS.sub("0x…", _text_of(error)), where, self.node.name, key, timer)
+
+    def send_aside(self, failed: Failed, time: int) -> None:
+        """Counts a failed record, and sends it to the side output."""
+        ctx = self.ctx
         ctx.failed += 1
         ctx.metrics.inc("failed_records")
-        ctx.last_failure = _ADDRESS.sub("0x…", _text_of(error))
-        assert ctx.side is not None
+        ctx.last_failure = failed.error
+        assert ctx.side is not None and self.aside is not None
         values, times = ctx.side.setdefault(self.aside.tag, ([], []))
-        where = (user_line(error.__cause__ or error) if where is None else where) or node.written
-        values.append(Failed(record, ctx.last_failure, where, node.name, key, timer))
+        values.append(failed)
         times.append(time)
 
     def _user_error(self, error: Exception, record: Any, time: int, key: Any, timer: float | None) -> UserCodeError:
