@@ -216,7 +216,8 @@ class WindowFunction(Function):
     """A function of all records of a window."""
 
     def process(self, key: Any, window: Any, records: list[Any], ctx: Context) -> Iterable[Any] | None:
-        """Called once for each result of a window, with its records in the order in which they came. `window` has `start`
+        """Called once for each result of a window, with its records in the order in which they came; of
+        sessions that have become one, those of the earlier session are first. `window` has `start`
         and `end` in seconds since 1970. It yields the records to emit, returns an iterable of them, or returns None."""
         raise NotImplementedError
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.task.operators import window
 
 SCHEMA = pa.schema([("k", pa.string()), ("at", pa.float64()), ("x", pa.int64())])
 Record = tuple[str, float, int]
@@ -407,3 +408,46 @@ def test_a_key_of_columns_may_not_have_a_name_of_the_result_in_rows_either() -> 
     rows = tr.Environment().from_collection([(1, 2)]).to_columns("start long, x long").to_rows()
     with pytest.raises(tr.GraphError, match="two columns 'start'"):
         rows.assign_timestamps("x").key_by("start").window(tr.Tumbling(60)).count()
+
+
+class Letters(tr.AggregateFunction):
+    """Texts one behind the other: which one they make depends on the order of records."""
+
+    def create_accumulator(self) -> str:
+        return ""
+
+    def add(self, value: Any, accumulator: str) -> str:
+        return accumulator + value.k
+
+    def get_result(self, accumulator: str) -> str:
+        return accumulator
+
+    def merge(self, a: str, b: str) -> str:
+        return a + b
+
+
+VERBS: dict[str, Callable[[tr.WindowedStream], tr.DataStream]] = {
+    "process": lambda w: w.process(lambda key, window, records, ctx: [(window.start, "".join(r.k for r in records))]),
+    "aggregate": lambda w: w.aggregate(text=Letters()).map(lambda one: (one.start, one.text)),
+    "reduce": lambda w: w.reduce(lambda a, b: a._replace(k=a.k + b.k)).map(lambda one: (one.start, one.value.k)),
+    "top": lambda w: w.top(1_000, by="x").map(lambda one: (one.start, one.value.k)),
+}
+
+
+@pytest.mark.parametrize("pairs", [5, 65_536])
+@pytest.mark.parametrize(("form", "verb"), [(f, v) for f in FORMS for v in VERBS if (f, v) != ("columns", "reduce")])
+def test_a_sliding_window_has_its_records_in_the_order_in_which_they_came(
+    form: str, verb: str, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where many records come in one batch, and lie in the window at different places."""
+    monkeypatch.setattr(window, "PAIRS", pairs)
+    rows = [(chr(97 + i % 26), float(i * 7 % 23), 1) for i in range(60)]
+    stream = tr.Environment(parallelism=1).from_collection(rows).to_columns(SCHEMA)
+    timed = (stream if form == "columns" else stream.to_rows()).assign_timestamps("at", 30)
+    out = VERBS[verb](timed.key_by("x").window(tr.Sliding(10, 2))).sink_to(tr.sinks.Collect())
+    tr.testing.run(stream.env)
+    wanted = {start: "".join(k for k, at, _ in rows if start <= at < start + 10) for start in range(-8, 24, 2)}
+    found: dict[float, str] = defaultdict(str)
+    for start, text in out.result():
+        found[start] += text
+    assert found == {start: text for start, text in wanted.items() if text}

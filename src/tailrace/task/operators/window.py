@@ -38,6 +38,8 @@ from tailrace.task.operators.windowstate import WindowState
 NOTHING: Any = object()
 _Fired = tuple[Any, int, Any]
 """Window that fires: (key, start, current state)."""
+PAIRS = 65_536
+"""Number of pairs of a record and a window that are handled together."""
 
 
 class WindowTask(WindowedTask):
@@ -121,24 +123,52 @@ class WindowTask(WindowedTask):
         keys = settled_keys(self.keys.values(rows))
         accepted = np.zeros(len(rows), bool)
         updated: list[_Fired] = []
-        for starts in reversed(self._starts(rows.times)):
-            good = self._open(starts, rows.times)
-            accepted |= good
-            self.add_rows(rows.values, keys, starts.tolist(), good.tolist(), updated)
+        for at, starts in self._pairs(rows.times, accepted):
+            values, theirs = rows.values, keys
+            if at is not None:
+                places = at.tolist()
+                values, theirs = [values[place] for place in places], [keys[place] for place in places]
+            self.add_rows(values, theirs, starts.tolist(), updated)
         self.backend.relieve()
         set_aside(self, rows, ~accepted)
         self._refire(updated)
 
-    def add_rows(
-        self, values: list[Any], keys: list[Any], starts: list[int], good: list[bool], updated: list[_Fired]
-    ) -> None:
+    def _pairs(self, times: Times, accepted: np.ndarray[Any, Any]) -> Iterator[tuple[Slots | None, Times]]:
+        """Portions of the pairs of a record and a window of it that is open: places of the records (None: all of them), and
+        starts of the windows. Pairs are in the order of the records, so each window gets its records in the order in which
+        they came. Marks records as accepted."""
+        starts = self._starts(times)[::-1]
+        several = len(starts)
+        if several == 1:  # the two orders are one
+            yield from self._passes(times, accepted)
+            return
+        width = max(1, PAIRS // several)
+        for first in range(0, len(times), width):
+            ours = np.stack([one[first : first + width] for one in starts], axis=1).ravel()
+            at = np.repeat(np.arange(first, min(first + width, len(times))), several)
+            good = self._open(ours, times[at])
+            at = at[good]
+            accepted[at] = True
+            if len(at):
+                yield at, ours[good]
+
+    def _passes(self, times: Times, accepted: np.ndarray[Any, Any]) -> Iterator[tuple[Slots | None, Times]]:
+        """Pairs as `_pairs` gives them, but all records with their first window, then all with their second one, and so on:
+        for aggregates that do not depend on the order of records."""
+        for starts in reversed(self._starts(times)):
+            good = self._open(starts, times)
+            accepted |= good
+            if good.all():
+                yield None, starts
+            elif good.any():
+                yield np.flatnonzero(good), starts[good]
+
+    def add_rows(self, values: list[Any], keys: list[Any], starts: list[int], updated: list[_Fired]) -> None:
         value: Any = None
         readers = [reader.getter(values) for reader in self.inputs]
         closed, ended = self._closed, self.newest_over(self.ctx.watermark_time)
         try:
-            for value, key, start, good_one in zip(values, keys, starts, good, strict=True):
-                if not good_one:
-                    continue
+            for value, key, start in zip(values, keys, starts, strict=True):
                 windows = self.windows_of(key, start)
                 windows[start] = self.add_value(windows[start], value, readers)
                 if closed < start <= ended:
@@ -174,13 +204,9 @@ class WindowTask(WindowedTask):
         slots: list[Slots] = []
         if self._in_columns:
             self._check_types(batch)
-        for starts in reversed(self._starts(batch.times)):
-            good = self._open(starts, batch.times)
-            accepted |= good
-            if not good.any():
-                continue
-            part = Columns(batch.data if good.all() else batch.data.filter(pa.array(good)), None)
-            starts = starts[good]
+        pairs = self._passes if self._in_columns else self._pairs
+        for at, starts in pairs(batch.times, accepted):
+            part = Columns(batch.data if at is None else batch.data.take(pa.array(at)), None)
             try:
                 slots += self._merge_part(part, starts)
             except NotInArrays:

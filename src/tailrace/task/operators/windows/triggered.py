@@ -66,18 +66,15 @@ class TriggeredWindowTask(WindowTask):
         super().take_columns(batch)
         self._send()
 
-    def add_rows(
-        self, values: list[Any], keys: list[Any], starts: list[int], good: list[bool], updated: list[Any]
-    ) -> None:
+    def add_rows(self, values: list[Any], keys: list[Any], starts: list[int], updated: list[Any]) -> None:
         value: Any = None
         readers = [reader.getter(values) for reader in self.inputs]
         ended = self.newest_over(self.ctx.watermark_time)
         try:
-            for value, key, start, good_one in zip(values, keys, starts, good, strict=True):
-                if good_one:
-                    windows = self.windows_of(key, start)
-                    windows[start] = self.add_value(self._base(windows[start], key, start), value, readers)
-                    self._count(key, start, 1, ended)
+            for value, key, start in zip(values, keys, starts, strict=True):
+                windows = self.windows_of(key, start)
+                windows[start] = self.add_value(self._base(windows[start], key, start), value, readers)
+                self._count(key, start, 1, ended)
         except UserCodeError:
             raise
         except Exception as error:
