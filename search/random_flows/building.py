@@ -34,7 +34,7 @@ BESIDE = (
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
-    "last of each", "lagged", "limited",
+    "last of each", "lagged", "limited", "looked up",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -497,6 +497,15 @@ class Building:
         passed = stream.key_by(fn.key_of).rate_limit(1, per=0.001, **options)
         for name, part in (("passed", passed), ("over", passed.side_output("over"))):
             self.tell(part.map(lambda r: ("sum", number, fn.key_of(r), 0, 1, r[2]), uid=f"{name}{number}"))
+        return stream
+
+    def _looked_up(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
+        given = columns if number % 2 else columns.to_rows(uid=f"rows{number}")
+        found = given.lookup(fn.table_of_keys, on="key", refresh=0.002, **options)
+        rows = found.to_rows(uid=f"found{number}") if number % 2 else found
+        self.tell(rows.map(lambda one: fn.found_in_table(one, number), uid=f"told{number}"))
         return stream
 
     # Loops.

@@ -61,6 +61,7 @@ Kind = Literal[
     "ruled",
     "ruled in order",
     "lived",
+    "looked up",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

@@ -22,7 +22,7 @@ from search.random_flows.description import (
     Step,
     change_steps,
 )
-from search.random_flows.everyday import calling, everyday, once_more
+from search.random_flows.everyday import calling, everyday, once_more, refreshing
 from search.random_flows.ordering import ahead, joining, living, ordering, source_time
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.random_flows.ruling import ruling
@@ -300,6 +300,9 @@ def draw(seed: int, faults: bool = True) -> Run:
         flow = calling(calls, flow)
     if random.Random(f"tailrace random ahead {seed}").random() < 0.08:
         flow = ahead(flow)
+    anew = random.Random(f"tailrace random refreshing {seed}")
+    if anew.random() < 0.04:
+        flow = refreshing(anew, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None

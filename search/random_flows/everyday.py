@@ -48,6 +48,15 @@ def calling(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, Do("called", number, parallelism=rng.choice([None, None, 1, 3])))
 
 
+def refreshing(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with a lookup in a table that is read anew, outside of loops. Where records are merged in loops, or there is
+    no end, the flow stays as it is."""
+    if flow.endless or any(loop.combine for loop in flow.loops()):
+        return flow
+    number = 1 + max((step.number for step in flow.all()), default=0)
+    return _with(rng, flow, Do("looked up", number, parallelism=rng.choice([None, None, 1, 3])))
+
+
 def _with(rng: random.Random, flow: Flow, made: Do) -> Flow:
     at = rng.randint(0, len(flow.steps))
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))

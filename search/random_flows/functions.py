@@ -169,6 +169,18 @@ def as_record(row: Any) -> Record:
     return (row[1], tuple(row[5 : 5 + LEVELS]), row[2], row[3], row[4])
 
 
+def table_of_keys() -> pa.Table:
+    """A table with a number for most keys, which is read again and again. All versions of it are alike."""
+    keys = [key for key in range(KEYS) if key % 5]
+    return pa.table({"number": [3 * key + 1 for key in keys], "key": keys})
+
+
+def found_in_table(one: Any, number: int) -> Any:
+    """The report of a lookup: by key the number that its records have found, in a column or beside them."""
+    key, found = (one.key, one.number) if hasattr(one, "number") else (one[0].key, one[1] and one[1].number)
+    return ("sum", number, key, 0, 1, found or 0)
+
+
 class MovedBatches(tr.MapBatchesFunction):
     """A function that does to batches what `moved` does to records."""
 

@@ -119,6 +119,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "last of each": 1,
             "lagged": 1,
             "limited": 1,
+            "looked up": 1,
             "fired": 1,
             "fired of columns": 1,
         }.items()

@@ -352,6 +352,8 @@ class _Interpreter:
             self.found.add(("sum", number, key, 0, 1, int(self.passed[number, key] <= LAG)))
         elif kind == "limited":
             self.found.add(("sum", number, key, 0, 1, record.value))
+        elif kind == "looked up":
+            self.found.add(("sum", number, key, 0, 1, 3 * key + 1 if key % 5 else 0))
         elif kind == "batched":
             self.found.add(("sum", number, 0, 0, 1, record.value))
         elif kind in ("sessions", "sessions of columns"):

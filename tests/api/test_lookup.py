@@ -83,7 +83,18 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "lookup: with refresh a worker reads the table, again and again, and it cannot do that with a Table; give",
     ),
     "refresh of nothing": ({"table": lambda: TABLE, "on": "id", "refresh": 0}, "refresh must be above zero"),
-    "refresh in columns": ({"table": lambda: TABLE, "on": "id", "refresh": 9}, "must be in rows: call to_rows"),
+    "refresh and on_error": (
+        {"table": lambda: TABLE, "on": "id", "refresh": 9, "on_error": tr.Aside("bad")},
+        "on_error the stream must be in rows: call to_rows",
+    ),
+    "refresh by another type": (
+        {"table": lambda: pa.table({"id": ["1"]}), "on": "id", "refresh": 9},
+        "column 'id' is int64 in the stream and string in the table; cast one",
+    ),
+    "refresh of a column that is there": (
+        {"table": lambda: pa.table({"id": [1], "price": [1]}), "on": "id", "refresh": 9},
+        "two columns 'price'",
+    ),
     "refresh by a key": ({"table": lambda key: TABLE, "on": "id", "refresh": 9}, "lookup: .*argument"),
     "a function": ({"table": print, "on": "id"}, "lookup: print is no async function"),
     "no table": ({"table": [1], "on": "id"}, "lookup: expected a DataFrame of pandas, polars or Spark"),
@@ -97,6 +108,25 @@ def test_it_is_refused_where_it_is_written(what: str) -> None:
     sales = env.from_collection([(1, 5.0)]).to_columns("id long, price double")
     with pytest.raises(tr.GraphError, match=message):
         sales.lookup(options.pop("table"), **options)
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_a_table_that_is_read_anew_gives_what_one_gives_that_is_read_once(how: Any) -> None:
+    rng = random.Random("anew")
+    table = pa.table({"city": ["Oslo", None, "Rome"], "b": ["x", "y", "x"], "id": [1, 2, 3]})
+    records = [(rng.choice([None, *range(5)]), rng.choice("xy"), i) for i in range(200)]
+
+    def found(env: tr.Environment, form: str, given: Any, **options: Any) -> Any:
+        stream: Any = env.from_collection(records).to_columns("id long, b string, at long").assign_timestamps("at")
+        if form == "rows":
+            return stream.to_rows().lookup(given, on=["id", "b"], how=how, **options)
+        joined = stream.lookup(given, on=["id", "b"], how=how, **options)
+        counts = joined.key_by("city").window(tr.Tumbling(50)).count().to_rows()
+        return joined.to_rows().union(counts.map(lambda row: ("count", *row)))
+
+    for form in ("rows", "columns"):
+        once = collected(lambda env, form=form: found(env, form, table))
+        assert collected(lambda env, form=form: found(env, form, lambda: table, refresh=9, uid="anew")) == once
 
 
 def test_keys_of_another_type_fail_with_both_types() -> None:

@@ -248,7 +248,7 @@ class DataStream(LoopStream):
         `pyarrow.Table`, with one row for each key. `on` names the columns of the key, in both. In columns the other columns
         of the table come behind those of the stream; in rows there are pairs (record, row). A record without a row has null
         or None ("left"), or goes ("inner"); so does one whose key is null. The table is read once, here, and travels with
-        the program. With `refresh`, a time, a stream in rows has a table that a worker reads anew after each such time:
+        the program. With `refresh` a worker reads the table anew, at the start and after each such time:
         `table` is a function without arguments that returns one, or the DataFrame `spark.read.parquet(path)`. A reading that
         fails is a warning, and the last version stays; ten in a row fail the job.
 

@@ -13,11 +13,13 @@ The records lead into the upper branch, where none goes on, so that it has their
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_callable, check_name, check_selector, check_span, title_of
+from tailrace.api.checks import check_callable, check_names, check_selector, check_span, title_of
+from tailrace.api.columnwise import declared_schema
 from tailrace.api.connected import broadcast_process
 from tailrace.api.failing import FAIL
 from tailrace.api.functions import BroadcastProcessFunction, Context, KeyedProcessFunction
@@ -55,9 +57,71 @@ def refreshed_lookup(stream: AnyStream, table: Any, on: Any, inner: bool, refres
     except Exception as error:
         raise GraphError(f"{verb}: the first reading of the table has failed: {error_text(error)}") from error
     rows = _check_size(table_for_lookup(given, names, verb), verb)
-    versions = _versions(stream, TableReader(read, names, rows.schema, verb), every, options)
-    fn = RefreshedLookup(rows, names, inner)
-    return stream._of(broadcast_process(stream, versions.broadcast(), fn, "wait", False, options, verb))
+    if stream.form == "columns":
+        return _in_columns(stream, read, every, rows, names, inner, options)
+    return _in_rows(stream, read, every, rows, names, inner, options)
+
+
+def _in_rows(
+    stream: AnyStream,
+    read: Callable[[], Any],
+    every: int,
+    rows: pa.Table,
+    on: tuple[str, ...],
+    inner: bool,
+    options: dict[str, Any],
+) -> AnyStream:
+    verb = title_of("lookup", options)
+    versions = _versions(stream, TableReader(read, on, rows.schema, verb), every, options)
+    fn, named = RefreshedLookup(rows, on, inner), {"name": "lookup", **options}
+    return stream._of(broadcast_process(stream, versions.broadcast(), fn, "wait", False, named, verb))
+
+
+def _in_columns(
+    stream: AnyStream,
+    read: Callable[[], Any],
+    every: int,
+    rows: pa.Table,
+    on: tuple[str, ...],
+    inner: bool,
+    options: dict[str, Any],
+) -> AnyStream:
+    """The lookup of a stream in columns: as rows, and in columns again. Raises `GraphError` where their types are not
+    known, or others."""
+    verb, schema = title_of("lookup", options), declared_schema(stream)
+    if schema is None:
+        raise GraphError(
+            f"{verb}: with refresh the types of the stream's columns must be known: call to_columns(schema) before, or "
+            f"to_rows()"
+        )
+    if options.get("on_error") is not None:
+        raise GraphError(f"{verb}: with refresh and on_error the stream must be in rows: call to_rows() before")
+    for name in on:
+        here, there = schema.field(name).type, rows.schema.field(name).type
+        if here != there:
+            raise GraphError(f"{verb}: column {name!r} is {here} in the stream and {there} in the table; cast one")
+    rest = [field for field in rows.schema if field.name not in on]
+    columns = (*schema.names, *(field.name for field in rest))
+    check_names(columns, verb, "the table, with rename or drop, before")
+    ways = {part: _options_of(part, options, options.get("parallelism")) for part in ("rows", "columns", "joined")}
+    plain = stream._add(ops.ToRows(), "to_rows", ways["rows"], columns=stream.columns)
+    pairs = _in_rows(plain, read, every, rows, on, inner, options)
+    places = tuple(rows.column_names.index(field.name) for field in rest)
+    joined = pairs._add(ops.Map(partial(_join, places)), "map", {**ways["joined"], "on_error": FAIL})
+    whole = ops.ToColumns(pa.schema([*schema, *(field.with_nullable(True) for field in rest)]))
+    back = {**ways["columns"], "on_error": FAIL}
+    return joined._add(whole, "to_columns", back, form="columns", columns=columns)
+
+
+def _join(places: tuple[int, ...], pair: Any) -> tuple[Any, ...]:
+    record, row = pair
+    return (*record, *((None,) * len(places) if row is None else [row[at] for at in places]))
+
+
+def _options_of(part: str, options: dict[str, Any], parallelism: int | None) -> dict[str, Any]:
+    """The options of an operator that is a part of the lookup."""
+    uid, name = options.get("uid"), options.get("name") or "lookup"
+    return {"name": f"{name} {part}", "uid": None if uid is None else f"{uid}-{part}", "parallelism": parallelism}
 
 
 def _check_refresh(stream: AnyStream, refresh: Any, verb: str) -> int:
@@ -66,8 +130,6 @@ def _check_refresh(stream: AnyStream, refresh: Any, verb: str) -> int:
     every = check_span(refresh, verb)
     if not every:
         raise GraphError(f"{verb}: refresh must be above zero, or left out for a table that is read once")
-    if stream.form != "rows":
-        raise GraphError(f"{verb}: with refresh the stream must be in rows: call to_rows() before")
     if stream.scope.level:
         raise GraphError(
             f"{verb}: a table cannot be read anew {described_scope(stream)}: a loop ends when nothing is left in its "
@@ -93,22 +155,17 @@ def _read_function(table: Any, verb: str) -> Callable[[], Any]:
 def _versions(stream: AnyStream, reader: TableReader, every: int, options: dict[str, Any]) -> AnyStream:
     """The stream of what the readings give. It ends with `stream`, and has its event time."""
 
-    def options_of(part: str, width: int | None = 1) -> dict[str, Any]:
-        uid, name = options.get("uid"), options.get("name") or "lookup"
-        parts = {"name": f"{name} {part}", "uid": None if uid is None else f"{uid}-{part}"}
-        return parts if width is None else {**parts, "parallelism": width}
-
-    if options.get("name") is not None:
-        check_name(options["name"], "lookup", "name")
-    silent = {**options_of("end", None), "on_error": FAIL}
+    silent = {**_options_of("end", options, None), "on_error": FAIL}
     none = stream._of(
         add_node(stream, ops.Filter(_never), stream._edges(ops.Forward()), "filter", silent, "rows", None)
     )
-    start = stream.env.from_collection([None], **options_of("start"))
+    start = stream.env.from_collection([None], **_options_of("start", options, 1))
     beat = ops.KeyedProcess(Beats(min(every, BEAT) / 1e6), _no_key, "drop")
-    beats = start.union(none).key_by(_no_key)._add(beat, "process", {**options_of("beats"), "on_error": FAIL})
+    beats = (
+        start.union(none).key_by(_no_key)._add(beat, "process", {**_options_of("beats", options, 1), "on_error": FAIL})
+    )
     calls = ops.MapAsync(reader, None, CAPACITY, None, "input", every=every)
-    return beats._add(calls, "map_async", {**options_of("versions"), "on_error": FAIL})
+    return beats._add(calls, "map_async", {**_options_of("versions", options, 1), "on_error": FAIL})
 
 
 def _never(record: Any) -> bool:
