@@ -231,6 +231,27 @@ def test_a_window_that_has_passed_leaves_nothing_behind(form: str) -> None:
     assert {report.state_entries for report in job.simulation.reports} == {0}
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_is_late_before_the_final_result(form: str) -> None:
+    """The clock moves while event time passes many windows, a few at once."""
+    env = tr.Environment(parallelism=1)
+    rows = [("ab"[i % 2], float(i), i) for i in range(80)]
+    stream = env.from_collection(rows).to_columns("k string, at double, x long")
+    timed = (stream if form == "columns" else stream.to_rows()).assign_timestamps("at", out_of_orderness=1_000)
+    windows = timed.key_by("k").window(tr.Sliding(10, 2), early=tr.Every(seconds=0.0005), allowed_lateness=50)
+    sink = windows.count().map(tuple).sink_to(tr.sinks.Collect())
+    few = tr.testing.Conditions(budget=(1, 3), step_cost=(50, 200))
+    job = tr.testing.simulate(env, seed=1, conditions=few)
+    assert job.await_termination()
+    firings = defaultdict(list)
+    for key, start, _, _, firing, number in sink.result():
+        firings[key, start].append((number, firing))
+    assert max(map(len, firings.values())) > 1
+    for found in firings.values():
+        last = len(found)
+        assert sorted(found) == [(number, "early" if number < last else "final") for number in range(1, last + 1)]
+
+
 def test_a_failed_record_leaves_no_trace_in_firings() -> None:
     def weight(record: Any) -> int:
         if record[1] == 3.0:
