@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections import Counter
 from typing import Any
 
@@ -52,6 +53,27 @@ def versions(**options: Any) -> Any:
     return build
 
 
+def verb(of: Any) -> Any:
+    """Texts of what a verb of a keyed stream gives."""
+
+    def build(env: tr.Environment) -> tr.DataStream:
+        return of(keyed(env, "a", N)).map(repr, uid="texts")
+
+    return build
+
+
+def top(n: int, ascending: bool = False, **windows: Any) -> Any:
+    def of(stream: Any) -> Any:
+        chosen = stream.window(**windows) if windows else stream
+        return chosen.top(n, by=lambda r: r[1], ascending=ascending, uid="top")
+
+    return verb(of)
+
+
+def last(within: float | None) -> Any:
+    return verb(lambda stream: stream.drop_duplicates(within, keep="last", uid="last"))
+
+
 def gone_on(story: Story, before: Any, after: Any) -> list[Any]:
     """What two jobs publish, of which the second goes on where the first is left in the middle."""
     world = story.simulation(before, restarts=Never)
@@ -71,6 +93,11 @@ REFUSED: dict[str, tuple[Any, Any]] = {
     "what is left": (counts(tr.CountWindow(100, partial_at_end=False)), counts(tr.CountWindow(100))),
     "another aggregate": (counts(tr.CountWindow(100)), largest(tr.CountWindow(100))),
     "a second more": (counts(tr.Tumbling(30 * 86_400)), counts(tr.Tumbling(30 * 86_400 + 1))),
+    "a shorter top": (top(5), top(3)),
+    "another top": (top(5), top(5, ascending=True)),
+    "a longer top of windows": (top(3, windows=tr.Tumbling(100)), top(5, windows=tr.Tumbling(100))),
+    "a shorter span": (last(40), last(30)),
+    "no span": (last(40), last(None)),
     "a longer gap": (counts(tr.Session(30 * 86_400)), counts(tr.Session(30 * 86_400 + 1))),
 }
 
@@ -79,6 +106,15 @@ REFUSED: dict[str, tuple[Any, Any]] = {
 def test_windows_of_another_state_are_refused(story: Story, change: str) -> None:
     with pytest.raises(IncompatibleState, match="the checkpoint holds the state of"):
         gone_on(story, *REFUSED[change])
+
+
+@pytest.mark.parametrize("before", [5, 3, 2])
+def test_a_lag_finds_what_was_there_for_another_number(story: Story, before: int) -> None:
+    first, then = [verb(lambda stream, n=n: stream.lag(n, of=lambda r: r[1], uid="lag")) for n in (before, 3)]
+    found = [literal_eval(text) for text in gone_on(story, first, then)]
+    assert sorted(number for (_, number), _ in found) == [*range(N)]
+    held = [(number, earlier) for (_, number), earlier in found if number > 14]
+    assert held == [(number, number - 3) for number, _ in held]
 
 
 def test_windows_of_fewer_records_end_though_more_were_there(story: Story) -> None:

@@ -159,6 +159,8 @@ def key_columns(node: Node) -> list[list[str]]:
 
 def _part(fn: Any, name: str) -> str:
     """The name of one accumulator: a built-in aggregate with its field; else with the name of its result, if given."""
+    if isinstance(fn, Shaped):
+        return ", ".join(fn.shape())
     if is_builtin(fn) and not callable(fn.of):
         return str(fn.described)
     return f"{type(fn).__name__ if is_builtin(fn) else 'custom'}{f' as {name}' if name else ''}"

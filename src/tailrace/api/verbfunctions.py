@@ -23,6 +23,7 @@ from tailrace.api.functions import (
     ProcessFunction,
     WindowFunction,
 )
+from tailrace.api.kinds import Shaped
 from tailrace.api.windowfunctions import AT_THE_END, Field
 from tailrace.elements.convert import field_getter, made_rows, rows_of
 from tailrace.elements.keygroups import KeyGroups, owner
@@ -44,6 +45,12 @@ class Placing:
         self.by = Field(by)
         self.ascending = ascending
 
+    @property
+    def described(self) -> str:
+        """The records that are kept, by which states differ."""
+        by = self.by.of if isinstance(self.by.of, str) else "a function"
+        return f"the {'least' if self.ascending else 'largest'} {'' if self.n is None else f'{self.n} '}records by {by}"
+
     def place(self, value: Any, held: Placed) -> int | None:
         """The index at which a record with this value comes in; None if it does not. Raises `ValueError` for None and for
         NaN, which have no place among others."""
@@ -61,7 +68,7 @@ class Placing:
         return at, held if at is None else (*held[:at], (value, record), *held[at:])[: self.n]
 
 
-class RunningTop(KeyedProcessFunction):
+class RunningTop(KeyedProcessFunction, Shaped):
     """Changes of the best records of each key."""
 
     best = ValueState(object, default=())
@@ -71,6 +78,9 @@ class RunningTop(KeyedProcessFunction):
         self.names = names
         self.several = several
         """True if keys are tuples of columns, each of which a result has."""
+
+    def shape(self) -> list[str]:
+        return [self.places.described]
 
     def process(self, value: Any, ctx: Context) -> Iterator[Any]:
         held = self.best.value
@@ -86,11 +96,14 @@ class RunningTop(KeyedProcessFunction):
         return made_rows(self.names, [(*(key if self.several else (key,)), op, rank, value)])[0]
 
 
-class Best(AggregateFunction):
+class Best(AggregateFunction, Shaped):
     """Aggregate of the best records of a window, with the values that they are placed by."""
 
     def __init__(self, places: Placing) -> None:
         self.places = places
+
+    def shape(self) -> list[str]:
+        return [self.places.described]
 
     def create_accumulator(self) -> Placed:
         return ()
@@ -134,7 +147,7 @@ class Ranks(WindowFunction):
         return made_rows(self.names, rows)
 
 
-class LastOfKey(KeyedProcessFunction):
+class LastOfKey(KeyedProcessFunction, Shaped):
     """The last record of each key in each span of time, which begins with a record that is in no other span."""
 
     last = ValueState(object, default=None)
@@ -144,6 +157,10 @@ class LastOfKey(KeyedProcessFunction):
         """Seconds; None: the span ends with the input."""
         self.timed = timed
         """True for a span of event time, False for one of the clock."""
+
+    def shape(self) -> list[str]:
+        clock = "event time" if self.timed else "the clock"
+        return [f"last records of {'the whole input' if self.within is None else f'{self.within} s of {clock}'}"]
 
     def process(self, value: Any, ctx: Context) -> None:
         held = self.last.value
@@ -208,7 +225,7 @@ class Lag(KeyedProcessFunction):
     def process(self, value: Any, ctx: Context) -> Iterator[Any]:
         held = self.before.value
         self.before.value = (*held, self.of(value))[-self.n :]
-        yield value, held[0] if len(held) == self.n else None
+        yield value, held[-self.n] if len(held) >= self.n else None
 
 
 class RateLimit(KeyedProcessFunction):
