@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -159,3 +160,29 @@ def test_a_version_must_fit_the_first_one() -> None:
     assert read(pa.table({"id": [7]})) == ("failed", "GraphError: lookup: the table has no column 'city' any more")
     for wrong in (pa.table({"id": [7, 7], "city": ["a", "b"]}), pa.table({"id": ["x"], "city": ["a"]}), 5):
         assert read(wrong)[0] == "failed"
+
+
+def test_a_program_with_another_table_goes_on_with_its_own_first_version() -> None:
+    """Not with rows of other columns, or found by another key, that the checkpoint of an earlier program has."""
+
+    def message(table: pa.Table, on: tuple[str, ...]) -> Any:
+        schema = table.schema.with_metadata({"key": ", ".join(on)})
+        return 1.0, refreshes.TableReader(lambda: table, on, schema, "lookup")()
+
+    first = TABLE.replace_schema_metadata({"key": "id"})
+    others = [
+        message(pa.table({"id": [1], "zone": ["x"], "city": ["Bonn"]}), ("id",)),
+        message(pa.table({"id": [1, 1], "city": ["Bonn", "Bern"]}), ("city",)),
+        message(pa.table({"id": pa.array([1], pa.int8()), "city": ["Bonn"]}), ("id",)),
+    ]
+    record = table_row(1)
+    for other in others:
+        h = tr.testing.harness(refreshes.RefreshedLookup(first, ("id",), False))
+        h.push(other, input=2)
+        assert [tuple(row) for _, row in h.push(record)] == [(1, "Oslo")]
+        h.push(message(pa.table({"id": [1], "city": ["Bonn"]}), ("id",)), input=2)
+        assert [tuple(row) for _, row in h.push(record)] == [(1, "Bonn")]
+
+
+def table_row(key: int) -> Any:
+    return SimpleNamespace(id=key)

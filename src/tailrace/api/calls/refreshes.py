@@ -57,6 +57,7 @@ def refreshed_lookup(stream: AnyStream, table: Any, on: Any, inner: bool, refres
     except Exception as error:
         raise GraphError(f"{verb}: the first reading of the table has failed: {error_text(error)}") from error
     rows = _check_size(table_for_lookup(given, names, verb), verb)
+    rows = rows.replace_schema_metadata({"key": ", ".join(names)})
     if stream.form == "columns":
         return _in_columns(stream, read, every, rows, names, inner, options)
     return _in_rows(stream, read, every, rows, names, inner, options)
@@ -250,11 +251,14 @@ class RefreshedLookup(BroadcastProcessFunction):
         self._use(None)
 
     def _use(self, version: bytes | None) -> None:
-        """Goes on with a version; None: the one of the program."""
-        self._version = version
-        self._lookup = RowLookup(
-            self.first if version is None else pa.ipc.open_stream(version).read_all(), self.on, self.inner
-        )
+        """Goes on with a version; None: the one of the program. So does a program that has other columns, or another key,
+        than the one that has left the checkpoint."""
+        self._version, table = version, self.first
+        if version is not None:
+            with pa.ipc.open_stream(version) as reader:
+                if reader.schema.equals(table.schema, check_metadata=True):
+                    table = reader.read_all()
+        self._lookup = RowLookup(table, self.on, self.inner)
         self._lookup.prepare()
 
     def process(self, value: Any, ctx: Context) -> list[Any]:
