@@ -68,8 +68,9 @@ class PendingRecords:
         entries.sort(key=lambda one: (one[0], one[1][3], Keyed(one[1][0])))
         changed = len({entry[3] for _, entry in entries}) < len(entries) or any(m != e[2] for m, e in entries)
         self.by_number = {}
-        for rank, (mark, entry) in enumerate(entries):
-            value = self._table.pop(entry, MISSING) if changed else self._table.find(entry)
+        # All are taken before one is put: the new entry of a record may be the old one of another.
+        values = [self._table.pop(entry, MISSING) if changed else self._table.find(entry) for _, entry in entries]
+        for rank, ((mark, entry), value) in enumerate(zip(entries, values, strict=True)):
             if changed:
                 entry = (*entry[:2], mark, rank)
                 self._top[entry] = value
