@@ -197,10 +197,10 @@ def _publish_with_every_checkpoint() -> Patches:
     """Bug: the output of a complete checkpoint is published with the next one as well."""
 
     def make(manifest: Any) -> Any:
-        def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
+        def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int, *rest: Any) -> Any:
             newest, self.newest = self.newest, 0
             try:
-                return manifest(self, pending, carried, incarnation)
+                return manifest(self, pending, carried, incarnation, *rest)
             finally:
                 self.newest = newest
 
@@ -241,8 +241,8 @@ def _carried_files_deleted() -> Patches:
     """Bug: a manifest does not name the older files that hold data of sinks, and retention deletes them."""
 
     def make(manifest: Any) -> Any:
-        def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
-            made = manifest(self, pending, carried, incarnation)
+        def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int, *rest: Any) -> Any:
+            made = manifest(self, pending, carried, incarnation, *rest)
             report = {name for ack in pending.acks.values() for name in ack.older}
             return msgspec.structs.replace(made, older=sorted(report))
 

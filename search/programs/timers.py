@@ -45,9 +45,11 @@ def _without_going_back(n: int) -> Counter[Any]:
 
 
 class Chained(tr.CoProcessFunction):
-    """A function whose results depend on the order of all that it is called for."""
+    """A function whose results depend on the order of all that it is called for, and on the watermark. What a key has seen
+    of that counts on: behind a start at another parallelism a timer for a time that has passed sees an earlier one."""
 
     digest = tr.ValueState(int, default=0)
+    furthest = tr.ValueState(float, default=-math.inf)
 
     def process1(self, value: int, ctx: tr.Context) -> Iterator[Any]:
         assert ctx.timestamp is not None
@@ -62,7 +64,8 @@ class Chained(tr.CoProcessFunction):
 
     def _on(self, number: int, ctx: tr.Context) -> Iterator[Any]:
         self.digest.value = _chained(self.digest.value, number)
-        yield ctx.key, self.digest.value, round(ctx.watermark * 1e6)
+        self.furthest.value = max(self.furthest.value, ctx.watermark)
+        yield ctx.key, self.digest.value, round(self.furthest.value * 1e6)
 
 
 def _chained(digest: int, number: int) -> int:
