@@ -204,7 +204,7 @@ class WindowTask(WindowedTask):
         slots: list[Slots] = []
         if self._in_columns:
             self._check_types(batch)
-        pairs = self._passes if self._in_columns else self._pairs
+        pairs = self._passes if self.is_vectorised() else self._pairs
         for at, starts in pairs(batch.times, accepted):
             part = Columns(batch.data if at is None else batch.data.take(pa.array(at)), None)
             try:
