@@ -113,6 +113,22 @@ def test_what_is_on_a_disk_that_is_not_mounted_any_more_is_not_gone(
         getattr(folder, act)("file", *((0, 1) if act == "read_range" else ()))
 
 
+def test_nothing_is_made_below_a_disk_that_goes_between_the_look_at_it_and_the_making(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made there is hidden when the disk comes back, and was taken for written."""
+    folder = open_folder(str(tmp_path / "here"))
+    folder.create("file", b"x")
+    shutil.rmtree(tmp_path / "here")
+    disk = folder._disk  # type: ignore[attr-defined]
+    monkeypatch.setattr(disk, "check", lambda: None)  # the look came before
+    monkeypatch.setattr(disk, "_number", -1)
+    for write in (lambda: folder.create("1/claim", b"x"), lambda: folder.writer("1/chk-1/w0.state")):
+        with pytest.raises(OSError, match="its disk is not mounted any more"):
+            write()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_entries_are_what_is_directly_in_a_folder(folder: Folder) -> None:
     assert folder.entries() == []
     folder.create("2/claim", b"xy")
@@ -306,10 +322,10 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(
     tries: list[object] = []
     original = os.mkdir
 
-    def mkdir(*args: Any) -> None:
+    def mkdir(*args: Any, **more: Any) -> None:
         tries.append(args)
         assert len(tries) < 1000, "it never stops"
-        original(*args)
+        original(*args, **more)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
     folder = LocalFolder(str(path))

@@ -164,7 +164,24 @@ class Disk:
         number = self._look()
         if self._number is None:
             self._number = number
-        elif number != self._number:
+        self._compare(number)
+
+    def make(self, above: str, name: str) -> None:
+        """Makes a folder in another one. Raises `OSError` if that lies on another disk than at the first look: the disk may
+        have gone since `check`, and nothing is to be made in the folder below it."""
+        there = os.open(above, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._compare(os.fstat(there).st_dev)
+            try:
+                os.mkdir(name, dir_fd=there)
+            except OSError as error:
+                error.filename = os.path.join(above, name)
+                raise
+        finally:
+            os.close(there)
+
+    def _compare(self, number: int) -> None:
+        if number != self._number:
             raise OSError(errno.ENODEV, "its disk is not mounted any more", self._path)
 
     def _look(self) -> int:
@@ -196,7 +213,7 @@ class LocalFolder(Folder):
     def create(self, name: str, data: bytes) -> None:
         self._disk.check()
         path, temporary = self.path_of(name), self.path_of(temporary_name(name))
-        with _open_new(temporary, "xb") as file:
+        with _open_new(temporary, "xb", self._disk) as file:
             try:
                 file.write(data)
                 file.flush()
@@ -277,7 +294,7 @@ class LocalFolder(Folder):
     def rename(self, name: str, to: str) -> None:
         self._disk.check()
         path, new = self.path_of(name), self.path_of(to)
-        make_folder(os.path.dirname(new))
+        make_folder(os.path.dirname(new), self._disk)
         os.replace(path, new)
         _sync_above(new, self.url)
         if os.path.dirname(path) != os.path.dirname(new):
@@ -288,7 +305,7 @@ class LocalFolder(Folder):
         disk, or the filesystem has no links. Raises `FileExistsError` if the name is taken."""
         self._disk.check()
         there = self.path_of(name)
-        make_folder(os.path.dirname(there))
+        make_folder(os.path.dirname(there), self._disk)
         try:
             os.link(path, there)
         except OSError as error:
@@ -302,7 +319,7 @@ class LocalFolder(Folder):
 class _LocalWriter:
     def __init__(self, folder: LocalFolder, name: str) -> None:
         self._folder, self._name = folder, name
-        self._file = _open_new(folder.path_of(name), "wb")
+        self._file = _open_new(folder.path_of(name), "wb", folder._disk)
 
     def append(self, data: bytes | memoryview) -> None:
         self._file.write(data)
@@ -321,10 +338,10 @@ class _LocalWriter:
         self._folder.delete([self._name])
 
 
-def _open_new(path: str, mode: str) -> IO[bytes]:
+def _open_new(path: str, mode: str, disk: Disk) -> IO[bytes]:
     """A new file. Another process may remove its folder at any time because it is empty; the folder is then made again."""
     for _ in range(_TRIES):
-        make_folder(os.path.dirname(path))
+        make_folder(os.path.dirname(path), disk)
         try:
             return open(path, mode, buffering=1 << 20)
         except FileNotFoundError as error:
@@ -332,17 +349,21 @@ def _open_new(path: str, mode: str) -> IO[bytes]:
     raise lost
 
 
-def make_folder(path: str) -> None:
-    """Makes a folder of this machine and the folders above it, durably. Raises `OSError`, with the path at fault, if that
-    fails. Tries again only if another process has removed a folder meanwhile because it was empty."""
+def make_folder(path: str, disk: Disk | None = None) -> None:
+    """Makes a folder of this machine and the folders above it, durably, and all of them on `disk`. Raises `OSError`, with
+    the path at fault, if that fails. Tries again only if another process has removed a folder meanwhile because it was
+    empty."""
     lost: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     for _ in range(_TRIES):
         if os.path.isdir(path):
             return
         above = os.path.dirname(path)
-        make_folder(above)
+        make_folder(above, disk)
         try:
-            os.mkdir(path)
+            if disk is None:
+                os.mkdir(path)
+            else:
+                disk.make(above, os.path.basename(path))
         except FileNotFoundError as error:
             lost = error  # the folder above was removed meanwhile, or nothing can be made in it
             continue
