@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,6 +62,24 @@ ALWAYS: tuple[Kind, ...] = ("map", "count", "bags", "reducing", "owner", "batche
 TIMELESS: tuple[Kind, ...] = ("later", "join", "hoard", "last call")
 """Kinds of operators that send records on at another time, or without one: no window behind them has one right result."""
 WINDOWS: tuple[Kind, ...] = ("tumbling", "sliding", "windows of columns", "tumbling", "sliding")
+ADDITIONS: tuple[tuple[str, float, Callable[[random.Random, Flow], Flow], bool], ...] = (
+    ("order", 0.2, ordering, False),
+    ("aside", 0.08, failing, False),
+    ("counted", 0.08, numbering, False),
+    ("sessions", 0.3, grouping, True),
+    ("source time", 0.25, source_time, False),
+    ("everyday", 0.08, everyday, False),
+    ("further verbs", 0.05, once_more, False),
+    ("fired", 0.2, firing, True),
+    ("joins", 0.12, joining, False),
+    ("broadcast", 0.1, ruling, False),
+    ("lifetimes", 0.12, living, False),
+    ("calls", 0.1, calling, False),
+    ("ahead", 0.08, lambda _, flow: ahead(flow), False),
+    ("refreshing", 0.04, refreshing, False),
+)
+"""Additions to random flows, in their order: the name of the generator that each has for itself, so that it leaves all other
+draws of a seed as they were; its share of the seeds; and whether it is one to flows with windows."""
 
 
 MOMENTS = (
@@ -262,47 +280,10 @@ def draw(seed: int, faults: bool = True) -> Run:
         flow = reading(readings, flow)
     flow = _vary(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
     flow = _falling_silent(random.Random(f"tailrace random silence {seed}"), flow)
-    order = random.Random(f"tailrace random order {seed}")
-    if order.random() < 0.2:
-        flow = ordering(order, flow)
-    aside = random.Random(f"tailrace random aside {seed}")
-    if aside.random() < 0.08:
-        flow = failing(aside, flow)
-    counted = random.Random(f"tailrace random counted {seed}")
-    if counted.random() < 0.08:
-        flow = numbering(counted, flow)
-    sessions = random.Random(f"tailrace random sessions {seed}")
-    if sessions.random() < 0.3 and any(step.kind in WINDOWS for step in flow.operators()):
-        flow = grouping(sessions, flow)
-    time = random.Random(f"tailrace random source time {seed}")
-    if time.random() < 0.25:
-        flow = source_time(time, flow)
-    daily = random.Random(f"tailrace random everyday {seed}")
-    if daily.random() < 0.08:
-        flow = everyday(daily, flow)
-    further = random.Random(f"tailrace random further verbs {seed}")
-    if further.random() < 0.05:
-        flow = once_more(further, flow)
-    fired = random.Random(f"tailrace random fired {seed}")
-    if fired.random() < 0.2 and any(step.kind in WINDOWS for step in flow.operators()):
-        flow = firing(fired, flow)
-    joins = random.Random(f"tailrace random joins {seed}")
-    if joins.random() < 0.12:
-        flow = joining(joins, flow)
-    shared = random.Random(f"tailrace random broadcast {seed}")
-    if shared.random() < 0.1:
-        flow = ruling(shared, flow)
-    lives = random.Random(f"tailrace random lifetimes {seed}")
-    if lives.random() < 0.12:
-        flow = living(lives, flow)
-    calls = random.Random(f"tailrace random calls {seed}")
-    if calls.random() < 0.1:
-        flow = calling(calls, flow)
-    if random.Random(f"tailrace random ahead {seed}").random() < 0.08:
-        flow = ahead(flow)
-    anew = random.Random(f"tailrace random refreshing {seed}")
-    if anew.random() < 0.04:
-        flow = refreshing(anew, flow)
+    for name, share, add, of_windows in ADDITIONS:
+        own = random.Random(f"tailrace random {name} {seed}")
+        if own.random() < share and (not of_windows or any(step.kind in WINDOWS for step in flow.operators())):
+            flow = add(own, flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
