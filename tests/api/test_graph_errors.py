@@ -871,3 +871,23 @@ def test_what_is_said_to_be_there_instead_is_there() -> None:
             stream.map(id, **{option: 2 if option == "parallelism" else "one"})
             env = tr.Environment()
             stream = env.from_collection([1])
+
+
+class Unwelcome(tr.sources.Sequence):
+    def check(self) -> None:
+        raise tr.ConfigError("server a.b: there is no table 'c' (table=)")
+
+
+class Unwritable(tr.sinks.Callback):
+    def check(self) -> None:
+        raise tr.ConfigError("server d: you may not write into 'e' (table=)")
+
+
+def test_what_a_server_refuses_is_one_error_before_anything_runs() -> None:
+    seen: list[int] = []
+    env = tr.Environment(parallelism=1)
+    env.from_source(Unwelcome(0, 3), uid="numbers").sink_to(Unwritable(seen.append), uid="out")
+    for run in (tr.testing.run, tr.Environment.execute):
+        with pytest.raises(tr.ConfigError, match=r"(?s)table 'c'.*you may not write into 'e'"):
+            run(env)
+    assert not seen

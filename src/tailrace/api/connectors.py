@@ -82,6 +82,10 @@ class Source:
         default it is the name of the class. Override it if the class is renamed, or reads other positions."""
         return type(self).__qualname__
 
+    def check(self) -> None:
+        """Checks the source against its server, such as that a table exists. Called in the program, before a job starts.
+        Raises `ConfigError` that names server, object and setting, and no password."""
+
     def splits(self, parallelism: int) -> Sequence[Any]:
         """The splits of the source, picklable. Called once, in subtask 0. A restored job takes the splits from its
         checkpoint instead."""
@@ -194,6 +198,10 @@ class Sink:
     def place(self) -> str | None:
         """The place that the output goes to, if two sinks of one execution must not both write there; else None."""
         return None
+
+    def check(self) -> None:
+        """Checks the sink against its server, such as that a table may be written. Called in the program, before a job
+        starts. Raises `ConfigError` that names server, object and setting, and no password."""
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         """A writer for one subtask. Called in the task."""

@@ -232,6 +232,7 @@ class Environment:
             raise ConfigError(f"if_finished must be 'raise' or 'start-again', not {if_finished!r}")
         sinks = self._pending()
         plan = self._plan(sinks)
+        check_connectors(plan)
         start = (from_checkpoint, allow_dropped_state, if_program_fails, if_finished)
         job = launcher().submit(self, plan, name, *start)
         self._note_start(job, sinks, plan)
@@ -335,6 +336,21 @@ class Environment:
         if schema is None:
             raise GraphError(f'{verb}: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema')
         return check_declared(schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema), verb)
+
+
+def check_connectors(plan: Plan) -> None:
+    """Calls `check` of the sources and sinks of a plan. Raises one `ConfigError` with all errors."""
+    wrong: list[str] = []
+    for node in plan.graph.nodes:
+        operator = node.operator
+        checked = operator.source if isinstance(operator, ops.Source) else getattr(operator, "sink", None)
+        try:
+            if isinstance(checked, (Source, Sink)):
+                checked.check()
+        except ConfigError as error:
+            wrong.append(f"{node.name}: {error}")
+    if wrong:
+        raise ConfigError("\n".join(wrong))
 
 
 def _start_of(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.api.checks import check_job_name
-from tailrace.api.environment import Environment
+from tailrace.api.environment import Environment, check_connectors
 from tailrace.api.failing import capsules_of_job
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
@@ -132,6 +132,7 @@ def prepared_simulation(
     stand-ins from here on (`runtime.worker.interception`). `debug` has the meaning that it has in the environment.
     `options` are options of a `Simulation`; without them, settings of checkpoints and restarts are the environment's."""
     plan = env._plan(env._pending())
+    check_connectors(plan)
     for node in plan.graph.nodes:
         operator = node.operator
         if isinstance(operator, Source) and isinstance(operator.source, ArrowFiles):
