@@ -15,7 +15,8 @@ from hypothesis import settings
 from pyspark import cloudpickle
 
 from tailrace.log import sparing
-from tests import buckets, class_archive
+from tests import buckets, class_archive, servers
+from tests.servers import Server
 
 # How long an example takes depends more on the machine than on the code. The examples are the same in each run: what one run
 # finds, the next one finds again. `HYPOTHESIS_PROFILE=default` draws others.
@@ -69,6 +70,35 @@ def s3_url(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3a://{buckets.new_bucket(s3_endpoint)}"
 
 
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Server]:
+    """A broker of Kafka. Shared by all tests of a process: topics and groups have names of their own, and a test that kills
+    it starts it anew, or takes one of its own (`tests.servers.kafka_server`)."""
+    with servers.kafka_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server. Shared by all tests of a process, as `kafka` is."""
+    with servers.postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Server]:
+    """A Valkey server, which speaks Redis' protocol. Shared by all tests of a process, as `kafka` is."""
+    with servers.valkey_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[Server]:
+    """A NATS server with JetStream. Shared by all tests of a process, as `kafka` is."""
+    with servers.nats_server() as server:
+        yield server
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _functions_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
     """Workers need not be able to import the test's module, wherever pytest was started."""
@@ -88,6 +118,7 @@ RARE = {
     "spark": "pytest.mark.spark",
     "paths": "pytest.mark.paths",
     "search and not spark": "pytest.mark.search",
+    "servers and not spark": "pytest.mark.servers",
 }
 
 
