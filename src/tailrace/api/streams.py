@@ -790,6 +790,30 @@ class KeyedStream(DataStream):
         Late records of both streams go to the side output "late". Raises what `join` does."""
         return joins.write_as_of(self, other, keep, how, load_until, select, options)  # type: ignore[no-any-return]
 
+    def join_changes(
+        self,
+        other: KeyedStream,
+        *,
+        how: How = "inner",
+        ttl: joins.Ttl | None = None,
+        select: Callable[[Any, Any], Any] | None = None,
+        **options: Any,
+    ) -> DataStream:
+        """The stream of changes of the join of two tables, each of which comes as a stream of changes: ("+", record) for a
+        record that comes, ("-", record) for an equal one that goes. A result is ("+", (a, b)) or ("-", (a, b)), and has the
+        time of the change that it comes from. Needs no event time, and works in loops.
+
+        - `how`: as for `join`; records without a partner come as (a, None) and go when a partner comes. Results of "semi"
+          and "anti" are ("+", a) and ("-", a).
+        - `ttl`: how long a record is kept. One that is over goes without a change: results that it has made stay. None: it
+          is kept until it is taken back.
+        - `select`: a function of a and b that makes the result of a change.
+
+        Raises `GraphError` for wrong arguments and for streams without key, `TypeMismatch` for streams in columns,
+        `ScopeError` for streams of two loops. A record that is no change, or is taken back without having come, is an error
+        of the record; with `ttl` the latter is counted as `unknown_records`."""
+        return joins.write_changes(self, other, how, ttl, select, options)  # type: ignore[no-any-return]
+
     def _aggregate(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], verb: str, options: dict[str, Any]
     ) -> DataStream:

@@ -501,8 +501,16 @@ def _declarer(function: object) -> object:
     return function.fn if isinstance(function, Delegate) else function
 
 
+class Declaring:
+    """Base of functions of this library that declare states by their arguments, beside those of their class."""
+
+    def declared_states(self) -> dict[str, State]:
+        """Attribute name -> state, made anew at each call."""
+        raise NotImplementedError
+
+
 def states_of(function: object) -> dict[str, State]:
-    """Attribute name -> state that the class of a function declares, inherited ones too."""
+    """Attribute name -> state that a function declares: its class does, inherited ones too, or its arguments do."""
     found: dict[str, State] = {}
     for owner in reversed(type(_declarer(function)).__mro__):
         for name, value in vars(owner).items():
@@ -510,6 +518,10 @@ def states_of(function: object) -> dict[str, State]:
                 found[name] = value
             elif name in found:
                 del found[name]  # a subclass hides the declaration with another attribute
+    if isinstance(function, Declaring):
+        for name, state in function.declared_states().items():
+            state.name = name
+            found[name] = state
     return found
 
 

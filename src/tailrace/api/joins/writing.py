@@ -89,14 +89,14 @@ def write_windows(
     tagged = []
     for port, one in enumerate((stream, other)):
         unkeyed = one._with_partitioning(ops.Forward())
-        own = _own(options, ("first", "second")[port])
+        own = part_options(options, ("first", "second")[port])
         tagged.append(unkeyed._add(ops.Map(Tagging(port, one.key)), f"{name}.key", own))
     if isinstance(window, SessionSpec) and window.gap_of is not None:
         window = replace(window, gap_of=GapOf(window.gap_of))
     own = {key: value for key, value in options.items() if key != "on_error"}
     windows = tagged[0].union(tagged[1]).key_by(key_of, on_error=FAIL).window(window)
     lists = windows._add((("records", GatherSides()),), None, name, own | {"on_error": FAIL})
-    joined = lists._add(ops.FlatMap(WindowPairs(how)), f"{name}.pairs", _own(options, "pairs"))
+    joined = lists._add(ops.FlatMap(WindowPairs(how)), f"{name}.pairs", part_options(options, "pairs"))
     return joined if select is None else select_results(joined, select, f"{name}.select", options)
 
 
@@ -124,7 +124,7 @@ def late_of_windows(stream: Any, tag: Any) -> Any:
     return window.side_output("late")._add(ops.Map(record_of), "join.late", {"on_error": FAIL})
 
 
-def _own(options: dict[str, Any], what: str) -> dict[str, Any]:
+def part_options(options: dict[str, Any], what: str) -> dict[str, Any]:
     """The options of a part of a join: `what` is put behind its uid and its name."""
     own = {name: None if options.get(name) is None else f"{options[name]}-{what}" for name in ("uid", "name")}
     return {**own, "parallelism": None if what in ("first", "second") else options.get("parallelism"), "on_error": FAIL}
@@ -133,7 +133,7 @@ def _own(options: dict[str, Any], what: str) -> dict[str, Any]:
 def select_results(joined: Any, select: Any, verb: str, options: dict[str, Any]) -> Any:
     """The results of `select` for the pairs of a join. The operator has the uid and the name of the join with `-select`
     behind."""
-    own = _own(options, "select") | {"on_error": options.get("on_error")}
+    own = part_options(options, "select") | {"on_error": options.get("on_error")}
     return joined._add(ops.Map(SelectCall(select)), verb, own)
 
 
@@ -177,25 +177,34 @@ def check_inputs(stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0
     """The edges of both streams into a join, on the inputs `ports`. Raises `GraphError` for streams without keys or event
     time, for keys that are never equal, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of
     two loops."""
-    check_together(stream, other, verb)
-    if getattr(other, "key", None) is None:
-        raise GraphError(f"{verb}: the other stream has no key; call key_by(...) on it: a.key_by(x).join(b.key_by(y))")
-    check_keys(stream.key, other.key, verb)
+    inputs = check_sides(stream, other, verb, ports)
     if stream.scope.level:
         raise GraphError(
             f"{verb}: {described_scope(stream)} a record that comes around may be older than all that was joined, and event "
             f"time does not wait for it; join in front of the loop, or behind it, where event time waits for all that is "
             f"still inside; or use connect(other) and a tr.CoProcessFunction"
         )
-    inputs = stream._edges(stream._partitioning, ports[0]), other._edges(other._partitioning, ports[1])
-    for which, one, edges in zip(("first", "second"), (stream, other), inputs, strict=True):
-        if one.form == "columns":
-            raise TypeMismatch(f"{verb}: the {which} stream is in columns; call to_rows() before key_by")
+    for which, edges in zip(("first", "second"), inputs, strict=True):
         if not has_event_time(edges, stream.env._graph.nodes):
             raise GraphError(
                 f"{verb}: a join is by event time, and the {which} stream has none; call assign_timestamps before key_by"
             )
     return (*inputs[ports[0]], *inputs[ports[1]])
+
+
+def check_sides(
+    stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1)
+) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+    """The edges of both streams into a join, on the inputs `ports`. Raises `GraphError` for streams without keys and for
+    keys that are never equal, `TypeMismatch` for streams in columns, and `ScopeError` for streams of two loops."""
+    check_together(stream, other, verb)
+    if getattr(other, "key", None) is None:
+        raise GraphError(f"{verb}: the other stream has no key; call key_by(...) on it: a.key_by(x).join(b.key_by(y))")
+    check_keys(stream.key, other.key, verb)
+    for which, one in (("first", stream), ("second", other)):
+        if one.form == "columns":
+            raise TypeMismatch(f"{verb}: the {which} stream is in columns; call to_rows() before key_by")
+    return stream._edges(stream._partitioning, ports[0]), other._edges(other._partitioning, ports[1])
 
 
 def check_keys(first: Selector | None, second: Selector | None, verb: str) -> None:
