@@ -52,7 +52,7 @@ from tailrace.api.streams import (
 )
 from tailrace.api.windowfunctions import WindowBounds
 from tailrace.api.windows import CountWindow, Every, Global, Session, Sliding, Tumbling
-from tailrace.connectors import sinks, sources
+from tailrace.connectors import TransactionalSink, sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import (
@@ -169,6 +169,7 @@ __all__ = [
     "StreamScope",
     "Sum",
     "TailraceError",
+    "TransactionalSink",
     "Ttl",
     "Tumbling",
     "TypeMismatch",

@@ -103,6 +103,10 @@ class OutOfReachError(UserCodeError):
         return hide_passwords(f"the sink {self.operator!r}: {self.args[0]}")
 
 
+class OutputLost(TailraceError):
+    """The error for a server that has lost what a `tr.TransactionalSink` had committed."""
+
+
 def _user_code_error(
     message: str, operator: str, subtask: int, record: str | None, trace: str, permanent: bool, written: str
 ) -> UserCodeError:
