@@ -4,6 +4,7 @@
 started. `harness(fn, key=...)` drives one process function by hand. `simulate(env, seed=...)` runs the job on a simulated
 cluster, with a network and a scheduler that follow the seed; the same seed gives the same trace.
 `audit(env)` lets another process do a job again, and names the operators that emit something else.
+`check_sink(make)` checks that a sink keeps its guarantee while processes and its server are killed.
 """
 
 from tailrace.runtime.capsules.rerun import CapsuleHarness, read_capsule
@@ -13,6 +14,7 @@ from tailrace.testing.harness import Harness, harness
 from tailrace.testing.inprocess import run, simulate
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.simulator import Simulation
+from tailrace.testing.sinkchecks import SinkFault, SinkReport, check_sink
 from tailrace.testing.world import Conditions
 
 __all__ = [
@@ -24,7 +26,10 @@ __all__ = [
     "Harness",
     "SimulatedJob",
     "Simulation",
+    "SinkFault",
+    "SinkReport",
     "audit",
+    "check_sink",
     "harness",
     "read_capsule",
     "run",
