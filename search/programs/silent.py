@@ -11,10 +11,11 @@ import tailrace as tr
 from search.programs.loops import Records, looping
 from tailrace.api.connectors import NOTHING_YET, Reader, Source
 
-LONGEST = 20.0
-"""Longest silence, in seconds."""
-IN_TIME = 5.0
-"""Seconds within which the windows behind a loop must come. Faults are over in less than one."""
+LONGEST = 1_000
+"""Longest silence, in checks of the silent source. Checks, and not seconds: a store that is away for as long as the draw has
+it away stops the job, and with it the source."""
+IN_TIME = 250
+"""Checks within which the windows behind a loop must come."""
 STEP = 0.02
 """Seconds between two checks of a silent source for these windows."""
 SIZE = 8
@@ -24,7 +25,8 @@ class Silence:
     """State of the silence of the job that was built last. Its source and the function that waits for its windows are in
     one process, as the whole simulation is."""
 
-    began: float | None = None
+    checks: int | None = None
+    """Number of checks so far; None: not begun."""
     over = False
 
 
@@ -52,10 +54,11 @@ class BurstReader(Reader):
         if self.at < self.n:
             found = list(range(self.at, min(self.n, self.at + limit)))
             self.at += len(found)
-            Silence.began = now
+            Silence.checks = 0
             return found
-        if Silence.began is None or Silence.over or now >= Silence.began + LONGEST:
+        if Silence.checks is None or Silence.over or Silence.checks >= LONGEST:
             return None  # None: a job started again from behind the burst, whose windows may be out
+        Silence.checks += 1
         self.again = now + STEP
         return NOTHING_YET
 
@@ -72,14 +75,14 @@ class InTime(tr.ProcessFunction):
 
     def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
         Silence.over = True
-        began = ctx.call(
-            lambda: Silence.began
+        checks = ctx.call(
+            lambda: Silence.checks
         )  # a worker that is replayed in another process shares no memory with the source
-        yield (*window, began is None or ctx.now() < began + IN_TIME)
+        yield (*window, checks is None or checks < IN_TIME)
 
 
 def _burst(env: tr.Environment, n: int) -> tr.DataStream:
-    Silence.began, Silence.over = None, False
+    Silence.checks, Silence.over = None, False
     return env.from_source(Burst(n)).assign_timestamps(lambda i: i, 0)
 
 
