@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, CONTRIBUTING, *DOCS]
 NOT_RUN = {"mermaid", "toml", "sh", "dockerfile"}
-NEEDS_SPARK = "<!-- needs: spark -->"
+NEEDS = re.compile(r"<!-- needs: (\w+) -->")
+ADDRESSES = {"postgres": "postgresql://shop@db.example/shop"}
+"""Server that a block may need, by its fixture -> its address on the pages, in whose place a test has its own."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Block:
     language: str
     text: str
     line: int
-    spark: bool
+    needs: str = ""
+    """What it needs to run: "spark", or a server."""
     file: str = ""
     """The name of the file that holds the block, by the page."""
 
@@ -47,27 +50,33 @@ def blocks_of(text: str) -> list[Block]:
     found: list[Block] = []
     fence = language = file = ""
     start = indent = 0
-    spark, before, inside = False, "", list[str]()
+    needs, before, inside = "", "", list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         opening = re.match(r"\s*(`{3,}|~{3,})\s*(\S*)", line)
         if fence:
             if stripped == fence:
                 body = "\n".join(one[indent:] for one in inside)
-                found.append(Block(language, f"{body}\n" if inside else "", start, spark, file))
+                found.append(Block(language, f"{body}\n" if inside else "", start, needs, file))
                 fence = ""
             else:
                 inside.append(line)
         elif opening:
             fence, language = opening[1], opening[2]
             start, indent = number + 1, len(line) - len(line.lstrip())
-            spark, inside = before == NEEDS_SPARK, []
+            needed = NEEDS.fullmatch(before)
+            needs, inside = "" if needed is None else needed[1], []
             named = re.fullmatch(r"<!-- file: (\w+\.py) -->", before)
             file = "" if named is None else named[1]
         if stripped:
             before = stripped
     assert not fence, f"the block at line {start} is not closed"
     return found
+
+
+def needs_of(path: Path) -> set[str]:
+    """What the blocks of a page need."""
+    return {block.needs for block in blocks_of(path.read_text())}
 
 
 def prose_of(text: str) -> str:
@@ -80,8 +89,9 @@ def page_id(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def run_page(path: Path, *, spark: bool) -> None:
-    """Runs the Python blocks of a page in order in one module, without those that need Spark unless it is there."""
+def run_page(path: Path, there: Mapping[str, str]) -> None:
+    """Runs the Python blocks of a page in order in one module, without those that need what is not there: Spark, or a
+    server, each with its address."""
     module = types.ModuleType(re.sub(r"\W", "_", f"page_{page_id(path)}"))
     sys.modules[module.__name__] = module  # classes of the page can be pickled
     cloudpickle.register_pickle_by_value(module)
@@ -93,7 +103,7 @@ def run_page(path: Path, *, spark: bool) -> None:
         printed: str | None = None
         for block in blocks_of(path.read_text()):
             if block.language == "python":
-                printed = _run(block, path, module) if spark or not block.spark else None
+                printed = _run(block, path, module, there) if not block.needs or block.needs in there else None
             elif block.language == "text" and printed is not None:
                 assert printed == block.text, f"{page_id(path)}:{block.line}: this is printed:\n{printed}"
     finally:
@@ -104,9 +114,12 @@ def run_page(path: Path, *, spark: bool) -> None:
             sys.modules.pop(block.file.removesuffix(".py"), None)
 
 
-def _run(block: Block, path: Path, module: types.ModuleType) -> str:
+def _run(block: Block, path: Path, module: types.ModuleType, there: Mapping[str, str]) -> str:
     """What the block prints. Lines are counted as in the page, so that a traceback points into it."""
-    code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
+    text = block.text
+    for server in there.keys() & ADDRESSES:
+        text = text.replace(ADDRESSES[server], there[server])
+    code = compile("\n" * (block.line - 1) + text, str(path), "exec")
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(code, vars(module))
     return out.getvalue()
@@ -115,14 +128,23 @@ def _run(block: Block, path: Path, module: types.ModuleType) -> str:
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
 def test_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_page(path, spark=False)
+    run_page(path, {})
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("path", [p for p in PAGES if any(b.spark for b in blocks_of(p.read_text()))], ids=page_id)
+@pytest.mark.parametrize("path", [p for p in PAGES if "spark" in needs_of(p)], ids=page_id)
 def test_page_with_spark(path: Path, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_page(path, spark=True)
+    run_page(path, {"spark": ""})
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("path", [p for p in PAGES if needs_of(p) & ADDRESSES.keys()], ids=page_id)
+def test_page_with_servers(
+    path: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(path, {name: request.getfixturevalue(name).url for name in needs_of(path) & ADDRESSES.keys()})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
@@ -131,8 +153,9 @@ def test_blocks_are_of_known_kinds(path: Path) -> None:
     for block in blocks_of(path.read_text()):
         where = f"{page_id(path)}:{block.line}"
         assert block.language in {"python", "text", "console", *NOT_RUN}, f"{where}: a block of {block.language!r}"
-        if block.spark:
-            assert block.language == "python", f"{where}: only Python blocks need Spark"
+        if block.needs:
+            assert block.language == "python", f"{where}: only Python blocks need anything"
+            assert block.needs in {"spark", *ADDRESSES}, f"{where}: nobody knows {block.needs}"
         if block.language == "console":
             for command in _commands(block):
                 _check_command(command, where)
@@ -205,11 +228,11 @@ def test_invariants_of_the_code_are_those_of_the_formalism() -> None:
 
 
 def test_blocks_are_found() -> None:
-    text = f"a\n```python\nx = 1\n```\n\n  ```text\n    y\n  ```\n{NEEDS_SPARK}\n\n```python\n```\n"
+    text = "a\n```python\nx = 1\n```\n\n  ```text\n    y\n  ```\n<!-- needs: spark -->\n\n```python\n```\n"
     assert blocks_of(text) == [
-        Block("python", "x = 1\n", 3, False),
-        Block("text", "  y\n", 7, False),
-        Block("python", "", 12, True),
+        Block("python", "x = 1\n", 3, ""),
+        Block("text", "  y\n", 7, ""),
+        Block("python", "", 12, "spark"),
     ]
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
 from tailrace.api.checks import check_declared
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.api.hints import SINKS, missing
-from tailrace.connectors import hidden
+from tailrace.connectors import hidden, lazily
 from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
@@ -219,6 +219,9 @@ class _CallbackWriter(SinkWriter):
         self.record = NO_RECORD
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    found = lazily.resolve(name, lazily.SINKS)
+    if found is not None:
+        return found
     own = [each for each, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]
-    raise missing("tr.sinks", name, SINKS, own)
+    raise missing("tr.sinks", name, SINKS, [*own, *lazily.SINKS])

@@ -8,12 +8,13 @@ import itertools
 import os
 from collections import abc
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
 from tailrace.api.hints import SOURCES, missing
+from tailrace.connectors import lazily
 from tailrace.connectors.followed import FollowedFile
 from tailrace.connectors.following import Following, refuse_compressed
 from tailrace.connectors.lines import LineReader, PacedLines, check_readable
@@ -418,6 +419,9 @@ def _read(url: str, options: abc.Mapping[str, Any] | None) -> Any:
     return pa.ipc.open_file(pa.PythonFile(Reading(folder_of(folder, options), name), "r"))
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    found = lazily.resolve(name, lazily.SOURCES)
+    if found is not None:
+        return found
     own = [each for each, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]
-    raise missing("tr.sources", name, SOURCES, own)
+    raise missing("tr.sources", name, SOURCES, [*own, *lazily.SOURCES])

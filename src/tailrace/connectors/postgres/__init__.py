@@ -1,0 +1,7 @@
+"""Sources and sinks of PostgreSQL.
+
+- `server`: connections, and errors that name the server and no password.
+- `kinds`: types of PostgreSQL as columns of Arrow, and values as the text that `COPY` reads.
+- `target`: the table of a sink: what it must have, and the statements that write into it.
+- `sink`: `tr.sinks.Postgres`.
+"""

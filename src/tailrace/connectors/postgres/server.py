@@ -1,0 +1,117 @@
+"""Connections to a PostgreSQL server, and errors that name the server and no password."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from tailrace.errors import ConfigError
+
+CONNECT_TIMEOUT = 10
+"""Seconds that a connection may take to come up."""
+SETTINGS = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "client_min_messages": "warning",
+    "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "5min",
+}
+"""Settings of each session, whatever the server's are: the texts that it sends have one meaning, and a session whose client
+is gone holds no lock for ever."""
+
+
+def client() -> ModuleType:
+    """The module psycopg. Raises `ConfigError` where it is not installed."""
+    try:
+        import psycopg
+    except ImportError:
+        raise ConfigError('PostgreSQL needs psycopg 3: pip install "tailrace[postgres]"') from None
+    return psycopg
+
+
+class Server:
+    """The address of a server and of a database in it: a URL or `host=... dbname=...`, as libpq takes it. Its repr has no
+    password. Raises `ConfigError` for what is no text."""
+
+    def __init__(self, dsn: Any, owner: str) -> None:
+        if not isinstance(dsn, str) or not dsn.strip():
+            raise ConfigError(
+                f"{owner} takes a DSN, such as 'postgresql://user@host:5432/database', not {type(dsn).__name__}"
+            )
+        self.dsn, self.owner = dsn, owner
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """The server, user and database, without a password."""
+        psycopg = client()
+        try:
+            parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        except psycopg.Error:
+            return "a server whose DSN cannot be read"
+        user = f"{parts['user']}@" if parts.get("user") else ""
+        host = parts.get("host") or parts.get("hostaddr") or "local"
+        port = f":{parts['port']}" if parts.get("port") else ""
+        return f"postgresql://{user}{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+
+    def connect(self, purpose: str) -> Any:
+        """A connection in autocommit, named `tailrace PURPOSE` in `pg_stat_activity`."""
+        psycopg = client()
+        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        limits = {"connect_timeout": CONNECT_TIMEOUT, "keepalives_idle": 30, "tcp_user_timeout": 60_000}
+        own = {"application_name": f"tailrace {purpose}", "client_encoding": "UTF8"}
+        connection = psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None, **{**limits, **given, **own})
+        # Not as options of the connection: poolers refuse them.
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items()))
+        return connection
+
+    @contextlib.contextmanager
+    def checking(self, what: str) -> Iterator[Any]:
+        """A connection for checks before a job starts. Raises `ConfigError`, with the server and what was checked, for each
+        error of the server."""
+        psycopg = client()
+        try:
+            with self.connect("check") as connection:
+                yield connection
+        except psycopg.Error as error:
+            raise self.refusal(what, error) from None
+
+    @contextlib.contextmanager
+    def refusing(self, what: str) -> Iterator[None]:
+        """A context that makes `ConfigError` of errors of the server that would come again."""
+        psycopg = client()
+        try:
+            yield
+        except passing_errors():
+            raise
+        except psycopg.Error as error:
+            raise self.refusal(what, error) from error
+
+    def refusal(self, what: str, error: Exception) -> ConfigError:
+        """The error for what the server has refused."""
+        return ConfigError(f"{self.owner}: {self.name}: {what}: {self.reason(error)}")
+
+    def reason(self, error: Exception) -> str:
+        """The text of an error of the server in one line, without the password."""
+        text = " ".join(str(error).split()) or type(error).__name__
+        with contextlib.suppress(Exception):
+            password = client().conninfo.conninfo_to_dict(self.dsn).get("password")
+            text = text.replace(str(password), "***") if password else text
+        return text
+
+
+def passing_errors() -> tuple[type[Exception], ...]:
+    """The errors that may be over at the next attempt: the server is away or ends, or two transactions were in each other's
+    way. After such an error of `COMMIT` it is open if the transaction was committed."""
+    psycopg = client()
+    return psycopg.OperationalError, psycopg.InterfaceError
+
+
+def identifier(name: str) -> str:
+    """A name of a column, in quotes, for a statement."""
+    return '"' + name.replace('"', '""') + '"'
