@@ -495,7 +495,7 @@ PARTICIPLES = """begun born bought bound broken brought built caught chosen come
     spoken stolen struck swept taken taught thought thrown told undone understood withdrawn woken won worn wound written"""
 """Participles that do not end in -ed."""
 NO_PARTICIPLES = {"feed", "need", "seed", "shed"}
-PROMISED = {"ended", "published", "settled", "stamped"}
+PROMISED = {"completed", "ended", "published", "settled", "stamped"}
 """Participles that users write or call: methods of sources, sinks and contexts."""
 HEARSAY = {"asked", "heard", "said", "told", "wanted"}
 ON_THE_WIRE = {

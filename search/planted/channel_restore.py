@@ -31,10 +31,10 @@ def _enumerator_forgets() -> Patches:
 
     def make(look: Any) -> Any:
         def forgetful(self: SourceTask) -> None:
-            before = self._at
+            before = self._finder.position
             look(self)
             if self.outside.again is not None:  # type: ignore[attr-defined]
-                self._at = before
+                self._finder.position = before
 
         return forgetful
 

@@ -80,7 +80,8 @@ class Building:
         if events in self.records:
             return self.records[events]
         width = {"parallelism": events.parallelism}
-        stream = self.env.from_source(fn.Script(events), uid=uid, **width)
+        source = fn.SharedScript(events) if events.shared else fn.Script(events)
+        stream = self.env.from_source(source, uid=uid, **width)
         if events.timed and not events.stamped_inside:
             silent = (script.longest_pause(events) + 1) / 1e6 if events.falls_silent else None
             stream = stream.assign_timestamps(

@@ -103,6 +103,8 @@ class Events:
     found: Literal["finding", "anew"] | None = None
     """Way in which splits become known: one by one through an enumerator, in another order each time they are listed, or
     (None) listed once in one order."""
+    shared: bool = False
+    """True where one reader in each subtask reads all of its splits."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from time import perf_counter_ns as clock
 from typing import Any
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import tailrace as tr
 from search.random_flows import script
 from search.random_flows.description import LEVELS, Events
-from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
+from tailrace.api.connectors import NOTHING_YET, AssignedSplit, Enumerator, Reader, Source, SourceContext, SplitReader
 from tailrace.elements.timestamps import MAX_TIME
 
 Record = tuple[int, tuple[int, ...], int, int, int]
@@ -66,6 +66,13 @@ class Script(Source):
 
     def reader(self, split: int, position: int | None = None) -> Reader:
         return _Script(self.events, split, position or 0)
+
+
+class SharedScript(Script):
+    """A script whose splits are read by one reader in each subtask."""
+
+    def split_reader(self, ctx: SourceContext) -> SplitReader:
+        return _Shared(self.events)
 
 
 class _Finding(Enumerator):
@@ -116,6 +123,43 @@ class _Script(Reader):
         if self.done == len(self.numbers):
             return now + 0.05
         return now if self.paused else max(now, script.given_at(self.events, self.numbers[self.done]) / 1e6)
+
+
+class _Shared(SplitReader):
+    """The splits of a subtask by turns, a few records of each. Which come first depends on how often it was read."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.readers: dict[int, _Script] = {}
+        self.paused: frozenset[int] = frozenset()
+        self.reads = 0
+
+    def assign(self, splits: Sequence[AssignedSplit]) -> None:
+        for number, split, position in splits:
+            self.readers[number] = _Script(self.events, split, position or 0)
+
+    def revoke(self, splits: Sequence[int]) -> None:
+        for number in splits:
+            del self.readers[number]
+
+    def pause(self, splits: Collection[int]) -> None:
+        self.paused = frozenset(splits)
+
+    def read(self, limit: int, now: float) -> Any:
+        self.reads += 1
+        numbers = [number for number in self.readers if number not in self.paused]
+        at = self.reads * 7 % len(numbers)
+        for number in [*numbers[at:], *numbers[:at]]:
+            if limit:
+                given = self.readers[number].read(min(limit, 1 + self.reads % 5), now)
+                limit -= len(given or ())
+                yield number, given
+
+    def position(self, split: int) -> int:
+        return self.readers[split].position
+
+    def next_at(self, now: float) -> float:
+        return min(reader.next_at(now) for number, reader in self.readers.items() if number not in self.paused)
 
 
 def key_of(record: Record) -> int:

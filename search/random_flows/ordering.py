@@ -66,6 +66,19 @@ def source_time(rng: random.Random, flow: Flow) -> Flow:
     return replace(flow, steps=change_steps(flow.steps, change))
 
 
+def sharing(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with sources whose splits are read by one reader in each subtask."""
+
+    def shared(events: Events) -> Events:
+        return replace(events, shared=rng.random() < 0.8)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        return (replace(step, events=shared(step.events)),) if isinstance(step, Do) and step.events else (step,)
+
+    flow = replace(flow, source=shared(flow.source), table=shared(flow.table))
+    return replace(flow, steps=change_steps(flow.steps, change))
+
+
 def ahead(flow: Flow) -> Flow:
     """The flow with a source of which some timestamps are far ahead of the clock, if it has timestamps."""
     source = flow.source

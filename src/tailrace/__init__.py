@@ -18,7 +18,18 @@ from tailrace.api.config import (
     Savepoint,
     StandbyConfig,
 )
-from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
+from tailrace.api.connectors import (
+    AssignedSplit,
+    Enumerator,
+    Reader,
+    Sink,
+    SinkContext,
+    SinkWriter,
+    Source,
+    SourceContext,
+    SourceLag,
+    SplitReader,
+)
 from tailrace.api.environment import Environment
 from tailrace.api.failing import Aside, Capsules, Failed, Retry
 from tailrace.api.functions import (
@@ -95,6 +106,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "Aside",
+    "AssignedSplit",
     "AsyncFunction",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -163,7 +175,10 @@ __all__ = [
     "Sliding",
     "SlotsError",
     "Source",
+    "SourceContext",
+    "SourceLag",
     "Spill",
+    "SplitReader",
     "StandbyConfig",
     "StateAccessError",
     "StreamScope",

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tailrace.elements.batches import Form
 
 NOTHING_YET: Sequence[Any] = ()
 """The result of a reader that has no record at the moment."""
+
+
+class SourceLag(NamedTuple):
+    """The distance of a reader from the present end of its split: `records` not read yet, and `seconds` since the oldest of
+    them was written. None: not known."""
+
+    records: float | None = None
+    seconds: float | None = None
 
 
 class Reader:
@@ -31,8 +39,93 @@ class Reader:
         """The time of the next read after an empty one, in seconds since 1970."""
         return now + 0.01
 
+    def completed(self, position: Any) -> None:
+        """Called behind a complete checkpoint, with the `position` that the reader had at its cut: no restart of the job
+        goes back behind it, so offsets may be committed there, messages acknowledged, a slot moved on. Calls come one at a
+        time, in the order of checkpoints, none of them twice; some are left out where checkpoints come faster. They come in
+        a thread beside the task, while `read` goes on, so they may wait for a server; `close`, and the end of a job, wait
+        for the last one, for a limited time. An error is a warning: the next checkpoint makes up for it. A worker that only
+        seemed to be lost may call once more, late."""
+
+    def lag(self, now: float) -> SourceLag | None:
+        """The distance from the end of the split, for metrics; None: not known. Called at most once a second, between
+        steps. It must be cheap: the worker waits for it."""
+        return None
+
     def close(self) -> None:
         """Releases what the reader holds, such as files and connections."""
+
+
+class AssignedSplit(NamedTuple):
+    """A split on its way to a `SplitReader`."""
+
+    number: int
+    """The number of the split in its source. The reader and its task name the split by it; it stays the same after a
+    restart, in whatever subtask the split is read then."""
+    split: Any
+    """The split, as the source has listed it."""
+    position: Any = None
+    """The position to go on from; None: the beginning of the split."""
+
+
+class SplitReader:
+    """A reader of all splits of one subtask, for a server where one connection serves many. One task calls it, in bounded
+    steps; no call may block. `Source.split_reader` makes it.
+
+    Splits come by `assign`, each with its number, and go by `revoke`. `read` gives records of any of them that are not
+    paused. Of every split the reader keeps the position: behind the last record that `read` has returned.
+    """
+
+    lost: int = 0
+    """Number of bytes that the reader had seen and can no longer read; `lost_bytes` in the job's metrics."""
+
+    def assign(self, splits: Sequence[AssignedSplit]) -> None:
+        """Adds splits, each to be read from its position on."""
+        raise NotImplementedError
+
+    def revoke(self, splits: Sequence[int]) -> None:
+        """Removes splits, by number. Each split whose end was returned is removed, too."""
+        raise NotImplementedError
+
+    def pause(self, splits: Collection[int]) -> None:
+        """Pauses these splits, by number, and no others: `read` must return no record of a paused split, and none is lost by
+        it. Called when the set changes: splits wait for slower ones (`max_drift`), or what a lost worker has read of a
+        split is read once more."""
+        raise NotImplementedError
+
+    def read(self, limit: int, now: float) -> Iterable[tuple[int, Any]]:
+        """At most `limit` records in all, as pairs: the number of a split, and what comes next of it: a list of records, or
+        a `pyarrow.RecordBatch` in columns. A pair with None means the end of the split, one with an empty list that it was
+        looked at and has nothing at the moment; only such splits become idle (`idle_after`), so name them in each read. No
+        pair for a split means that nothing is known. No records at all: the task reads again at `next_at`, or after `wake`.
+        `now` is the time of this step in seconds since 1970."""
+        raise NotImplementedError
+
+    def position(self, split: int) -> Any:
+        """The position where reading of a split would go on, which a checkpoint stores. A small picklable value. Asked also
+        for a paused split."""
+        raise NotImplementedError
+
+    def next_at(self, now: float) -> float:
+        """The time of the next read after one without records, in seconds since 1970. A reader that calls `wake` returns a
+        later time, as a fallback."""
+        return now + 0.01
+
+    def wake(self) -> None:
+        """Lets the task read soon. To be called by the reader, from any thread, when records have come since a read that
+        found none. The task sets it before it calls anything else."""
+
+    def completed(self, positions: Mapping[int, Any]) -> None:
+        """Called behind a complete checkpoint, with the position at its cut of each split that the reader had then, and the
+        last position of each that has ended since the checkpoint before. All as in `Reader.completed`."""
+
+    def lag(self, now: float) -> Mapping[int, SourceLag]:
+        """The distance from the end of each split, by number, for metrics, as far as it is known. Called at most once a
+        second, between steps. It must be cheap: the worker waits for it."""
+        return {}
+
+    def close(self) -> None:
+        """Releases what the reader holds, such as connections and threads."""
 
 
 class Enumerator:
@@ -100,6 +193,11 @@ class Source:
         """A reader of one split, from its beginning or from the `position` of an earlier reader of it."""
         raise NotImplementedError
 
+    def split_reader(self, ctx: SourceContext) -> SplitReader | None:
+        """A reader of all splits of one subtask, made when the subtask gets its first split. None, the default: each split
+        has a `reader` of its own. A source that overrides it deals out all of its splits at once."""
+        return None
+
     def raw_source(self) -> tuple[Source, Callable[[Any], Any]] | None:
         """The source of records that are not parsed, with the same splits and positions, and the function that parses one
         into a record of this source, for `from_source(source, on_error=...)`. None, the default: readers parse records
@@ -145,6 +243,10 @@ class SinkContext(Protocol):
         """The number of times that the subtask was started before. A worker that replaces a lost one in its incarnation
         has a higher number."""
         ...
+
+
+class SourceContext(SinkContext, Protocol):
+    """The place of a `SplitReader`, as `SinkContext` has it for writers."""
 
 
 NO_RECORD: Any = object()

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.elements.batches import Rows
 from tailrace.errors import InternalError
-from tailrace.task.contract.outside import Outside, Take, Taken
+from tailrace.task.contract.outside import Outside, Take, Taken, TakenParts
 from tailrace.task.journal.recorded_answers import Gave, Raised, Recorder, ReplayedAnswers
 
 
@@ -150,6 +150,26 @@ def test_a_reader_may_give_its_records_in_other_portions_and_pauses() -> None:
     replayed.give([Gave(3)])
     batch, _ = replayed.read(take, 100)
     assert isinstance(batch, Rows) and (batch.values, batch.split) == ([1, 2, 3], 6)
+
+
+def test_a_reader_of_many_splits_gives_each_its_records_in_whatever_order_it_has_them_now() -> None:
+    recorder = Recorder()
+    parts = [(3, Rows([31, 32])), (1, Rows([11])), (3, Rows([33])), (2, Rows([])), (4, None)]
+    assert recorder.read_parts(lambda limit, later=0.0, only=None: (parts, 5), 10) == (parts, 5)
+    left = {1: [11, 12], 3: [31, 32, 33, 34]}
+    read: list[int | None] = []
+
+    def take(limit: int, later: float = 0.0, only: int | None = None) -> TakenParts:
+        read.append(only)
+        assert only is not None, "all others are paused"
+        found, left[only] = left[only][: min(limit, 1)], left[only][min(limit, 1) :]
+        return [(only, Rows(found, split=only))], 0
+
+    again_, lost = again(recorder).read_parts(take, 10)
+    given = [(split, None if batch is None else batch.to_rows().values) for split, batch in again_]
+    assert given == [(3, [31, 32]), (1, [11]), (3, [33]), (2, []), (4, None)] and lost == 5
+    assert left == {1: [12], 3: [34]}, "what came later is still there"
+    assert read == [3, 3, 1, 3], "splits that had nothing, or were at their end, are not read"
 
 
 def test_a_reader_that_does_not_give_what_it_gave_is_reported() -> None:

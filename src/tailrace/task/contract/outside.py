@@ -21,6 +21,18 @@ class Take(Protocol):
     def __call__(self, limit: int, later: float = 0.0) -> Taken: ...
 
 
+Parts = list[tuple[int, Batch | None]]
+"""The records that a reader of several splits gave: batches, each with the number of its split; None at the end of one."""
+TakenParts = tuple[Parts, int]
+"""The records that a reader of several splits gave, and the bytes that it has lost."""
+
+
+class TakeParts(Protocol):
+    """A read of at most `limit` records of several splits, or of one only, as if it were `later` seconds later."""
+
+    def __call__(self, limit: int, later: float = 0.0, only: int | None = None) -> TakenParts: ...
+
+
 class Outside:
     """The world outside itself. Where answers are kept, a recorder takes its place (`task.journal.recorded_answers`)."""
 
@@ -48,4 +60,8 @@ class Outside:
 
     def read(self, take: Take, limit: int) -> Taken:
         """Takes at most `limit` records of a reader."""
+        return take(limit)
+
+    def read_parts(self, take: TakeParts, limit: int) -> TakenParts:
+        """Takes at most `limit` records of a reader of several splits."""
         return take(limit)

@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.errors import InternalError, message_of
-from tailrace.task.contract.outside import Outside, T, Take, Taken
+from tailrace.task.contract.outside import Outside, T, Take, Taken, TakenParts, TakeParts
 from tailrace.task.contract.readings import READING, Book
 from tailrace.task.journal.recorded_readings import GivenReadings, LiveReadings, Readings
 
@@ -36,6 +36,14 @@ class Gave(msgspec.Struct, frozen=True, tag=True, array_like=True):
     lost: int = 0
 
 
+class GaveParts(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An answer: a reader of several splits gave records, as (number of a split, count; -1 at its end), and had lost this
+    many bytes."""
+
+    counts: list[tuple[int, int]]
+    lost: int = 0
+
+
 class Told(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """An answer: a pickled value."""
 
@@ -51,7 +59,7 @@ class Raised(msgspec.Struct, frozen=True, tag=True, array_like=True):
     text: str
 
 
-Answer = Gave | Told | Raised | Readings
+Answer = Gave | GaveParts | Told | Raised | Readings
 
 
 class Recorder(Outside):
@@ -104,6 +112,15 @@ class Recorder(Outside):
         self._answers.append(Gave(_ENDED if batch is None else len(batch), lost))
         return batch, lost
 
+    def read_parts(self, take: TakeParts, limit: int) -> TakenParts:
+        if self.again is not None:
+            return self.again.read_parts(take, limit)
+        with _reading(self._live):
+            parts, lost = self._record_error(lambda: take(limit))
+        counts = [(split, _ENDED if batch is None else len(batch)) for split, batch in parts]
+        self._answers.append(GaveParts(counts, lost))
+        return parts, lost
+
     def _record_error(self, call: Callable[[], T]) -> T:
         try:
             return call()
@@ -116,7 +133,7 @@ class ReplayedAnswers(Outside):
     """Answers from a log, event by event."""
 
     def __init__(self) -> None:
-        self._answers: list[Gave | Told | Raised] = []
+        self._answers: list[Gave | GaveParts | Told | Raised] = []
         self._at = 0
         self.readings = self.given = GivenReadings()
 
@@ -154,7 +171,14 @@ class ReplayedAnswers(Outside):
         with _reading(self.given):
             return _exactly(answer.count, take), answer.lost
 
-    def _next(self) -> Gave | Told:
+    def read_parts(self, take: TakeParts, limit: int) -> TakenParts:
+        answer = self._next()
+        if not isinstance(answer, GaveParts):
+            raise InternalError("K3: a source of several splits is read, and the log has another answer", ())
+        with _reading(self.given):
+            return [(split, _of_split(split, count, take)) for split, count in answer.counts], answer.lost
+
+    def _next(self) -> Gave | GaveParts | Told:
         if self._at == len(self._answers):
             raise InternalError("K3: user code asks for something that it had not asked for before", ())
         answer = self._answers[self._at]
@@ -172,6 +196,23 @@ def _reading(book: Book) -> Iterator[None]:
         yield
     finally:
         book.phase = ""
+
+
+def _of_split(split: int, count: int, take: TakeParts) -> Batch | None:
+    """Exactly `count` records of one split. A reader of several splits gives them in another order than the first time, so
+    it reads this one alone. Splits that were at their end, or had nothing, are not read."""
+    if count <= 0:
+        return None if count == _ENDED else Rows([])
+
+    def take_of(limit: int, later: float = 0.0) -> Taken:
+        parts, _ = take(limit, later, only=split)
+        given = [batch for _, batch in parts if batch is not None]
+        ended = len(given) < len(parts) and not any(map(len, given))
+        whole = concat([batch for batch in given if len(batch)] or [Rows([])])
+        whole.split = split
+        return (None if ended else whole), 0
+
+    return _exactly(count, take_of)
 
 
 def _exactly(count: int, take: Take) -> Batch:

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 
-from tailrace.api.connectors import Enumerator, Reader, SinkWriter
-from tailrace.elements.batches import Form
+from tailrace.api.connectors import Enumerator, Reader, SinkWriter, Source, SplitReader
+from tailrace.elements.batches import Batch, Columns, Form, Rows
 
 _READ = {
     "rows": "a list of records, empty when there is nothing at the moment, or None at the end of the split",
     "columns": "a pyarrow.RecordBatch, empty when there is nothing at the moment, or None at the end of the split",
 }
+_OF_SPLITS = ("assign", "revoke", "pause", "read", "position", "next_at", "completed", "lag", "close")
+_PAIRS = "a tr.SplitReader must return pairs, each with the number of a split and what comes next of it"
 _NO_LIST = (str, bytes, bytearray, memoryview)
 
 
@@ -36,6 +38,13 @@ def reader_of(given: Any, who: str) -> Reader:
     if not callable(getattr(given, "read", None)) or not callable(getattr(given, "close", None)):
         raise TypeError(f"{who} must return a tr.Reader, not {of_class(given)}")
     return cast(Reader, given)
+
+
+def split_reader_of(given: Any, who: str) -> SplitReader | None:
+    """Reader of several splits that `who` made, or None. Raises `TypeError` for anything else."""
+    if given is not None and not all(callable(getattr(given, name, None)) for name in _OF_SPLITS):
+        raise TypeError(f"{who} must return a tr.SplitReader, or None, not {of_class(given)}")
+    return cast("SplitReader | None", given)
 
 
 def enumerator_of(given: Any, who: str) -> Enumerator | None:
@@ -96,6 +105,42 @@ def batch_of(given: Any, limit: int, names: tuple[str, ...] | None, who: str) ->
             f"{', '.join(names)} (its attribute `columns`)"
         )
     return batch
+
+
+def parts_of(
+    given: Any, limit: int, source: Source, may_give: Collection[int], who: str
+) -> list[tuple[int, Batch | None]]:
+    """Records that `who` read of several splits: pairs of the number of a split, one of `may_give`, and a batch, or None at
+    the end of the split; at most `limit` records in all."""
+    parts: list[tuple[int, Batch | None]] = []
+    for pair in _pairs(given, who):
+        split, records = pair
+        if split not in may_give:
+            raise ValueError(
+                f"{who} returned records of split {split!r}, which is not assigned, or paused; it may return those of "
+                f"{', '.join(map(str, sorted(may_give))) or 'none'}"
+            )
+        batch: Batch | None = None
+        if source.form == "columns":
+            columns = batch_of(records, limit, source.columns, who)
+            batch = None if columns is None else Columns(columns, split=split)
+        else:
+            values = records_of(records, limit, "rows", who)
+            # The reader keeps its list, and may fill it anew; batches wait in channels.
+            batch = None if values is None else Rows(list(values), split=split)
+        limit -= 0 if batch is None else len(batch)
+        parts.append((split, batch))
+    return parts
+
+
+def _pairs(given: Any, who: str) -> list[Any]:
+    if isinstance(given, (*_NO_LIST, Mapping)) or not isinstance(given, Iterable):
+        raise TypeError(f"{who} returned {_an(given)}; {_PAIRS}")
+    pairs = list(given)
+    wrong = next((pair for pair in pairs if not isinstance(pair, tuple) or len(pair) != 2), None)
+    if wrong is not None:
+        raise TypeError(f"{who} returned a list with {_an(wrong)} in it; {_PAIRS}")
+    return pairs
 
 
 def _an(given: Any) -> str:

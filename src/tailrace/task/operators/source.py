@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api import connectors as api
-from tailrace.api.connectors import Enumerator, Reader
-from tailrace.elements.batches import Columns, Rows
+from tailrace.api.connectors import AssignedSplit, Reader, SplitReader
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import ceil_micros
@@ -30,12 +30,13 @@ from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     batch_of,
-    enumerator_of,
     list_of,
     of_class,
     reader_of,
     records_of,
 )
+from tailrace.task.operators.sources.enumerators import Finder
+from tailrace.task.operators.sources.split_readers import SharedReader, reads_many
 from tailrace.task.operators.splits import (
     LARGEST_SPLIT,
     Ask,
@@ -128,10 +129,9 @@ class SourceTask(OperatorTask, SourceCutState):
         self._unopened: deque[_OpenSplit] = deque()
         self._finds = False
         """True if there is an enumerator, here or in the worker whose place this one takes."""
-        self._enumerator: Enumerator | None = None
-        """Enumerator of the user. None while what an enumerator found is repeated: it is made for the first new request."""
-        self._at: bytes | None = None
-        """Position that the enumerator had when it was last requested, pickled."""
+        self._finder = Finder(self.source, ctx.parallelism, None)
+        self._shared = SharedReader(self.source, ctx) if reads_many(self.source) else None
+        """Reader of all splits; None if each split has a reader of its own."""
         self._opened = False
         self._restored: list[tuple[int, int, SourceState]] = []
         self._classes: Shapes = ()
@@ -168,14 +168,15 @@ class SourceTask(OperatorTask, SourceCutState):
 
     @property
     def _everything(self) -> bool:
-        return self.too_far is not None or not self.source.bounded
+        return self.too_far is not None or not self.source.bounded or reads_many(self.source)
 
     def _list_splits(self, position: bytes | None, fresh: bool) -> None:
         """Lists the splits, or starts the enumerator that finds them."""
         assert self._dealer is not None
-        source, self._at = self.source, position
-        finds = lambda: self._make_enumerator() is not None  # noqa: E731 - one call of the user's
-        self._finds = self.call_user(lambda: self.outside.request(finds), what="opening the enumerator")
+        source = self.source
+        self._finder.position = position
+        exists = self._finder.exists
+        self._finds = self.call_user(lambda: self.outside.request(exists), what="opening the enumerator")
         if self._finds:
             self._discover_at = 0
             return
@@ -184,20 +185,6 @@ class SourceTask(OperatorTask, SourceCutState):
             found = self.call_user(lambda: self.outside.request(splits), what="listing the splits")
             self._dealer.add([self._split(split) for split in found])
         self._dealer.over = True
-
-    def _make_enumerator(self) -> Enumerator | None:
-        """Enumerator of the user, at the last known position. To be called within a call of `outside` only."""
-        if self._enumerator is None:
-            at = None if self._at is None else load_described(self._at)
-            made = self.source.enumerator(self.ctx.parallelism, at)
-            self._enumerator = enumerator_of(made, f"{of_class(self.source)}.enumerator")
-        return self._enumerator
-
-    def _enumerating(self) -> Enumerator:
-        enumerator = self._make_enumerator()
-        if enumerator is None:
-            raise ValueError(f"{of_class(self.source)}.enumerator gave None where it had given an enumerator before")
-        return enumerator
 
     # Messages between subtasks.
 
@@ -246,14 +233,14 @@ class SourceTask(OperatorTask, SourceCutState):
         left, self.splits = self.splits, []
         self._unopened.clear()
         self.ended_splits += [split.index for split in left]
-        self.call_user(
-            lambda: close_all([split.reader for split in left if split.reader is not None]), what="closing a split"
-        )
+        self._close_splits(left)
 
     def _add(self, held: HeldSplit) -> None:
         split = _OpenSplit(held)
         self.splits.append(split)
         self._unopened.append(split)
+        if self._shared is not None:
+            self._shared.next_read = 0
 
     def _answer(self, deals: list[tuple[int, Deal]]) -> None:
         for reader, deal in deals:
@@ -298,27 +285,45 @@ class SourceTask(OperatorTask, SourceCutState):
     def ready(self, now: int) -> bool:
         """True if there is work now: a split may have records, the enumerator is due, or a stop closes the splits."""
         due = self._ends_here or (self._discover_at is not None and self._discover_at <= now)
-        return due or (not self._incomplete and any(split.ready_at <= now for split in self._read_on()))
+        if due or self._incomplete:
+            return due
+        if self._shared is None:
+            return any(split.ready_at <= now for split in self._read_on())
+        held, woken = self._held_back(), self.ctx.services.decision(self._shared.woken)
+        return len(held) < len(self.splits) and self._shared.is_due(now, held, woken)
+
+    def _held_back(self) -> set[int]:
+        """Splits that are not read because they are too far ahead of others."""
+        return set() if self.too_far is None else self.too_far()
+
+    def wake(self) -> None:
+        """Notes that the reader of all splits may have records."""
+        if self._shared is not None:
+            self._shared.woken = True
 
     def _read_on(self) -> list[_OpenSplit]:
         """Splits that are not too far ahead of others."""
-        held = self.too_far() if self.too_far is not None else ()
+        held = self._held_back()
         return [split for split in self.splits if split.index not in held] if held else self.splits
 
     def known_empty(self, now: int) -> set[int]:
         """Splits that have nothing now, as their readers have reported."""
+        if self._shared is not None and self.ctx.services.decision(self._shared.woken):
+            return set()
         return {split.index for split in self.splits if split.reader is not None and split.ready_at > now}
 
     def wake_at(self) -> int | None:
         """Time at which there may be work, if there is none now; None if only a message from another subtask can bring
         some."""
-        times = [] if self._incomplete else [split.ready_at for split in self._read_on()]
+        read_on = [] if self._incomplete else self._read_on()
+        shared = self._shared
+        times = [split.ready_at for split in read_on] if shared is None else [shared.next_read] * bool(read_on)
         return min(times if self._discover_at is None else [*times, self._discover_at], default=None)
 
     def read(self, limit: int, now: int) -> int:
         """Reads at most `limit` records of the next ready split and sends them on; returns their number. A step opens one
-        split, if any waits for that, and all are opened before any is read. Looking for splits is a step of its own, and
-        so is leaving them."""
+        split, if any waits for that, and all are opened before any is read. A reader of all splits gets them at once, and is
+        read by itself. Looking for splits is a step of its own, and so is leaving them."""
         if self._ends_here:
             self._leave_splits()
             return 0
@@ -326,9 +331,11 @@ class SourceTask(OperatorTask, SourceCutState):
             self._discover(now)
             return 0
         if self._unopened:
-            self._open(self._unopened.popleft())
+            self._open([self._unopened.popleft() for _ in range(1 if self._shared is None else len(self._unopened))])
             if self._unopened:
                 return 0
+        if self._shared is not None:
+            return self._read_many(self._shared, limit, now)
         split = self._turn(now)
         if split is None:
             return 0
@@ -340,31 +347,69 @@ class SourceTask(OperatorTask, SourceCutState):
             self._end(split)
             return 0
         if not len(batch):
-            reader = split.reader
-            assert reader is not None
-            next_at = lambda: ceil_micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
-            split.ready_at = self.call_user(
-                lambda: self.outside.request(next_at), what="asking a split for its next time"
-            )
+            assert split.reader is not None
+            split.ready_at = self._next_time(split.reader, now)
             self.empty_splits.append(split.index)
             self._send_requests(self._may_request() and not self.ready(now), [])
             return 0
+        return self._send_on(batch)
+
+    def _send_on(self, batch: Batch) -> int:
         if isinstance(batch, Columns):
             batch.data = fit(self, batch.data)
         self.out(batch)
         return len(batch)
 
-    def _open(self, split: _OpenSplit) -> None:
-        what, position = load_described, split.held.position
+    def _next_time(self, reader: Reader | SplitReader, now: int) -> int:
+        """Time of the next read of a reader that has nothing at the moment (int64 microseconds)."""
+        next_at = lambda: ceil_micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+        found: int = self.call_user(lambda: self.outside.request(next_at), what="asking a split for its next time")
+        return found
 
-        def open_reader() -> Reader:
-            at = None if position is None else what(position)
-            reader: Reader = reader_of(
-                self.source.reader(what(split.held.split), at), f"{of_class(self.source)}.reader"
-            )
-            return reader
+    def _read_many(self, shared: SharedReader, limit: int, now: int) -> int:
+        """Reads at most `limit` records of any split, and sends them on; returns their number."""
+        shared.held = self._held_back()
+        take = lambda most, later=0.0, only=None: shared.take(most, now / 1_000_000 + later, only)  # noqa: E731
+        parts, lost = super().call_user(lambda: self.outside.read_parts(take, limit), what="reading splits")
+        if lost:
+            self.ctx.metrics.inc("lost_bytes", lost)
+        by_index = {split.index: split for split in self.splits}
+        found = {number for number, batch in parts if batch is not None and not len(batch)}
+        self.empty_splits += sorted(found)
+        count = sum(self._send_on(batch) for _, batch in parts if batch is not None and len(batch))
+        for number in [number for number, batch in parts if batch is None]:
+            self._end(by_index[number])
+        assert shared.reader is not None
+        waits = not count and self._read_on()
+        shared.next_read = self._next_time(shared.reader, now) if waits else now
+        for split in self.splits:
+            split.ready_at = 0 if count or split.index not in found else shared.next_read
+        return count
 
-        split.reader = self.call_user(open_reader, what="opening a split")
+    def _open(self, splits: list[_OpenSplit]) -> None:
+        """Opens splits: each gets a reader, or the one reader gets them."""
+
+        def open_readers() -> list[Reader]:
+            given = [
+                AssignedSplit(split.index, load_described(held.split), None if at is None else load_described(at))
+                for split in splits
+                for held, at in [(split.held, split.held.position)]
+            ]
+            shared = None if self._shared is None else self._shared.assign(given)
+            if shared is not None:
+                return shared
+            self._shared = None
+            made = self.source.reader
+            return [reader_of(made(one.split, one.position), f"{of_class(self.source)}.reader") for one in given]
+
+        for split, reader in zip(splits, self.call_user(open_readers, what="opening a split"), strict=True):
+            split.reader = reader
+
+    def _close_splits(self, splits: list[_OpenSplit]) -> None:
+        closing = [split.reader for split in splits if split.reader is not None]
+        if self._shared is not None:
+            self._shared.forget([split.index for split in splits])
+        self.call_user(lambda: close_all(closing), what="closing a split")
 
     def _take_from(self, split: _OpenSplit, limit: int, now: float) -> Taken:
         """Batch that the reader returns, in the source's form, or None at the end of the split; and the number of bytes
@@ -382,7 +427,7 @@ class SourceTask(OperatorTask, SourceCutState):
         return (None if records is None else Rows(list(records), split=split.index)), lost
 
     def _turn(self, now: int) -> _OpenSplit | None:
-        held = self.too_far() if self.too_far is not None else ()
+        held = self._held_back()
         for offset in range(len(self.splits)):
             split = self.splits[(self._next + offset) % len(self.splits)]
             if split.ready_at <= now and split.index not in held:
@@ -396,8 +441,7 @@ class SourceTask(OperatorTask, SourceCutState):
         if at < self._next:
             self._next -= 1
         self.ended_splits.append(split.index)
-        assert split.reader is not None
-        self.call_user(split.reader.close, what="closing a split")
+        self._close_splits([split])
         if self.ctx.services.checkpointing:
             self._ended.add(split.index)
         reports = self.ctx.services.checkpointing or type(self.source).enumerator is not api.Source.enumerator
@@ -409,11 +453,7 @@ class SourceTask(OperatorTask, SourceCutState):
         assert self._finds and dealer is not None
         self._inform_enumerator()
 
-        def discover() -> list[Any] | None:
-            enumerator = self._enumerating()
-            given = enumerator.discover(now / 1_000_000)
-            return None if given is None else list_of(given, f"{of_class(enumerator)}.discover")
-
+        discover = lambda: self._finder.discover(now / 1_000_000)  # noqa: E731 - one call of the user's
         found = self.call_user(lambda: self.outside.request(discover), what="finding splits")
         if self.ctx.services.exact:
             self._look_where_it_is()  # a worker that takes this one's place goes on from there
@@ -421,7 +461,7 @@ class SourceTask(OperatorTask, SourceCutState):
             self._discover_at, dealer.over = None, True
         else:
             dealer.add([self._split(split) for split in found])
-            next_at = lambda: ceil_micros(self._enumerating().next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            next_at = lambda: ceil_micros(self._finder.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             next_time = lambda: self.outside.request(next_at)  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(next_time, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
@@ -430,25 +470,22 @@ class SourceTask(OperatorTask, SourceCutState):
         """Reports to the enumerator which of its splits have ended."""
         over, self._over = self._over, []
         for split in over if self._finds else ():
-            note_end = lambda split=split: self._enumerating().ended(load_described(split))  # noqa: E731 - one call of the user's
+            note_end = lambda split=split: self._finder.note_end(split)  # noqa: E731 - one call of the user's
             self.call_user(
                 lambda note_end=note_end: self.outside.act(note_end), what="telling the enumerator what has ended"
             )
 
     def _look_where_it_is(self) -> None:
         """Requests the position of the enumerator."""
-
-        def position() -> bytes | None:
-            at = dump_described(self._enumerating().position)
-            return None if at == self._at else at
-
+        position, before = self._finder.new_position, self._finder.position
         found = self.call_user(lambda: self.outside.request(position), what="asking the enumerator for its position")
-        self._at = self._at if found is None else found
+        self._finder.position = before if found is None else found
 
     def cut_state(self) -> dict[str, Any]:
         """State at a cut, with the splits: (number, when it is read again, True if it was not opened yet) of each."""
         splits = [(one.index, one.ready_at, one.reader is None) for one in self.splits]
-        return super().cut_state() | {"splits": splits}
+        shared = None if self._shared is None else (self._shared.next_read, sorted(self._shared.held))
+        return super().cut_state() | {"splits": splits, "shared": shared}
 
     def set_cut_state(self, state: dict[str, Any]) -> None:
         """Sets the state at a cut. No subtask receives a message about the splits."""
@@ -459,16 +496,22 @@ class SourceTask(OperatorTask, SourceCutState):
         for split, (_, ready_at, _) in zip(self.splits, splits, strict=True):
             split.ready_at = ready_at
         self._unopened.clear()
+        to_open: list[_OpenSplit] = []
         for split, (_, _, unopened) in zip(self.splits, splits, strict=True):
             if unopened:
                 self._unopened.append(split)
             elif split.reader is None:
-                self._open(split)
+                to_open.append(split)
+        if to_open:
+            self._open(to_open)
+        if self._shared is not None and state["shared"] is not None:
+            self._shared.next_read, self._shared.held = state["shared"][0], set(state["shared"][1])
         self.events.clear()
 
     def close(self) -> None:
-        opened: list[Reader | Enumerator] = [split.reader for split in self.splits if split.reader is not None]
-        close_all(opened if self._enumerator is None else [*opened, self._enumerator])
+        shared = None if self._shared is None else self._shared.reader
+        readers = [split.reader for split in self.splits if split.reader is not None] if shared is None else [shared]
+        close_all([*readers, *self._finder.opened])
 
     # Checkpoints.
 
@@ -479,7 +522,7 @@ class SourceTask(OperatorTask, SourceCutState):
             if self._finds:
                 self._inform_enumerator()
                 self._look_where_it_is()
-            known = self._dealer.state(self._at if self._finds else None)
+            known = self._dealer.state(self._finder.position if self._finds else None)
         state = SourceState(held, sorted(self._ended), known)
         self._classes = classes_of(state)
         data = encode_state(state)
@@ -498,9 +541,9 @@ class SourceTask(OperatorTask, SourceCutState):
         data = self._pickle(at, "the position of a split")
         if self.ctx.services.exact and not comes_back(at):
             # A reader that goes on from it may read the rest in another order, that of a set for example: so does this one.
-            self.call_user(reader.close, what="closing a split")
+            self._close_splits([split])
             split.held.position = data
-            self._open(split)
+            self._open([split])
         return data
 
     def _pickle(self, value: Any, what: str) -> bytes:
