@@ -395,15 +395,10 @@ def test_folders_below_are_read_too_and_two_stars_are_folders_of_any_depth(tmp_p
     assert lines(base / "_*" / "**") == ["_temporary/x/no.txt"]
 
 
-def test_a_file_url_is_a_path_and_another_is_refused(tmp_path: Path) -> None:
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("here\n")
     for url in (f"file://{tmp_path}", f"file:{tmp_path}/f", f"file://localhost{tmp_path}/*"):
         assert everything(tr.sources.TextFiles(url), 1) == [["here"]]
-    for make in (tr.sources.TextFiles, tr.sources.Parquet):
-        with pytest.raises(
-            tr.ConfigError, match=r"s3://bucket/x is a URL, and this source reads local paths; let Spark"
-        ):
-            make("s3://bucket/x")
 
 
 def test_a_path_is_meant_from_where_the_dataflow_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,14 +507,6 @@ def test_parquet_files_of_one_source_have_the_same_columns(tmp_path: Path) -> No
         tr.ConfigError, match=r"2.parquet has the columns x double, y string, and the first .* x int64, y s"
     ):
         everything(tr.sources.Parquet(str(tmp_path)), 1)
-
-
-def test_parquet_in_folders_that_hold_a_column_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t" / "day=1").mkdir(parents=True)
-    pq.write_table(pa.table({"x": [1]}), tmp_path / "t" / "day=1" / "f.parquet")
-    with pytest.raises(tr.ConfigError, match=r"is partitioned: the column of 'day=1' is in the names of folders only"):
-        tr.sources.Parquet(str(tmp_path / "t"))
-    assert tr.sources.Parquet(str(tmp_path / "t" / "*" / "*.parquet")).columns == ("x",)
 
 
 @pytest.mark.parametrize("form", ["rows", "columns"])

@@ -244,7 +244,8 @@ _PUBLIC: dict[str, str] = {
 }
 
 SOURCES: dict[str, str] = {
-    **dict.fromkeys(("Csv", "CSV", "CsvFiles", "Json", "JSON", "JsonFiles"), _SPARK_READS),
+    **dict.fromkeys(("CSV", "CsvFiles"), "use tr.sources.Csv(path)"),
+    **dict.fromkeys(("JSON", "JsonFiles", "JsonLines"), "use tr.sources.Json(path)"),
     **dict.fromkeys(("Table", "Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_READS),
     **dict.fromkeys(
         ("Kafka", "KafkaSource", "Kinesis", "Pulsar", "Socket", "Http", "Rabbit", "Mqtt"),

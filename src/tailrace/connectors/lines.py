@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.connectors import NOTHING_YET, Reader
+from tailrace.connectors.files.places import open_file, seek, version_of
+from tailrace.connectors.hidden import protocol_of
 from tailrace.connectors.pace import Pace
 from tailrace.errors import ConfigError
 
@@ -28,8 +30,8 @@ class Members:
     Python's `bz2.open` and `lzma.open` take a damaged member after the first one for the end of the file.
     """
 
-    def __init__(self, path: str, decompressor: Callable[[], Any]) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+    def __init__(self, file: Any, decompressor: Callable[[], Any]) -> None:
+        self._file = file
         self._new, self._member = decompressor, decompressor()
         self._left = b""
         """Compressed bytes that were read beyond the end of a member."""
@@ -63,13 +65,13 @@ class Members:
         self._file.close()
 
 
-_OPENERS: dict[str, Callable[[str], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": lambda path: Members(path, bz2.BZ2Decompressor),
-    ".xz": lambda path: Members(path, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
-    ".zst": lambda path: pa.CompressedInputStream(pa.OSFile(path), "zstd"),
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": lambda file: Members(file, bz2.BZ2Decompressor),
+    ".xz": lambda file: Members(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
+    ".zst": lambda file: pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"),
 }
-"""End of the name of a compressed file -> its opener."""
+"""End of the name of a compressed file -> the opener of what it holds."""
 _REFUSED = (".Z", ".lz4", ".lzo", ".br", ".snappy", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 """Errors of the openers for a file that is damaged, or not of the kind of its name."""
@@ -80,13 +82,13 @@ def compression_of(path: str) -> str | None:
     return next((end for end in (*_OPENERS, *_REFUSED) if path.endswith(end)), None)
 
 
-def check_readable(paths: list[str]) -> list[str]:
+def check_readable(paths: list[str], who: str = "TextFiles") -> list[str]:
     """The paths, checked. Raises `ConfigError` for an archive, or a compression that this source does not read."""
     for path in paths:
         end = compression_of(path)
         if end is not None and end not in _OPENERS:
             raise ConfigError(
-                f"TextFiles: {path} is an archive or compressed as {end}, which this source does not read; it reads plain "
+                f"{who}: {path} is an archive or compressed as {end}, which this source does not read; it reads plain "
                 f"files and {', '.join(_OPENERS)}"
             )
     return paths
@@ -97,6 +99,8 @@ class Splitter:
 
     def __init__(self, path: str, at: int, keeps: int = 0, decodes: bool = True) -> None:
         self.path, self.at, self._decodes = path, at, decodes
+        self.strips = True
+        """False if lines as bytes keep a carriage return at their end, so that their lengths give their places."""
         """`decodes`: false for lines as bytes. `at`: number of bytes of the file up to the end of the last line that was
         handed out."""
         self.before, self._keeps = b"", keeps
@@ -156,7 +160,7 @@ class Splitter:
         if self.at == 0 and raws:
             raws = [raws[0].removeprefix(BOM_UTF8), *raws[1:]]
         if not self._decodes:
-            return [raw.removesuffix(b"\r") for raw in raws]
+            return [raw.removesuffix(b"\r") for raw in raws] if self.strips else raws
         try:
             return [raw.decode().removesuffix("\r") for raw in raws]
         except UnicodeDecodeError:
@@ -174,19 +178,50 @@ class Splitter:
             at += len(raw) + 1
 
 
+class Version:
+    """The version of a file that is read. A file behind a URL must be what it was at the position of a checkpoint; on this
+    machine, where a copied folder gives its files new times, it must not be shorter."""
+
+    def __init__(self, path: str, position: Any) -> None:
+        self.path = path
+        self.at: Any = position
+        self.version: str | None = None
+        if protocol_of(path) is None:
+            return
+        self.version = version_of(path)
+        if position is not None:
+            self.at, known = position
+            self.check(known)
+
+    def check(self, known: str) -> None:
+        """Raises `ConfigError` if the file has another version than a known one."""
+        version = version_of(self.path) if self.version is None else self.version
+        if version != known:
+            raise ConfigError(
+                f"{self.path} was written anew since the job has found it ({known}, {version}): a source reads a file that "
+                f"does not change, whole; put what is new into a file of another name"
+            )
+
+    def position(self, at: Any) -> Any:
+        return at if self.version is None else (at, self.version)
+
+
 class LineReader(Reader):
     """The lines of a file that does not change. The position is a number of bytes; in a compressed file, of uncompressed
     bytes."""
 
-    def __init__(self, path: str, position: int, decodes: bool = True) -> None:
-        self.path = path
-        self.splitter = Splitter(path, position, decodes=decodes)
+    def __init__(self, path: str, position: Any, decodes: bool = True) -> None:
+        self.path = check_readable([path])[0]
+        self.version = Version(path, position or None)
+        at: int = self.version.at or 0
+        self.splitter = Splitter(path, at, decodes=decodes)
         end = compression_of(path)
-        self.file: Any = open(path, "rb") if end is None else _OPENERS[end](path)  # noqa: SIM115 - closed by close()
+        self._file = self.file = open_file(path)
         if end is None:
-            self.file.seek(position)
+            seek(self.file, at, path)
         else:
-            self._skip(position)
+            self.file = _OPENERS[end](self._file)
+            self._skip(at)
 
     def _skip(self, count: int) -> None:
         while count:
@@ -218,17 +253,18 @@ class LineReader(Reader):
         return lines
 
     @property
-    def position(self) -> int:
-        return self.splitter.at
+    def position(self) -> Any:
+        return self.version.position(self.splitter.at)
 
     def close(self) -> None:
         self.file.close()
+        self._file.close()
 
 
 class PacedLines(Reader):
     """The lines of several files, one after the other, at a rate. The position is the file and the byte in it."""
 
-    def __init__(self, paths: list[str], position: tuple[int, int], pace: Pace, decodes: bool = True) -> None:
+    def __init__(self, paths: list[str], position: tuple[int, Any], pace: Pace, decodes: bool = True) -> None:
         self.paths, self.pace, self._decodes = paths, pace, decodes
         self.file, at = position
         self.reader = LineReader(paths[self.file], at, decodes)
@@ -247,7 +283,7 @@ class PacedLines(Reader):
         return lines
 
     @property
-    def position(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, Any]:
         return self.file, self.reader.position
 
     def next_at(self, now: float) -> float:

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tailrace.connectors.files.places import open_file
+from tailrace.connectors.hidden import protocol_of
 from tailrace.elements.columns.casts import column_as
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import ConfigError
@@ -49,7 +51,7 @@ def _is_floating(column: Any) -> bool:
 def read_schema(path: str) -> pa.Schema:
     """The columns of a Parquet file, as `ParquetRows` reads them. Raises `ConfigError` for what is no Parquet file."""
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as opened, pq.ParquetFile(opened) as file:
             return _schema(file)
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{path} cannot be read as Parquet: {error}") from None
@@ -62,7 +64,8 @@ class ParquetRows:
     def __init__(self, path: str, like: pa.Schema) -> None:
         self.path, self.schema = path, like
         try:
-            self.file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+            self._opened: Any = path if protocol_of(path) is None else open_file(path)
+            self.file = pq.ParquetFile(self._opened, coerce_int96_timestamp_unit="us")
         except (pa.ArrowException, OSError) as error:
             raise ConfigError(f"{path} cannot be read as Parquet: {error}") from None
         self._read_as, self._has_int96 = _schema(self.file), _has_int96(self.file)
@@ -122,6 +125,8 @@ class ParquetRows:
 
     def close(self) -> None:
         self.file.close()
+        if self._opened is not self.path:
+            self._opened.close()
 
 
 def _text(columns: dict[str, str]) -> str:

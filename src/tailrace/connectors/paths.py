@@ -17,22 +17,22 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from tailrace.connectors.hidden import normal, protocol_of
 from tailrace.errors import ConfigError
 
-_PASSED_OVER = (".", "_")
-_MAGIC = re.compile(r"[*?[]")
+MAGIC = re.compile(r"[*?[]")
 
 
-def local_path(path: str | os.PathLike[str], who: str) -> str:
-    """The path of a source as an absolute path. Raises `ConfigError` for a URL that is no `file:` URL."""
-    text = normal(path)
-    if protocol_of(text) is not None:
-        raise ConfigError(
-            f"{who}: {text} is a URL, and this source reads local paths; let Spark read it: "
-            f"env.from_dataframe(spark.read...)"
-        )
-    return text
+def is_passed_over(name: str) -> bool:
+    """True if a file or folder of this name is skipped. A folder that holds a column (`_day=1`) is not, as in Spark."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def base_of(path: str) -> str:
+    """The folder that an absolute path, or the pattern in it, begins in."""
+    if os.path.isdir(path):
+        return path
+    base, pattern = _split(path)
+    return base if pattern else os.path.dirname(path)
 
 
 def files_at(path: str) -> list[str]:
@@ -60,13 +60,13 @@ def _split(path: str) -> tuple[str, list[str]]:
     while at < len(parts) and os.path.isdir(os.sep.join(parts[: at + 1])):
         at += 1
     rest = parts[at:]
-    return os.sep.join(parts[:at]) or os.sep, rest if any(map(_MAGIC.search, rest)) else []
+    return os.sep.join(parts[:at]) or os.sep, rest if any(map(MAGIC.search, rest)) else []
 
 
 def _below(folder: str, above: _Folders = ()) -> Iterator[str]:
     """All files of a folder and its subfolders, its own files first."""
     above = _with(folder, above)
-    names = [name for name in _names(folder) if not name.startswith(_PASSED_OVER)]
+    names = [name for name in _names(folder) if not is_passed_over(name)]
     paths = [os.path.join(folder, name) for name in names]
     yield from (path for path in paths if os.path.isfile(path))
     for path in paths:
@@ -83,13 +83,13 @@ def _matching(folder: str, pattern: list[str], above: _Folders = ()) -> Iterator
             inner = _with(folder, above)
             for name in _names(folder):
                 path = os.path.join(folder, name)
-                if not name.startswith(_PASSED_OVER) and os.path.isdir(path) and _identity(path) not in inner:
+                if not is_passed_over(name) and os.path.isdir(path) and _identity(path) not in inner:
                     yield from _matching(path, pattern, inner)
         return
-    names = fnmatch.filter(_names(folder), first) if _MAGIC.search(first) else [first]
+    names = fnmatch.filter(_names(folder), first) if MAGIC.search(first) else [first]
     for name in names:
         path = os.path.join(folder, name)
-        if name.startswith(_PASSED_OVER) and name[0] != first[0]:
+        if is_passed_over(name) and name[0] != first[0]:
             continue
         if not rest and os.path.isfile(path):
             yield path

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_declared
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.api.hints import SINKS, missing
 from tailrace.connectors import hidden, lazily
@@ -20,6 +19,7 @@ from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
 from tailrace.connectors.results import Result
+from tailrace.connectors.schemas import declared_schema
 from tailrace.elements.callables import misfit_function, work_not_done
 from tailrace.errors import ConfigError
 
@@ -72,11 +72,7 @@ class Parquet(FileSink):
 
 
 def _arrow_schema(schema: Any) -> pa.Schema | None:
-    from tailrace.api.launch import launcher
-
-    if schema is None:
-        return None
-    return check_declared(schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema), "the sink")
+    return None if schema is None else declared_schema(schema, "the sink")
 
 
 class Table(FileSink):

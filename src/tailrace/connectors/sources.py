@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-import os
 from collections import abc
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,16 +14,23 @@ import pyarrow as pa
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
 from tailrace.api.hints import SOURCES, missing
 from tailrace.connectors import lazily
+from tailrace.connectors.files.csvfiles import Csv as Csv
+from tailrace.connectors.files.jsonfiles import Json as Json
+from tailrace.connectors.files.newfiles import NewFiles, check_poll, path_of
+from tailrace.connectors.files.parquetfiles import Batches
+from tailrace.connectors.files.parquetfiles import Parquet as Parquet
+from tailrace.connectors.files.partitions import partitions_of
+from tailrace.connectors.files.places import base_of, files_now, files_of
+from tailrace.connectors.files.records import LineDecoder, RawLines, Records
 from tailrace.connectors.followed import FollowedFile
 from tailrace.connectors.following import Following, refuse_compressed
+from tailrace.connectors.hidden import normal, protocol_of
 from tailrace.connectors.lines import LineReader, PacedLines, check_readable
 from tailrace.connectors.pace import Pace, check_rate
-from tailrace.connectors.parquet import ParquetRows, read_schema
-from tailrace.connectors.paths import files_at, local_path
+from tailrace.connectors.schemas import declared_schema
 from tailrace.connectors.travelling import Reading, folder_of, is_local, split_of
 from tailrace.elements.batches import Form
 from tailrace.elements.callables import misfit_function, one_for_several
-from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError, GraphError
 
 
@@ -251,130 +257,90 @@ class _Iterated(Reader):
 
 
 class TextFiles(Source):
-    """A source of the lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern.
-    With `follow` it reads files on as they grow, without end, whatever they are renamed to, and also files that come later.
-    `rate` is the number of lines per second over all subtasks; None: no limit. Raises `ConfigError` for a URL, a file of a
-    kind that it does not read, and `rate` together with `follow`."""
+    """A source of the lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern,
+    local or a URL.
+
+    - `follow`: local files are read on as they grow, without end, whatever they are renamed to, and also files that come
+      later. Behind a URL files that come later are read once they are there, which is looked for each `poll` seconds.
+    - `rate`: number of lines per second over all subtasks; None: no limit.
+    - `partitions=True`: records are rows of `value`, the line, and of the columns in the names of folders
+      (`day=2024-01-01`); a schema gives the types of these.
+
+    Raises `ConfigError` for a file of a kind that it does not read, and for `rate` together with `follow`."""
 
     description = "text files"
 
-    def __init__(self, path: str, *, follow: bool = False, rate: float | None = None) -> None:
-        self.path, self.follow, self.rate = local_path(path, "TextFiles"), follow, check_rate(rate)
+    def __init__(
+        self,
+        path: str,
+        *,
+        follow: bool = False,
+        rate: float | None = None,
+        partitions: bool | Any = False,
+        poll: float | None = None,
+    ) -> None:
+        self.path, self.follow, self.rate = normal(path), follow, check_rate(rate)
+        self.poll = check_poll(poll, follow, "TextFiles")
         self._decodes = True
         self.bounded = not follow
+        self.grows = follow and protocol_of(self.path) is None
+        """True if files are read on as they grow."""
         if follow and rate is not None:
             raise ConfigError(
                 "TextFiles: a file that is followed gives its lines as they come; leave out rate or follow"
             )
         check_readable([self.path])
-        if follow:
+        if self.grows:
             refuse_compressed([self.path])
+        self.decoder: LineDecoder | None = None
+        """Decoder of lines into rows with partition columns; None: records are lines."""
+        if partitions is not False:
+            self.decoder = self._with_partitions(partitions)
+            self.columns = tuple(self.decoder.columns)
+
+    def _with_partitions(self, columns: Any) -> LineDecoder:
+        if self.rate is not None:
+            raise ConfigError("TextFiles: a rate is for lines without partition columns; leave out rate or partitions")
+        files = files_now(self.path) if self.follow else files_of(self.path)
+        columns = columns if columns is True else declared_schema(columns, "TextFiles")
+        return LineDecoder("rows", partitions_of(self.path, base_of(self.path), files, columns, None))
 
     @property
     def position_format(self) -> str:
         return "TextFiles(follow=True)" if self.follow else "TextFiles"
 
     def splits(self, parallelism: int) -> abc.Sequence[Any]:
-        files = check_readable(files_at(self.path))
+        files = check_readable(files_of(self.path))
         if self.rate is None:
             return files
         count = min(len(files), parallelism)
         return [(files[i::count], self.rate / count) for i in range(count)]
 
     def enumerator(self, parallelism: int, position: Any = None) -> Enumerator | None:
-        return Following(self.path, position) if self.follow else None
+        if self.grows:
+            return Following(self.path, position)
+        return NewFiles(self.path, parallelism, position, self.poll) if self.follow else None
 
     def reader(self, split: Any, position: Any = None) -> Reader:
-        if self.follow:
-            return FollowedFile(self.path, split, position, self._decodes)
         if isinstance(split, tuple):
             files, rate = split
             return PacedLines(files, position or (0, 0), Pace(rate), self._decodes)
-        return LineReader(split, position or 0, self._decodes)
+        path, decodes = path_of(split), self._decodes and self.decoder is None
+        lines: FollowedFile | LineReader
+        if self.grows:
+            lines = FollowedFile(self.path, split, position, decodes)
+        else:
+            lines = LineReader(path, position, decodes)
+        return (
+            lines
+            if self.decoder is None
+            else Records(RawLines(lines, True), self.decoder if self._decodes else None, path)
+        )
 
     def raw_source(self) -> tuple[Source, Callable[[Any], Any]]:
         made = copy.copy(self)
-        made._decodes = False
-        return made, bytes.decode
-
-
-class Parquet(Source):
-    """A source of the rows of Parquet files, or of record batches with `form="columns"`. `path` is a file, a folder or a
-    glob pattern. Raises `ConfigError` for a URL, a path without files, a partitioned folder, and what is no Parquet
-    file."""
-
-    description = "parquet"
-
-    def __init__(self, path: str, *, form: Form = "rows") -> None:
-        if form not in ("rows", "columns"):
-            raise ConfigError(f"Parquet: form must be 'rows' or 'columns', not {form!r}")
-        self.path, self.form = local_path(path, "Parquet"), form
-        self.schema = read_schema(_without_partitions(self.path)[0])
-        self.columns = tuple(self.schema.names)
-
-    def splits(self, parallelism: int) -> abc.Sequence[str]:
-        return _without_partitions(self.path)
-
-    def reader(self, split: str, position: int | None = None) -> Reader:
-        file = ParquetRows(split, self.schema)
-        return Batches(file, position or 0, self.form, file.close)
-
-
-def _without_partitions(path: str) -> list[str]:
-    """The files of a path. Raises `ConfigError` if names of folders hold columns, which would be missing."""
-    found = files_at(path)
-    for name in found:
-        inner = os.path.relpath(name, path).split(os.sep)[:-1] if os.path.isdir(path) else []
-        column = next((part for part in inner if "=" in part), None)
-        if column is not None:
-            raise ConfigError(
-                f"Parquet: {path} is partitioned: the column of {column!r} is in the names of folders only, and this source "
-                f"reads files; let Spark read it: env.from_dataframe(spark.read.parquet({path!r}))"
-            )
-    return found
-
-
-class Batches(Reader):
-    """A reader of the record batches of an iterator, cut to the requested size. The position is the number of rows read."""
-
-    def __init__(
-        self, batches: Iterable[pa.RecordBatch], position: int, form: Form, close: Callable[[], object]
-    ) -> None:
-        self.batches, self.at, self.form, self._close = iter(batches), 0, form, close
-        self.current: pa.RecordBatch | None = None
-        self.taken = 0
-        self._skip(position)
-
-    def _skip(self, count: int) -> None:
-        while self.at < count and self._fill():
-            assert self.current is not None
-            step = min(count - self.at, self.current.num_rows - self.taken)
-            self.taken += step
-            self.at += step
-
-    def _fill(self) -> bool:
-        while self.current is None or self.taken >= self.current.num_rows:
-            self.current, self.taken = next(self.batches, None), 0
-            if self.current is None:
-                return False
-        return True
-
-    def read(self, limit: int, now: float) -> Any:
-        if not self._fill():
-            return None
-        assert self.current is not None
-        part = self.current.slice(self.taken, limit)
-        self.taken += part.num_rows
-        self.at += part.num_rows
-        return part if self.form == "columns" else rows_of(part)
-
-    @property
-    def position(self) -> int:
-        return self.at
-
-    def close(self) -> None:
-        self.current = None
-        self._close()
+        made._decodes, made.columns = False, None
+        return made, bytes.decode if self.decoder is None else self.decoder.one
 
 
 class ArrowFiles(Source):
