@@ -33,6 +33,18 @@ for name, options in class_archive.options().items():
     os.environ.setdefault(name, options)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--exhaustive", action="store_true", help="all seeds and combinations, also those that CI leaves out"
+    )
+
+
+@pytest.fixture(scope="session")
+def exhaustive(pytestconfig: pytest.Config) -> bool:
+    """True where a test goes through all of its seeds and combinations, not through the smaller selection of CI."""
+    return bool(pytestconfig.getoption("--exhaustive"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A session on `local[4]`, as `tailrace` starts it. Shared by all tests of a run: leave it as it was."""
@@ -145,7 +157,11 @@ LONGEST = [
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--exhaustive"):
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=left_out)
     places = {f"{name}.py": place for place, name in enumerate(LONGEST)}
 
     def place(item: pytest.Item) -> int:

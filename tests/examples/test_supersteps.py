@@ -46,6 +46,8 @@ def results(env: Any, stream: Any, seed: int | None) -> list[Any]:
 
 WAYS = [(1, None), (2, None), (3, None), (2, 1), (3, 2)]
 """Parallelism, and the seed of a simulated cluster."""
+FEW = [way if way in ((1, None), (3, 2)) else pytest.param(*way, marks=pytest.mark.exhaustive) for way in WAYS]
+"""For a program that takes seconds: with one task and straight through, and with several in a simulated cluster."""
 
 
 # PageRank.
@@ -53,7 +55,7 @@ WAYS = [(1, None), (2, None), (3, None), (2, 1), (3, 2)]
 Flown = namedtuple("Flown", ["airport", "destination"])
 
 
-@pytest.mark.parametrize(("parallelism", "seed"), WAYS)
+@pytest.mark.parametrize(("parallelism", "seed"), FEW)
 def test_the_ranks_are_those_of_networkx(pagerank: Any, parallelism: int, seed: int | None) -> None:
     flown = [Flown(*route) for route in pagerank.read_routes().itertuples(index=False)]
     count = len({route.airport for route in flown})

@@ -226,8 +226,9 @@ class Launcher(Protocol):
         """A sink whose result is a Spark DataFrame."""
         ...
 
-    def dump_job(self, spec: Any) -> bytes:
-        """A job's plan with the user's functions, pickled. Raises `GraphError` with the operator that cannot be pickled."""
+    def dump_job(self, spec: Any, *, stays: bool = False) -> bytes:
+        """A job's plan with the user's functions, pickled. `stays`: for this process only. Raises `GraphError` with the
+        operator that cannot be pickled."""
         ...
 
     def load_job(self, data: bytes) -> Any:

@@ -19,7 +19,7 @@ class Shipped:
     """A job as workers receive it: pickled once, and unpickled by each."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self.blob = launcher().dump_job(spec)
+        self.blob = launcher().dump_job(spec, stays=True)
 
     def __call__(self) -> JobSpec:
         spec: JobSpec = launcher().load_job(self.blob)

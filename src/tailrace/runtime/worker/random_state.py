@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -27,8 +28,8 @@ class SharedGenerators:
     """The process-wide generators of `random` and `numpy.random`. A user's own generators are not seeded."""
 
     def __init__(self) -> None:
-        self._pythons = _python_state()
-        self._numpys = _numpy_state()
+        self._pythons = _python_state(sys.implementation.name)
+        self._numpys = _numpy_state(_numpys_own())
         self._numpys_own = _numpys_own()
         self._seen: list[_Seen] = []
         self._seed: int | None = None
@@ -87,11 +88,12 @@ def _numpys_own() -> Any:
     return np.random.mtrand._rand._bit_generator  # type: ignore[attr-defined]
 
 
-def _python_state() -> Callable[[], _Seen] | None:
+@functools.cache
+def _python_state(implementation: str) -> Callable[[], _Seen] | None:
     """A reader of the position of the generator of `random`: its index, and one of its words, which no other seed gives.
     `getstate` takes longer than a seed, and this is read in every step. So the state is read where CPython has it, in
     front of the words, which have been there since 3.2. None if it is not there, which is tried out."""
-    if sys.implementation.name != "cpython":
+    if implementation != "cpython":
         return None
     generator = _GENERATOR
     before = generator.getstate()
@@ -110,10 +112,10 @@ def _python_state() -> Callable[[], _Seen] | None:
     return look
 
 
-def _numpy_state() -> Callable[[], _Seen] | None:
+@functools.lru_cache(maxsize=1)
+def _numpy_state(generator: Any) -> Callable[[], _Seen] | None:
     """A reader of the position of the generator of `numpy.random`, whose address numpy gives. None if numpy has another
     generator by now."""
-    generator = _numpys_own()
     if type(generator).__name__ != "MT19937":
         return None
     before = np.random.get_state()

@@ -22,15 +22,17 @@ JOB_BYTES = 63 << 20
 """The largest job: each worker is sent it in one message."""
 
 
-def dump_job(spec: JobSpec) -> bytes:
+def dump_job(spec: JobSpec, *, stays: bool = False) -> bytes:
     """Pickles a job with the places where this process finds its modules, and their versions. Raises `GraphError` naming
-    the operator whose function cannot be pickled."""
+    the operator whose function cannot be pickled. `stays`: only this process will load it, with the modules that it has,
+    so versions are left out: to look at hundreds of files takes milliseconds."""
     try:
         body = program.dump(spec)
     except Exception as error:
         raise _unpicklable(spec, error) from error
     places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
-    return pickle.dumps((places, body, versions_here(), program.THIS_PROCESS), 5)
+    versions = {} if stays else versions_here()
+    return pickle.dumps((places, body, versions, program.THIS_PROCESS), 5)
 
 
 def check_size(spec: JobSpec, blob: bytes) -> None:

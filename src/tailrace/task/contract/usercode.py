@@ -3,9 +3,10 @@ traceback."""
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Iterable
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 from tailrace.elements.convert import Row, missing_column
@@ -94,6 +95,12 @@ def _alone(error: BaseException, frames: Iterable[traceback.FrameSummary]) -> st
 def _own(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """The frames of the user's own code."""
     return [f for f in frames if not f.filename.startswith(OWN_FOLDER) and f.filename != FUSED]
+
+
+@functools.lru_cache(maxsize=256)
+def fused_code(source: str) -> CodeType:
+    """Code object of generated code. Subtasks that run the same functions in the same order share it."""
+    return compile(source, FUSED, "exec")
 
 
 def innermost_fused_frame(trace: TracebackType | None) -> TracebackType | None:

@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from tailrace.api.aggregates import BuiltinAggregate, comparable
-from tailrace.task.contract.usercode import FUSED
+from tailrace.task.contract.usercode import fused_code
 
 Getter = Callable[[Any], Any]
 First = Callable[[Any], tuple[Any, ...]]
@@ -121,7 +121,7 @@ def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
 def _compile(name: str, lines: list[str], aggregates: Sequence[Any]) -> Callable[..., Any]:
     scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
     scope |= {"datetime": datetime, "held": comparable}
-    exec(compile("\n".join(lines), FUSED, "exec"), scope)
+    exec(fused_code("\n".join(lines)), scope)
     return scope[name]  # type: ignore[no-any-return]
 
 

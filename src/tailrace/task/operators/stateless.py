@@ -17,7 +17,7 @@ from tailrace.elements.columns.kinds import plain_schema
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, ToColumns
-from tailrace.task.contract.usercode import FUSED, ResultMisfit, innermost_fused_frame, user_error
+from tailrace.task.contract.usercode import ResultMisfit, fused_code, innermost_fused_frame, user_error
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
 from tailrace.task.operators.columns import columns_in, rows_in
 from tailrace.task.operators.context import OperatorContext
@@ -163,7 +163,7 @@ def compile_functions(
     scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
     scope |= {"several": several_values, "generator": GeneratorType, "one": one_value, "truth": truth_value}
     for source in (plain, timed):
-        exec(compile(source, FUSED, "exec"), scope)
+        exec(fused_code(source), scope)
     return scope["plain"], scope["timed"]
 
 
