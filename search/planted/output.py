@@ -318,7 +318,7 @@ OUTPUT_BUGS = (
         Bug(name, "counted", patches, TUNES.get(name, _started_again), seed)
         for name, patches, seed in (
             ("sinks forget what a later manifest carries along", _settled_by_number, 54),
-            ("checkpoints are given up before they are marked", _given_up_unmarked, 13),
+            ("checkpoints are given up before they are marked", _given_up_unmarked, 18),
             ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 14),
             ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 10),
             ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 16),

@@ -68,7 +68,7 @@ def test_the_seeds_choose_every_fault_and_both_sides_of_every_option() -> None:
     assert set(chosen["max_concurrent"]) == set(chosen["parallelism"]) == {1, 2, 3}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(7), *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(7, 12))])
 def test_workers_that_move_change_nothing(seed: int) -> None:
     """Beside all other faults, and often: it is no failure, so no restart strategy counts it."""
     made = scenario(seed)

@@ -75,6 +75,8 @@ def test_a_source_that_always_has_records_leaves_others_their_turn(story: Story)
 
 # Much comes back.
 
+HOPS = 2
+
 
 @pytest.mark.parametrize("overtakes", [-1, 0], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("parallelism", [1, 2])
@@ -89,7 +91,7 @@ def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
             more = stream.partition_by(lambda r: r[0] + r[1]).flat_map(_thousandfold).rebalance().map(lambda r: r)
             return more.filter(lambda r: r[1] >= 0), more.filter(lambda r: r[1] < 0)
 
-        hops = env.from_source(tr.sources.Sequence(0, 4, rate=500)).map(lambda i: (i, -1))
+        hops = env.from_source(tr.sources.Sequence(0, HOPS, rate=500)).map(lambda i: (i, -1))
         return hops.iterate(body, spill=tr.Spill(memory_bytes=memory))
 
     settings = replace(EVERY_MS, overtakes_after=overtakes)
@@ -110,7 +112,7 @@ def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
     assert 0 < most <= memory
     assert world.covered["records of feedback spilled"] > 1_000
     assert sum(1 for held in story.files.feedback if sum(held.values()) > 100) >= 2
-    story.is_right(Counter((i, -2 - part) for i in range(4) for part in range(1_000)))
+    story.is_right(Counter((i, -2 - part) for i in range(HOPS) for part in range(1_000)))
 
 
 def _thousandfold(r: Any) -> Any:

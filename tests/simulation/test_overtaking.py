@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from search.programs.golden import LOOPS, PROGRAMS
 from search.random_flows.description import WAYS
 from search.random_flows.drawing import Run, draw
 from search.random_flows.running import carry_out
-from search.scenarios import scenario
+from search.scenarios import Scenario, scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 
 GOLDEN = {
@@ -25,15 +26,22 @@ GOLDEN = {
     for i, name in enumerate(names)
 }
 """Seeds of each golden program. Each has others, since they choose policies and faults."""
+MORE = [pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 3, 5)]
 FLOWS, CLOSE = range(10), range(20, 36)
 """Seeds of random flows; of those with checkpoints that follow each other closely."""
 
 
 def overtaken(names: list[str]) -> int:
-    """How many checkpoints of these golden programs had records in flight. Nothing is wrong."""
+    """How many checkpoints of these golden programs had records in flight. Nothing is wrong. They are started again with
+    the first seed of each: that takes longer than the run itself."""
     found = 0
     for name in names:
-        covered, failed = search(GOLDEN[name], name, tune=overtaking)
+        seeds = GOLDEN[name]
+
+        def sparing(made: Scenario, first: int = seeds[0]) -> Scenario:
+            return overtaking(made if made.seed == first else replace(made, started_again=0))
+
+        covered, failed = search(seeds, name, tune=sparing)
         assert [one.wrong for one in failed] == [], name
         found += covered["a checkpoint with records overtaken"]
     return found
@@ -54,7 +62,7 @@ def test_golden_loops_are_exactly_once_with_unaligned_checkpoints(part: int, lea
     assert overtaken(sorted(LOOPS)[part::4]) >= least, "there really was something in flight"
 
 
-@pytest.mark.parametrize("seed", [*range(6), 32009, 33020, 33028, 33030])
+@pytest.mark.parametrize("seed", [0, 2, 4, *MORE, 32009, 33020, 33028, 33030])
 def test_a_loop_that_is_left_as_it_comes_to_its_end_comes_to_it_elsewhere(seed: int) -> None:
     """It is left alone when its waves, its rest or the end of its event time are in flight, at a cut that does not wait for
     them, and goes on at another parallelism."""
