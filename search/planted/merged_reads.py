@@ -63,7 +63,20 @@ def _too_much_left_out() -> Patches:
     return [method(Copy, "report", lambda report: lambda self, known=0: report(self, known + 1 if known else 0))]
 
 
+def _cut_unmentioned() -> Patches:
+    """Bug: that a history was cut short is passed on only with entries behind the cut."""
+
+    def make(reported_to: Any) -> Any:
+        def silent(self: Copy, origin: int, party: int, depth: int) -> Any:
+            return None if self._gone and not len(self._log) else reported_to(self, origin, party, depth)
+
+        return silent
+
+    return [method(Copy, "reported_to", make)]
+
+
 TOGETHER_BUGS = (
+    Bug("a cut history is passed on only with entries", "in_event_time", _cut_unmentioned, executors_lost, seed=80040),
     Bug("a party is not told which histories it needs", "counted", _nothing_needed, executors_lost, seed=4),
     Bug("a frame is used before the histories that it needs", "counted", _used_too_soon, executors_lost, seed=4),
     Bug(

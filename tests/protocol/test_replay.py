@@ -66,6 +66,14 @@ def test_that_it_was_cut_short_is_reported_on_once_to_each() -> None:
     assert copy.reported_to(0, 1, 2) == Gained(4, [b"c"], [], 0)
 
 
+def test_that_it_was_cut_short_is_reported_on_also_where_nothing_is_behind_that() -> None:
+    """Else the party goes on to use what follows from entries that it lacks, and believes that it has all."""
+    copy = told(Gained(0, [b"a"]))
+    copy.reported_to(0, 1, 1)
+    copy.gain(Gained(3, [], cut_short=True))
+    assert [copy.reported_to(0, 1, 1) for _ in range(2)] == [Gained(3, [], [], 0, True), None]
+
+
 def test_a_report_leaves_out_what_its_receiver_has() -> None:
     mine = told(Gained(2, [b"c", b"d"], [(1, 2)]))
     copy = told(Gained(0, [b"a", b"b", b"cut", b"d", b"e", b"cut"], [(1, 2), (2, 5)], opened=b"o"))

@@ -349,8 +349,8 @@ class Copy:
         opened = b"" if party in self._sent or promised else self.opened
         sent = max(self._sent.get(party, 0), promised)
         known = max(sent, self.first)
-        if known >= end and not opened:
-            return None
+        if known >= end and sent >= self._gone and not opened:
+            return None  # where it is cut short, a party that had a part of it must learn so, even without new entries
         self._sent[party] = end = max(known, end)
         cuts = [(number, at) for number, at in self.cuts.items() if known <= at < end]
         entries = self._log.part(known - self.first, end - self.first)
