@@ -442,7 +442,7 @@ ANAPHORA = re.compile(
     r"Somebody|Who|It|They|Them|Again|As above|As that|So many|Also)\b"
 )
 """Words that refer to something else: a docstring that begins with one cannot be read alone, as in a hover."""
-SHARED = {"Failed", "Parquet", "Rounds", "Sink", "Source", "Spill", "Table", "TextFiles"}
+SHARED = {"Failed", "Parquet", "Postgres", "Rounds", "Sink", "Source", "Spill", "Table", "TextFiles"}
 """Names that users have, of which each is in two places of theirs, or has a counterpart in the graph
 or the protocol."""
 

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -36,19 +35,6 @@ class Place(NamedTuple):
     uid: str = "out"
     job: str = "job"
     parallelism: int = 2
-
-
-@pytest.fixture
-def db(postgres: Server) -> Iterator[psycopg.Connection[Any]]:
-    """A connection with a schema of its own, `t`, which the DSN of `dsn` has as well."""
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS t CASCADE; CREATE SCHEMA t; SET search_path = t")
-        yield connection
-
-
-@pytest.fixture
-def dsn(postgres: Server, db: object) -> str:
-    return f"{postgres.url}?options=-csearch_path%3Dt"
 
 
 def written(sink: Any, *batches: Any, place: Place = Place()) -> list[bytes]:
@@ -131,7 +117,7 @@ def test_records_of_all_forms_go_into_columns_by_name(db: Any, dsn: str) -> None
     db.execute(
         "CREATE TABLE items (id bigint NOT NULL, name text DEFAULT 'none', seen timestamptz NOT NULL DEFAULT now())"
     )
-    sink = tr.sinks.Postgres(dsn, "t.items")
+    sink = tr.sinks.Postgres(dsn, "items")
     put(
         sink,
         [Item(1, "a"), Pair("b", 2), {"id": 3}, {"name": None, "id": 4}],
@@ -300,7 +286,9 @@ def test_what_the_server_does_not_have_is_one_error_before_the_job_runs(
 
 def test_rights_that_the_user_lacks_are_named(db: Any, dsn: str, postgres: Server) -> None:
     db.execute("CREATE TABLE items (id int PRIMARY KEY)")
-    db.execute("DROP ROLE IF EXISTS weak; CREATE ROLE weak LOGIN; GRANT USAGE, CREATE ON SCHEMA t TO weak")
+    db.execute("CREATE ROLE weak LOGIN")
+    [schema] = db.execute("SELECT current_schema()").fetchone()
+    db.execute(f"GRANT USAGE, CREATE ON SCHEMA {schema} TO weak")
     weak = dsn.replace("postgres@", "weak@")
     for right, options in (
         ("INSERT", {}), ("UPDATE", {"mode": "upsert", "keys": ["id"]}), ("SELECT", {"mode": "upsert", "keys": ["id"]}),
@@ -310,7 +298,7 @@ def test_rights_that_the_user_lacks_are_named(db: Any, dsn: str, postgres: Serve
             tr.sinks.Postgres(weak, "items", **options).check()  # type: ignore[arg-type]
         db.execute(f"GRANT {right} ON items TO weak")
     tr.sinks.Postgres(weak, "items", mode="upsert", keys=["id"], delete="gone").check()
-    db.execute("DROP SCHEMA t CASCADE; DROP ROLE weak")
+    db.execute("DROP OWNED BY weak; DROP ROLE weak")
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,7 @@ _PUBLIC: dict[str, str] = {
     "Generator": "use tr.sources.Generator",
     "TextFiles": "use tr.sources.TextFiles or tr.sinks.TextFiles",
     "Parquet": "use tr.sources.Parquet or tr.sinks.Parquet",
+    **dict.fromkeys(("Postgres", "PostgreSQL"), "use tr.sources.Postgres or tr.sinks.Postgres"),
 }
 
 SOURCES: dict[str, str] = {

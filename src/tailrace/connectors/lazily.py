@@ -7,7 +7,9 @@ from typing import Any
 
 SINKS = {"Postgres": "tailrace.connectors.postgres.sink"}
 """Name in `tr.sinks` -> module that has it."""
-SOURCES: dict[str, str] = {}
+SOURCES = {
+    "Postgres": "tailrace.connectors.postgres.source",
+}
 """Name in `tr.sources` -> module that has it."""
 
 

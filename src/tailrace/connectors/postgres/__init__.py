@@ -4,4 +4,6 @@
 - `kinds`: types of PostgreSQL as columns of Arrow, and values as the text that `COPY` reads.
 - `target`: the table of a sink: what it must have, and the statements that write into it.
 - `sink`: `tr.sinks.Postgres`.
+- `query`: the description of a query, and its ranges; `source`: `tr.sources.Postgres`.
+- `fetching`: readers whose thread waits for the server.
 """

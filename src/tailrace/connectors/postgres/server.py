@@ -59,13 +59,15 @@ class Server:
         port = f":{parts['port']}" if parts.get("port") else ""
         return f"postgresql://{user}{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
 
-    def connect(self, purpose: str) -> Any:
-        """A connection in autocommit, named `tailrace PURPOSE` in `pg_stat_activity`."""
+    def connect(self, purpose: str, **more: Any) -> Any:
+        """A connection in autocommit, named `tailrace PURPOSE` in `pg_stat_activity`. `more` are parameters of libpq."""
         psycopg = client()
         given = psycopg.conninfo.conninfo_to_dict(self.dsn)
         limits = {"connect_timeout": CONNECT_TIMEOUT, "keepalives_idle": 30, "tcp_user_timeout": 60_000}
         own = {"application_name": f"tailrace {purpose}", "client_encoding": "UTF8"}
-        connection = psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None, **{**limits, **given, **own})
+        connection = psycopg.connect(
+            self.dsn, autocommit=True, prepare_threshold=None, **{**limits, **given, **own, **more}
+        )
         # Not as options of the connection: poolers refuse them.
         connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items()))
         return connection
