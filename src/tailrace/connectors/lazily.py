@@ -9,6 +9,7 @@ SINKS = {"Postgres": "tailrace.connectors.postgres.sink"}
 """Name in `tr.sinks` -> module that has it."""
 SOURCES = {
     "Postgres": "tailrace.connectors.postgres.source",
+    "PostgresChanges": "tailrace.connectors.postgres.changes",
 }
 """Name in `tr.sources` -> module that has it."""
 
