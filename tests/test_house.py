@@ -397,7 +397,8 @@ def test_what_is_beyond_a_limit_is_seen() -> None:
 # Failover.
 
 FAILOVER = re.compile(
-    r"failover|replay|replaces|replacement|replace_?peer|stand_?by|take_?over|took_over|history|(do|cut|make)_again", re.I
+    r"failover|replay|replaces|replacement|replace_?peer|stand_?by|take_?over|took_over|history|(do|cut|make)_again",
+    re.I,
 )
 FAILOVER_ROOMS = ("task/failover/", "task/journal/", "task/worker/", "protocol/replay.py", "protocol/standby.py")
 FAILOVER_NAMED = {
@@ -442,7 +443,20 @@ ANAPHORA = re.compile(
     r"Somebody|Who|It|They|Them|Again|As above|As that|So many|Also)\b"
 )
 """Words that refer to something else: a docstring that begins with one cannot be read alone, as in a hover."""
-SHARED = {"Failed", "Parquet", "Postgres", "Rounds", "Sink", "Source", "Spill", "Table", "TextFiles"}
+SHARED = {
+    "Failed",
+    "Nats",
+    "Parquet",
+    "Postgres",
+    "RedisHash",
+    "RedisStream",
+    "Rounds",
+    "Sink",
+    "Source",
+    "Spill",
+    "Table",
+    "TextFiles",
+}
 """Names that users have, of which each is in two places of theirs, or has a counterpart in the graph
 or the protocol."""
 

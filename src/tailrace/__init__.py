@@ -63,7 +63,7 @@ from tailrace.api.streams import (
 )
 from tailrace.api.windowfunctions import WindowBounds
 from tailrace.api.windows import CountWindow, Every, Global, Session, Sliding, Tumbling
-from tailrace.connectors import TransactionalSink, sinks, sources
+from tailrace.connectors import TransactionalSink, lookups, sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import (
@@ -194,6 +194,7 @@ __all__ = [
     "WindowBounds",
     "WindowFunction",
     "WindowedStream",
+    "lookups",
     "sinks",
     "sources",
 ]

@@ -28,7 +28,11 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, CONTRIBUTING, *DOCS]
 NOT_RUN = {"mermaid", "toml", "sh", "dockerfile"}
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
-ADDRESSES = {"postgres": "postgresql://shop@db.example/shop"}
+ADDRESSES = {
+    "nats": "nats://shop.example:4222",
+    "postgres": "postgresql://shop@db.example/shop",
+    "valkey": "redis://shop.example:6379/0",
+}
 """Server that a block may need, by its fixture -> its address on the pages, in whose place a test has its own."""
 
 

@@ -267,10 +267,11 @@ SINKS: dict[str, str] = {
     ),
     **dict.fromkeys(("Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_WRITES),
     **dict.fromkeys(
-        ("Kafka", "KafkaSink", "Kinesis", "Pulsar", "Http", "Redis", "Elasticsearch"),
+        ("Kafka", "KafkaSink", "Kinesis", "Pulsar", "Http", "Elasticsearch"),
         'there is no such sink; write a tr.Sink (its contract is in the guide, "A sink of your own"), or use '
         "tr.sinks.Callback(f)",
     ),
+    "Redis": "use tr.sinks.RedisStream, or tr.sinks.RedisHash for the newest record of each key",
     "Console": "use tr.sinks.Print()",
     "StdOut": "use tr.sinks.Print()",
     "Foreach": "use tr.sinks.Callback(f)",

@@ -5,13 +5,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-SINKS = {"Postgres": "tailrace.connectors.postgres.sink"}
+SINKS: dict[str, str] = {
+    "Nats": "tailrace.connectors.nats.sink",
+    "Postgres": "tailrace.connectors.postgres.sink",
+    "RedisHash": "tailrace.connectors.redis.sinks",
+    "RedisStream": "tailrace.connectors.redis.sinks",
+}
 """Name in `tr.sinks` -> module that has it."""
-SOURCES = {
+SOURCES: dict[str, str] = {
     "Postgres": "tailrace.connectors.postgres.source",
     "PostgresChanges": "tailrace.connectors.postgres.changes",
+    "Nats": "tailrace.connectors.nats.source",
+    "RedisStream": "tailrace.connectors.redis.source",
 }
 """Name in `tr.sources` -> module that has it."""
+LOOKUPS: dict[str, str] = {
+    "RedisHash": "tailrace.connectors.redis.lookup",
+}
+"""Name in `tr.lookups` -> module that has it."""
 
 
 def resolve(name: str, modules: dict[str, str]) -> Any:

@@ -1,0 +1,126 @@
+"""Connections to NATS, and what is checked before a job starts. The client is asynchronous: it runs in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from tailrace.errors import ConfigError, error_text
+from tailrace.passwords import hide_passwords
+
+T = TypeVar("T")
+CONNECT_TIMEOUT = 5.0
+REQUEST_TIMEOUT = 10.0
+"""Seconds until a request without an answer has failed."""
+
+
+def check_servers(servers: Any, who: str) -> list[str]:
+    """The URLs of servers of one cluster. Raises `ConfigError`."""
+    found = [servers] if isinstance(servers, str) else list(servers) if isinstance(servers, Sequence) else []
+    if not found or not all(isinstance(one, str) and "://" in one for one in found):
+        raise ConfigError(
+            f"{who}: servers is a URL such as nats://host:4222, or a list of them, not {hide_passwords(repr(servers))}"
+        )
+    return found
+
+
+def client_module() -> Any:
+    """The module `nats`. Raises `ConfigError` if it is not installed."""
+    try:
+        import nats
+        import nats.js.errors
+    except ImportError as error:
+        raise ConfigError('the client of NATS is not installed: pip install "tailrace[nats]"') from error
+    return nats
+
+
+class NatsClient:
+    """A connection, whose work is done in a thread of its own."""
+
+    def __init__(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tailrace-nats", daemon=True)
+        self._thread.start()
+        try:
+            self.connection: Any = self.run(_connect(servers, options), CONNECT_TIMEOUT + REQUEST_TIMEOUT)
+        except BaseException:
+            self._stop()
+            raise
+        self.jetstream: Any = self.connection.jetstream(timeout=REQUEST_TIMEOUT)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = 3 * REQUEST_TIMEOUT) -> T:
+        """The result of a coroutine, which the thread runs."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Callable[[], None]:
+        """Starts a coroutine in the thread. Returns a function that cancels it, and waits for its end."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+
+        def cancel() -> None:
+            future.cancel()
+            with suppress(BaseException):
+                future.result(REQUEST_TIMEOUT)
+
+        return cancel
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread."""
+        with suppress(Exception):
+            self.run(self.connection.close(), CONNECT_TIMEOUT)
+        self._stop()
+
+    def _stop(self) -> None:
+        with suppress(Exception):
+            self.run(_cancel_others(), CONNECT_TIMEOUT)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CONNECT_TIMEOUT)
+        if not self._loop.is_running():
+            self._loop.close()
+
+
+async def _cancel_others() -> None:
+    """Ends what the client has left running in its loop."""
+    others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    for one in others:
+        one.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _connect(servers: Sequence[str], options: Mapping[str, Any]) -> Any:
+    async def ignore(
+        *_: Any,
+    ) -> None:  # requests raise their errors; this is for those of the connection, which comes back
+        pass
+
+    given = {"connect_timeout": CONNECT_TIMEOUT, "reconnect_time_wait": 0.2, "error_cb": ignore, **options}
+    # A first connection is tried twice with each server: whoever needs it tries again in its own way.
+    connection = client_module().NATS()
+    await connection.connect(servers=list(servers), **{**given, "allow_reconnect": False, "max_reconnect_attempts": 1})
+    connection.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
+    return connection
+
+
+def ask(
+    servers: Sequence[str], options: Mapping[str, Any], who: str, question: Callable[[Any], Coroutine[Any, Any, T]]
+) -> T:
+    """What a coroutine of a JetStream context returns. Raises `ConfigError` for a server that does not answer it."""
+    nats = client_module()
+    shown = hide_passwords(", ".join(servers))
+    try:
+        client = NatsClient(servers, options)
+        try:
+            return client.run(question(client.jetstream))
+        finally:
+            client.close()
+    except nats.js.errors.NotFoundError as error:
+        raise ConfigError(f"{who}: {shown} has no such stream ({error.description})") from error
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise ConfigError(f"{who}: {shown}: {hide_passwords(error_text(error))}") from error

@@ -1,0 +1,263 @@
+"""Streams of Redis and Valkey as a source: one split for each stream, positions are ids of entries."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tailrace.api.connectors import NOTHING_YET, Reader, Source
+from tailrace.connectors.redis import server
+from tailrace.errors import ConfigError
+from tailrace.passwords import hide_passwords
+
+Id = tuple[int, int]
+"""Id of an entry: milliseconds since 1970, and a number within them."""
+BEGINNING: Id = (0, 0)
+LARGEST = (1 << 64) - 1
+POLL = 0.02
+"""Seconds between two looks at a stream that has nothing."""
+PATIENCE = 60.0
+"""Seconds for which a reader waits for a server that is away, before it fails."""
+
+
+class StreamSplit(NamedTuple):
+    """A stream, to be read behind `start` and up to `until`."""
+
+    stream: str
+    start: str
+    until: str | None
+
+
+class RedisStream(Source):
+    """A source of the entries of a stream, or of several, in the order of their ids. It belongs to no consumer group.
+
+    - `url`: `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix://`.
+    - `start`: "earliest", "latest" (entries that come later), an id (entries behind it), or seconds since 1970.
+    - `until`: None for a source without end, "latest" (the newest entry when the job starts), or an id, which is the last.
+    - `format`: "text" for dicts of texts, "bytes" for dicts of bytes, or a function of the id, a text, and the fields, a
+      dict of bytes.
+    - `on_lost`: "fail" or "ignore", if entries were removed that were not read, or the stream went back.
+
+    Raises `ConfigError` for a wrong argument, and before the job starts for a server that does not answer."""
+
+    description = "redis stream"
+
+    def __init__(
+        self,
+        url: str,
+        stream: str | Sequence[str],
+        *,
+        start: str | float = "earliest",
+        until: str | None = None,
+        format: str | Callable[[str, Mapping[bytes, bytes]], Any] = "text",
+        on_lost: str = "fail",
+    ) -> None:
+        self.url = server.check_url(url, "RedisStream")
+        self.streams = [stream] if isinstance(stream, str) else list(stream)
+        if not self.streams or not all(isinstance(one, str) and one for one in self.streams):
+            raise ConfigError(f"RedisStream takes the name of a stream or a list of names, not {stream!r}")
+        if isinstance(until, str) and until != "latest":
+            parse_id(until, "until")
+        if until is not None and not isinstance(until, str):
+            raise ConfigError(f'RedisStream: until is None, "latest" or an id such as "1700000000000-0", not {until!r}')
+        if not callable(format) and format not in FORMATS:
+            raise ConfigError(f'RedisStream: format is "text", "bytes" or a function, not {format!r}')
+        if on_lost not in ("fail", "ignore"):
+            raise ConfigError(f'RedisStream: on_lost is "fail" or "ignore", not {on_lost!r}')
+        self.start = _start_of(start)
+        self.until, self.format, self.on_lost = until, format, on_lost
+        self.bounded = until is not None
+
+    def __repr__(self) -> str:
+        return f"RedisStream({hide_passwords(self.url)!r}, {', '.join(self.streams)!r})"
+
+    def check(self) -> None:
+        for one in self.streams:
+            server.check_type(self.url, f"RedisStream({one!r})", one, "stream")
+
+    def splits(self, parallelism: int) -> Sequence[StreamSplit]:
+        """The streams. "latest" becomes an id here, once: a restored job goes on from that."""
+        client = server.connect(self.url)
+        try:
+            return [self._split(one, text_of(newest_id(stream_info(client, one)))) for one in self.streams]
+        finally:
+            client.close()
+
+    def _split(self, stream: str, newest: str) -> StreamSplit:
+        start = newest if self.start == "latest" else self.start
+        return StreamSplit(stream, start, newest if self.until == "latest" else self.until)
+
+    def reader(self, split: Any, position: Any = None) -> Reader:
+        return StreamReader(self.url, StreamSplit(*split), position, self.parse, self.on_lost == "fail")
+
+    def parse(self, entry: tuple[str, Mapping[bytes, bytes]]) -> Any:
+        """The record of an entry, its id and its fields."""
+        return (self.format if callable(self.format) else FORMATS[self.format])(*entry)
+
+    def raw_source(self) -> tuple[Source, Callable[[Any], Any]]:
+        raw = copy.copy(self)
+        raw.format = _raw
+        return raw, self.parse
+
+
+class StreamReader(Reader):
+    """A reader of one stream. It requests entries from the server, and does not wait for them to come."""
+
+    def __init__(
+        self,
+        url: str,
+        split: StreamSplit,
+        position: tuple[str, int | None] | None,
+        parse: Callable[[tuple[str, Mapping[bytes, bytes]]], Any],
+        strict: bool,
+    ) -> None:
+        self._url, self._stream, self._parse, self._strict = url, split.stream, parse, strict
+        self._until = None if split.until is None else parse_id(split.until)
+        self._at, self._before = (split.start, None) if position is None else position
+        self._begun = position is not None
+        """False while nothing was read: what was removed before is not missing."""
+        self._client: Any = None
+        self._errors: tuple[type[Exception], ...] = ()
+        self._away_since: float | None = None
+
+    _before: int | None
+    """Number of entries up to the position, of all that were ever added; None: not known yet. The server knows how many
+    were added and how many are left, so entries that were trimmed in between are noticed."""
+
+    def read(self, limit: int, now: float) -> Any:
+        try:
+            info, entries = self._request(limit)
+        except self._errors:
+            self._away_since = now if self._away_since is None else self._away_since
+            if now - self._away_since > PATIENCE:
+                raise
+            return NOTHING_YET
+        self._away_since = None
+        at, newest = parse_id(self._at), newest_id(info)
+        self._count(info, at, newest)
+        if self._until is not None:
+            entries = [entry for entry in entries if parse_id(entry[0].decode()) <= self._until]
+            if not entries and max(newest, at) >= self._until:
+                return None
+        if not entries:
+            return NOTHING_YET
+        records = [self._parse((id.decode(), fields)) for id, fields in entries]
+        self._at, self._begun = entries[-1][0].decode(), True
+        self._before = None if self._before is None else self._before + len(entries)
+        return records
+
+    def _request(self, limit: int) -> tuple[dict[str, Any], list[tuple[bytes, dict[bytes, bytes]]]]:
+        """What the server knows of the stream, and the next entries, at one moment."""
+        if self._client is None:
+            redis = server.client_module()
+            self._errors = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError, OSError)
+            self._client = server.connect(self._url)
+        both = self._client.pipeline(transaction=True)
+        both.xinfo_stream(self._stream)
+        both.xread({self._stream: self._at}, count=limit)
+        info, answer = both.execute(raise_on_error=False)
+        if isinstance(answer, Exception):
+            raise answer
+        return _info_of(info), [(id, _pairs(fields)) for id, fields in answer[0][1]] if answer else []
+
+    def _count(self, info: Mapping[str, Any], at: Id, newest: Id) -> None:
+        """Counts the entries before the position, and checks that none behind it was removed."""
+        added, left = info.get("entries-added", 0), info.get("length", 0)
+        oldest = info.get("first-entry")
+        unread_only = oldest is None or parse_id(oldest[0].decode()) > at  # all that is left is behind the position
+        removed = parse_id(info.get("max-deleted-entry-id", b"0-0").decode())
+        what = ""
+        if newest < at:
+            what = (
+                f"its newest id is {text_of(newest)}: it was deleted, or the server came back without its last writes"
+            )
+        elif self._begun and removed > at:
+            what = f"entries up to {text_of(removed)} were deleted unread"
+        elif unread_only and self._before is not None and added - left > self._before:
+            what = f"{added - left - self._before} entries behind that were removed unread, by the limit of the stream"
+        if what and self._strict:
+            raise LookupError(
+                f"stream {self._stream!r} of {hide_passwords(self._url)} was read up to {text_of(at)}, and {what}. To go on "
+                f'with what is there give the source on_lost="ignore"'
+            )
+        if what or self._before is None:
+            self._before = added - left if unread_only else added if newest == at else None
+
+    @property
+    def position(self) -> tuple[str, int | None]:
+        return self._at, self._before
+
+    def next_at(self, now: float) -> float:
+        return now + (POLL if self._away_since is None else 50 * POLL)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def stream_info(client: Any, stream: str) -> dict[str, Any]:
+    """What the server knows of a stream; nothing if there is none."""
+    redis = server.client_module()
+    try:
+        return _info_of(client.xinfo_stream(stream))
+    except redis.ResponseError as error:
+        return _info_of(error)
+
+
+def _info_of(answer: Any) -> dict[str, Any]:
+    if isinstance(answer, Exception):
+        if "no such key" in str(answer):
+            return {}
+        raise answer
+    return {name if isinstance(name, str) else name.decode(): value for name, value in _pairs(answer).items()}
+
+
+def _pairs(answer: Any) -> dict[Any, Any]:
+    """A dict of an answer, which the client leaves a list of names and values in transactions of a cluster."""
+    return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
+
+
+def newest_id(info: Mapping[str, Any]) -> Id:
+    """The newest id that a stream has had."""
+    return parse_id(info.get("last-generated-id", b"0-0").decode())
+
+
+def parse_id(text: str, option: str = "id") -> Id:
+    """An id from its text. Raises `ConfigError` for another text."""
+    first, dash, second = text.partition("-")
+    if not first.isdecimal() or (dash and not second.isdecimal()):
+        raise ConfigError(f'RedisStream: {option} is an id such as "1700000000000-0", not {text!r}')
+    return int(first), int(second or 0)
+
+
+def text_of(id: Id) -> str:
+    """The text of an id."""
+    return f"{id[0]}-{id[1]}"
+
+
+def _start_of(start: Any) -> str:
+    if start == "earliest":
+        return text_of(BEGINNING)
+    if isinstance(start, int | float) and not isinstance(start, bool) and start >= 0:
+        milliseconds = int(start * 1000)
+        return text_of((milliseconds - 1, LARGEST) if milliseconds else BEGINNING)
+    if not isinstance(start, str):
+        raise ConfigError(f'RedisStream: start is "earliest", "latest", an id or seconds since 1970, not {start!r}')
+    return start if start == "latest" else text_of(parse_id(start, "start"))
+
+
+def _raw(id: str, fields: Mapping[bytes, bytes]) -> Any:
+    return id, fields
+
+
+def _text(id: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in fields.items()}
+
+
+def _bytes(id: str, fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    return {name.decode(): value for name, value in fields.items()}
+
+
+FORMATS: dict[str, Callable[[str, Mapping[bytes, bytes]], Any]] = {"text": _text, "bytes": _bytes}
+"""Name of a format -> its function."""
