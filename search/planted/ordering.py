@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from search.planted.patches import RANDOM, Bug, Patches, method
+from tailrace.task.operators.joins.chunks import ChunkFront
 from tailrace.task.operators.joins.interval import IntervalJoinTask
 from tailrace.task.operators.ordering.buffer import RecordBuffer
 
@@ -30,8 +33,18 @@ def _forgotten_partners() -> Patches:
     return [method(IntervalJoinTask, "rebuild", lambda _: lambda self: None)]
 
 
+def _forgotten_marks() -> Patches:
+    """Bug: checkpoints do not have which kept records of a join in columns had a partner or have come out."""
+
+    def make(mark: Any) -> Any:
+        return lambda self, port, segment, rows, what, noted: mark(self, port, segment, rows, what, False)
+
+    return [method(ChunkFront, "mark", make)]
+
+
 ORDER_BUGS = (
     Bug("records that wait are lost with their worker", "in_order", _forgotten_records, seed=4),
     Bug("a timer comes before the records of its time", "in_order", _timers_first),
     Bug("records without a partner are lost with their worker", RANDOM, _forgotten_partners, seed=4),
+    Bug("a join in columns forgets marks with its worker", RANDOM, _forgotten_marks),
 )

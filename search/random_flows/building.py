@@ -30,7 +30,7 @@ LATENESS = 50_000
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
-    "interval join", "window join", "version join", "lived",
+    "interval join", "interval join of columns", "window join", "version join", "lived",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
@@ -450,6 +450,23 @@ class Building:
         left, right = self._halves(do, stream)
         joined = left.key_by(fn.key_of).join(right.key_by(fn.key_of), within=within, how=how, **options)
         return self._joined(do, joined, stream)
+
+    def _interval_join_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        how, within = interval_of(number)
+        left, right = (
+            half.map(fn.as_columns, uid=f"as{i}of{number}").to_columns(fn.COLUMNS, uid=f"columns{i}of{number}").key_by("key")
+            for i, half in enumerate(self._halves(do, stream))
+        )
+        joined = left.join(right, within=within, how=how, **options)
+        self.tell(
+            joined.process(
+                lambda row, ctx: fn.joined_rows(number, fn.pair_of(row), ctx, True),
+                uid=f"joined{number}",
+            )
+        )
+        self.tell(joined.side_output("late").map(lambda r: ("late", number, *fn.as_record(r)), uid=f"late{number}"))
+        return stream
 
     def _window_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         how, _ = interval_of(do.number)

@@ -39,6 +39,7 @@ Kind = Literal[
     "drawn",
     "readings",
     "interval join",
+    "interval join of columns",
     "window join",
     "version join",
     "in order",

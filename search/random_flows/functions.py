@@ -213,6 +213,14 @@ def as_record(row: Any) -> Record:
     return (row[1], tuple(row[5 : 5 + LEVELS]), row[2], row[3], row[4])
 
 
+def pair_of(row: Any) -> Any:
+    """The pair that a row of a join in columns stands for; the record for a row of `COLUMNS`."""
+    if "id" in row:
+        return as_record(row)
+    sides = [(row.key, *[row[name + suffix] for name in COLUMNS.names[1:]]) for suffix in ("_x", "_y")]
+    return tuple(None if side[1] is None else as_record(side) for side in sides)
+
+
 def table_of_keys() -> pa.Table:
     """A table with a number for most keys, which is read again and again. All versions of it are alike."""
     keys = [key for key in range(KEYS) if key % 5]

@@ -126,7 +126,8 @@ EXPECTED: dict[str, frozenset[Any]] = {
         for place in ("outside", "in a loop", "in loops")[:places]
     )
     | {("in order", "outside"), ("both in order", "outside"), ("lived", "outside")}
-    | {(kind, "outside") for kind in ("interval join", "window join", "version join")}
+    | {(kind, "outside") for kind in ("interval join", "interval join of columns")}
+    | {(kind, "outside") for kind in ("window join", "version join")}
     | {("ruled in order", "outside"), ("called", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }

@@ -333,7 +333,7 @@ class _Interpreter:
             window = self.fired.setdefault((number, key, begin), [0, 0])
             window[0] += 1
             window[1] += record.value
-        elif kind in ("interval join", "window join", "version join"):
+        elif kind in ("interval join", "interval join of columns", "window join", "version join"):
             self.joined.setdefault((kind, number), ([], []))[record.id % 2].append(record)
         elif kind == "counted":
             self.counted[number, key] += 1

@@ -37,6 +37,16 @@ def joining(rng: random.Random, flow: Flow) -> Flow:
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
 
 
+def joining_columns(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an interval join in columns, where `joining` may put one."""
+    if not has_one_time(flow) or any(step.kind == "held" for step in flow.operators()):
+        return flow
+    number = rng.randint(0, 23) + 1 + max((step.number for step in flow.all()), default=0)
+    made = Do("interval join of columns", number, parallelism=rng.choice([None, None, 1, 3]))
+    at = rng.randint(0, len(flow.steps))
+    return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
+
+
 def living(rng: random.Random, flow: Flow) -> Flow:
     """The flow with an operator whose state has a time to live, outside of its loops, where each record has one time in all
     runs."""

@@ -70,6 +70,35 @@ def test_a_join_within_an_interval_is_that_of_sql(how: How) -> None:
     assert numbers(found, how) == in_sql(how, "b.t - a.t between -2 and 5", first, second)
 
 
+def in_columns(env: tr.Environment, some: list[Event]) -> tr.KeyedStream:
+    stream = env.from_collection(some).to_columns("k string, t long, n long")
+    return stream.assign_timestamps("t", 10).key_by("k")
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_join_in_columns_is_that_in_rows_and_that_of_sql(how: How) -> None:
+    """Results and their times are those in rows, and the results those of SQL."""
+    first, second = events(11, 400), events(12, 400)
+    env = tr.Environment(parallelism=2)
+    joined = [
+        make(env, first).join(make(env, second), within=(-2, 5), how=how)  # type: ignore[operator]
+        for make in (keyed, in_columns)
+    ]
+    found = [one.process(lambda value, ctx: [(value, ctx.timestamp)]).sink_to(tr.sinks.Collect()) for one in joined]
+    late = [one.side_output("late").sink_to(tr.sinks.Collect()) for one in joined]
+    tr.testing.run(env)
+    assert [one.result() for one in late] == [[], []]
+    rows, columns = (one.result() for one in found)
+    pairs = [(row if how in ("semi", "anti") else as_pair(row), time) for row, time in columns]
+    assert Counter(pairs) == Counter(rows)
+    assert numbers([pair for pair, _ in pairs], how) == in_sql(how, "b.t - a.t between -2 and 5", first, second)
+
+
+def as_pair(row: Any) -> Any:
+    sides = [(row.k, row["t" + suffix], row["n" + suffix]) for suffix in ("_x", "_y")]
+    return tuple(None if side[2] is None else side for side in sides)
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_a_join_by_windows_is_that_of_sql(how: How) -> None:
     first, second = events(3, keys="abcdefghijklmno"), events(4, keys="abcdefghijklmno")

@@ -97,10 +97,81 @@ def test_what_has_no_right_result_is_refused_where_it_is_written(name: str) -> N
         write(tr.Environment(parallelism=1))
 
 
-def test_streams_in_columns_are_refused_in_words_that_say_what_to_do() -> None:
-    env = tr.Environment(parallelism=1)
-    with pytest.raises(tr.TypeMismatch, match=r"join: the first stream is in columns; call to_rows\(\) before key_by"):
-        columns(env).join(keyed(env), within=(0, 1))
+def unknown(env: tr.Environment) -> tr.KeyedStream:
+    """A stream in columns whose schema is not known before its first record."""
+    return env.from_collection([(1,)]).to_columns("x long").map_batches(same).assign_timestamps("x").key_by("x")
+
+
+def texts(env: tr.Environment) -> tr.KeyedStream:
+    stream = env.from_collection([("a", 1, 2)]).to_columns("k string, x long, x_x long")
+    return stream.assign_timestamps("x").key_by("k")
+
+
+IN_COLUMNS: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
+    "two forms": (
+        lambda env: columns(env).join(keyed(env), within=(0, 1)),
+        r"join: the first stream is in columns; call to_rows\(\) before key_by",
+    ),
+    "select": (
+        lambda env: columns(env).join(columns(env), within=(0, 1), select=lambda a, b: a),
+        r"join: select is called with two records, and the streams are in columns; call select\(...\) on the result",
+    ),
+    "a key by function": (
+        lambda env: columns(env).join(columns(env).key_by(lambda r: r.x), within=(0, 1)),
+        "join: the second stream is in columns, and its key is a function; name a column in key_by",
+    ),
+    "columns that may be missing": (
+        lambda env: columns(env).join(unknown(env), within=(0, 1), how="left"),
+        r"join: how='left' gives null for the columns of the second stream.*declare them with to_columns\(schema\)",
+    ),
+    "keys of two kinds": (
+        lambda env: columns(env).join(texts(env), within=(0, 1)),
+        "join: the keys of the first stream are of int64, those of the second of large_string, and are never compared",
+    ),
+    "two columns of one name": (
+        lambda env: texts(env).join(texts(env), within=(0, 1), suffixes=("", "_x")),
+        "join: the results would have two columns 'x_x'",
+    ),
+    "suffixes": (
+        lambda env: columns(env).join(columns(env), within=(0, 1), suffixes="_x"),  # type: ignore[arg-type]
+        r"join: suffixes=\(first, second\) are put behind names of columns that both streams have",
+    ),
+    "suffixes in rows": (
+        lambda env: keyed(env).join(keyed(env), within=(0, 1), suffixes=("", "_r")),
+        "join: suffixes are for an interval join of two streams in columns; its results are pairs here",
+    ),
+    "windows": (
+        lambda env: columns(env).join(columns(env), window=tr.Tumbling(5)),
+        r"join: the first stream is in columns; call to_rows\(\) before key_by",
+    ),
+    "versions": (
+        lambda env: columns(env).join_as_of(columns(env)),
+        r"join_as_of: the first stream is in columns; call to_rows\(\) before key_by",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_COLUMNS)
+def test_what_is_not_there_in_columns_is_refused_in_words_that_say_what_to_do(name: str) -> None:
+    write, why = IN_COLUMNS[name]
+    with pytest.raises((tr.TypeMismatch, tr.GraphError), match=why):
+        write(tr.Environment(parallelism=1))
+
+
+def test_a_row_of_a_join_in_columns_has_each_key_once_and_suffixes_behind_other_names() -> None:
+    env = tr.Environment(parallelism=2)
+    made = env.from_collection([("o1", 0, 5.0), ("o2", 3, 6.0)]).to_columns("id string, at long, worth double")
+    paid = env.from_collection([("o1", 2, "card")]).to_columns("id string, at long, by string")
+    orders, payments = (stream.assign_timestamps("at").key_by("id") for stream in (made, paid))
+    joined = orders.join(payments, within=(0, 9), how="left", suffixes=("", "_paid"))
+    assert joined.columns == ("id", "at", "worth", "at_paid", "by")
+    results = joined.sink_to(tr.sinks.Collect())
+    behind = (
+        joined.key_by("id").join(payments, within=(0, 9), how="semi").select("id", "by").sink_to(tr.sinks.Collect())
+    )
+    tr.testing.run(env)
+    assert sorted(results.result()) == [("o1", 0, 5.0, 2, "card"), ("o2", 3, 6.0, None, None)]
+    assert behind.result() == [("o1", "card")]
 
 
 def test_a_stream_of_another_loop_or_environment_is_refused() -> None:

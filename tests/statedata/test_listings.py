@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
@@ -146,3 +147,18 @@ def test_records_that_a_join_keeps_are_reported_with_their_input(checkpoint_of: 
     for row in rows:
         value = row["value"]
         assert row["timestamp"].timestamp() == value and row["key"] == value // 10 and row["port"] == value % 2
+
+
+def test_records_that_a_join_in_columns_keeps_are_reported_one_by_one(checkpoint_of: Any) -> None:
+    def build(env: tr.Environment) -> None:
+        rows = env.from_source(tr.sources.Sequence(0, 2_000), uid="numbers").map(lambda n: (n // 10, n), uid="rows")
+        stamped = rows.to_columns("k long, n long", uid="columns").assign_timestamps("n", 300.0)
+        first, second = (stamped.filter(pc.field("n") < 1_000_000, uid=f"half{i}") for i in range(2))
+        joined = first.key_by("k").join(second.key_by("k"), within=(0, 500), uid="joined")
+        joined.sink_to(tr.sinks.Collect(), uid="out")
+
+    rows = listed(checkpoint_of(build, number=1), "waiting", values="columns")
+    assert rows and {row["port"] for row in rows} <= {0, 1}
+    for row in rows:
+        key, number = row["value"]["k"], row["value"]["n"]
+        assert row["timestamp"].timestamp() == number and row["key"] == key == number // 10

@@ -34,7 +34,7 @@ from tailrace.graph.operators import (
 )
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.format import CALLS, JOINING, OURS, WAITING, TableInfo
+from tailrace.state.format import CALLS, JOINED, JOINING, OURS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import BROADCAST, OPERATOR, declared_operator_states, not_dealt_out, other_kind
@@ -60,7 +60,7 @@ def declared_tables(node: Node) -> list[TableInfo]:
             return [*found, *_TIMERS, TableInfo("firings", "firings")] if operator.triggers else [*found, _TIMERS[0]]
         return found
     if isinstance(operator, IntervalJoin):
-        return [JOINING]
+        return [JOINING if operator.suffixes is None else JOINED]
     if isinstance(operator, KeyedProcess | CoProcess):
         return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
     if isinstance(operator, BroadcastProcess):

@@ -109,7 +109,8 @@ def shape_of(operator: Operator) -> list[str]:
     if isinstance(operator, KeyedProcess) and isinstance(operator.fn, Shaped):
         return operator.fn.shape()
     if isinstance(operator, IntervalJoin):
-        return [f"{operator.how} join within {operator.before / 1e6} s and {operator.after / 1e6} s"]
+        form = "" if operator.suffixes is None else " in columns"
+        return [f"{operator.how} join within {operator.before / 1e6} s and {operator.after / 1e6} s{form}"]
     if not isinstance(operator, Aggregate | Window | SessionWindow):
         return []
     if isinstance(operator, Aggregate):

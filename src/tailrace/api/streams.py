@@ -736,6 +736,7 @@ class KeyedStream(DataStream):
         window: WindowSpec | SessionSpec | None = None,
         how: How = "inner",
         select: Callable[[Any, Any], Any] | None = None,
+        suffixes: tuple[str, str] | None = None,
         **options: Any,
     ) -> DataStream:
         """The stream of the pairs (a, b) of a record of this stream and one of `other` with equal keys. Either `b.time -
@@ -747,11 +748,14 @@ class KeyedStream(DataStream):
           "anti": the records a that have one, or have none, each once. These come when the watermark has passed all times
           of a partner, and have the last of these times.
         - `select`: a function of a and b that makes the result.
+        - `suffixes`: with `within` and both streams in columns a pair is one row: the columns of a, then those of b, without
+          those of the key that have the same name there. Behind other names that both have, suffixes are put: `("_x", "_y")`
+          if none are given. null stands for a record that is not there.
 
-        Late records of both streams go to the side output "late". Raises `GraphError` for wrong arguments, for streams
-        without key or event time, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of two
-        loops."""
-        return joins.write_join(self, other, within, window, how, select, options)  # type: ignore[no-any-return]
+        Late records of both streams go to the side output "late", in rows. Raises `GraphError` for wrong arguments, for
+        streams without key or event time, and in a loop; `TypeMismatch` for streams of two forms, and for what is not there
+        in columns; `ScopeError` for streams of two loops."""
+        return joins.write_join(self, other, within, window, how, select, suffixes, options)  # type: ignore[no-any-return]
 
     def co_group(
         self,

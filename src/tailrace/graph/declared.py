@@ -9,6 +9,7 @@ import pyarrow as pa
 from tailrace.elements.batches import Form
 from tailrace.elements.columns.common import has_nulls
 from tailrace.elements.columns.expressions import Formula
+from tailrace.elements.columns.joined import joined_columns, joined_schema
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.graph.graph import Edge, Graph, Node
 from tailrace.graph.operators import (
@@ -19,6 +20,7 @@ from tailrace.graph.operators import (
     EnterLoop,
     FilterColumns,
     Head,
+    IntervalJoin,
     LeaveLoop,
     MapBatches,
     Operator,
@@ -27,6 +29,7 @@ from tailrace.graph.operators import (
     Source,
     ToColumns,
     Windowed,
+    key_columns,
 )
 
 PASSING: tuple[type[Operator], ...] = (AssignTimestamps, DropDuplicates, EnterLoop, FilterColumns, LeaveLoop)
@@ -80,6 +83,8 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
         schema = None if given is None else selected_schema(node.operator, given)
         if schema is not None and has_nulls(schema) and not has_nulls(given):
             return None  # a constant None has no type yet
+    elif isinstance(node.operator, IntervalJoin):
+        schema = _joined(node_of, node, others)
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs, others)
     elif isinstance(node.operator, Head) and node.form == "columns":
@@ -88,6 +93,24 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     else:
         schema = others(node, declared_before(node_of, node.inputs, others))
     return plain_schema(schema) if isinstance(schema, pa.Schema) else None
+
+
+def _joined(node_of: NodeOf, node: Node, others: Others) -> pa.Schema | None:
+    """The schema of the results of a join in columns."""
+    operator = node.operator
+    assert isinstance(operator, IntervalJoin)
+    if operator.suffixes is None:
+        return None
+    first, second = (
+        declared_before(node_of, [edge for edge in node.inputs if edge.port == port], others) for port in (0, 1)
+    )
+    if first is None or operator.how in ("semi", "anti"):
+        return first
+    if second is None:
+        return None
+    keys = key_columns(operator.keys[0]), key_columns(operator.keys[1])
+    columns = joined_columns(first.names, second.names, keys, operator.suffixes)
+    return joined_schema(columns, first, second)
 
 
 def selected_schema(operator: Select, schema: pa.Schema) -> pa.Schema:

@@ -215,6 +215,8 @@ class IntervalJoin(Operator):
     before: int
     after: int
     how: How
+    suffixes: tuple[str, str] | None = None
+    """For inputs in columns: what is put behind names of columns that both have. None: the inputs are in rows."""
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,9 @@ class Backend(Protocol):
     for which it cannot ensure that."""
     after_restore: list[Callable[[], None]]
     """Functions that are called when restoring is over."""
+    small: int | None
+    """Number of entries up to which each checkpoint writes all state of the operator; None: the backend's own. An operator
+    whose entries are large sets a smaller one."""
 
     def table(
         self,

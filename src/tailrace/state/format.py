@@ -80,6 +80,8 @@ WAITING = TableInfo("records:waiting", "records")
 """The records that wait for event time, in front of a function that is called in order."""
 JOINING = TableInfo("records:joining", "records")
 """The records that a join keeps until event time has passed all that could be their partners."""
+JOINED = TableInfo("records:joined", "records")
+"""The same of a join in columns: blocks of records of one key group."""
 CALLS = TableInfo("records:calls", "records")
 """The records of asynchronous calls whose results have not gone on."""
 

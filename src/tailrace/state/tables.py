@@ -424,7 +424,8 @@ class StateTable:
     def settle(self) -> None:
         """Makes entries of everything that is in columns. After that the front counts as having written nothing."""
         if self.frozen is not None and self.frozen.columns is not None:
-            self.frozen.unpack(len(self.frozen.columns))
+            while self.frozen.columns:  # one call may leave some
+                self.frozen.unpack(len(self.frozen.columns))
             self.frozen.columns = None
         if self.front is not None:
             entries, deleted = self.front.take_written()

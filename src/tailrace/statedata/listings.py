@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.convert import plain_values, rows_of
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
-from tailrace.state.format import CALLS, JOINING, WAITING, LogKind, OperatorPart
+from tailrace.state.format import CALLS, JOINED, JOINING, WAITING, LogKind, OperatorPart
 from tailrace.state.parts import LogOf
 from tailrace.statedata.columns import (
     BATCH_ROWS,
@@ -31,6 +32,7 @@ from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.reading import read_logs
 from tailrace.task.channels.logs import restored_frame
+from tailrace.task.operators.joins.chunks import BLOCK, read_block
 from tailrace.task.operators.joins.interval import TIMES
 from tailrace.task.operators.splits import SourceState, decode_state, join_states
 from tailrace.task.subtask.snapshot import read_meta
@@ -238,7 +240,7 @@ class WaitingListing(Listing):
         super().__init__(stored, how)
         record = stored.operator(uid)
         self.uid, self.parallelism = record.uid, record.parallelism
-        self.tables = {WAITING.name, JOINING.name, CALLS.name}
+        self.tables = {WAITING.name, JOINING.name, JOINED.name, CALLS.name}
 
     def parts(self, most: int | None = None) -> list[Part]:
         weights = self.stored.weights(self.uid, self.tables)
@@ -248,6 +250,10 @@ class WaitingListing(Listing):
         for one in self.stored.entries(self.uid, self.tables, part):
             if one.table.name == JOINING.name:
                 yield from _joining(one.entries)
+                continue
+            if one.table.name == JOINED.name:
+                with self.stored.reading("the records that a join in columns keeps"):
+                    yield from _joined(one.entries)
                 continue
             if one.table.name == CALLS.name:
                 called = sorted(one.entries.items(), key=lambda entry: entry[0][2:])
@@ -264,6 +270,17 @@ def _joining(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
         for port, at in enumerate(TIMES):
             for time, value in zip(held[at], held[at + 1], strict=True):
                 yield key, time, port, value
+
+
+def _joined(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
+    """The records that a join in columns keeps, block by block."""
+    for place in sorted((place for place in entries if place[3] == BLOCK), key=lambda place: place[1:3]):
+        block = read_block(entries, place).kept()
+        keys = [plain_values(block.data.column(name)) for name in block.names]
+        tupled = isinstance(place[0], tuple)
+        for i, value in enumerate(rows_of(block.data)):
+            key = tuple(column[i] for column in keys)
+            yield key if tupled else key[0], int(block.times[i]), place[1], value
 
 
 class InFlightListing(Listing):

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast, get_args
 
+import pyarrow as pa
+
 from tailrace.api.checks import check_callable, check_span, title_of
 from tailrace.api.failing import FAIL
 from tailrace.api.joins.functions import GapOf, GatherSides, SelectCall, Tagging, VersionJoin, WindowPairs
 from tailrace.api.nodes import add_node, check_together, described_scope
 from tailrace.api.released import has_event_time
 from tailrace.api.windows import LARGEST, SessionSpec, WindowSpec
+from tailrace.elements.columns.joined import joined_columns, key_column
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import micros, seconds
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
+from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Edge
 from tailrace.graph.operators import How, Selector
 
@@ -27,7 +31,14 @@ AS_OF = ("inner", "left", "semi", "anti")
 
 
 def write_join(
-    stream: Any, other: Any, within: Any, window: Any, how: Any, select: Any, options: dict[str, Any]
+    stream: Any,
+    other: Any,
+    within: Any,
+    window: Any,
+    how: Any,
+    select: Any,
+    suffixes: Any,
+    options: dict[str, Any],
 ) -> Any:
     """The stream of the results of a join of two keyed streams. Raises what `KeyedStream.join` does."""
     verb = title_of("join", options)
@@ -36,13 +47,128 @@ def write_join(
     if (within is None) == (window is None):
         raise GraphError(f"{verb}: give either within=(before, after) or window=tr.Tumbling(...)")
     if window is not None:
+        check_no_suffixes(suffixes, verb)
         return write_windows(stream, other, window, how, select, "join", options)
     before, after = check_within(within, verb)
+    if stream.form == "columns" and getattr(other, "form", None) == "columns":
+        return write_in_columns(stream, other, (before, after), how, select, suffixes, options)
+    check_no_suffixes(suffixes, verb)
     edges = check_inputs(stream, other, verb)
     operator = ops.IntervalJoin((stream.key, other.key), before, after, how)
     made = {name: value for name, value in options.items() if name != "on_error" or select is None}
     joined = stream._of(add_node(stream, operator, edges, "join", made, "rows", None))
     return joined if select is None else select_results(joined, select, "join.select", options)
+
+
+def write_in_columns(
+    stream: Any,
+    other: Any,
+    within: tuple[int, int],
+    how: How,
+    select: Any,
+    suffixes: Any,
+    options: dict[str, Any],
+) -> Any:
+    """The stream of the results of an interval join of two keyed streams in columns."""
+    verb = title_of("join", options)
+    edges = check_inputs(stream, other, verb, columns=True)
+    for which, one in (("first", stream), ("second", other)):
+        if one.key is None or callable(one.key):
+            raise TypeMismatch(
+                f"{verb}: the {which} stream is in columns, and its key is a function; name a column in key_by, or call "
+                f"to_rows() before it"
+            )
+    if select is not None:
+        raise TypeMismatch(
+            f"{verb}: select is called with two records, and the streams are in columns; call select(...) on the result, "
+            f"or to_rows() before key_by"
+        )
+    if options.get("on_error") is not None:
+        raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record")
+    suffixes = check_suffixes(suffixes, verb)
+    operator = ops.IntervalJoin((stream.key, other.key), *within, how, suffixes)
+    columns = columns_in_join(stream, other, operator, edges, verb)
+    return stream._of(add_node(stream, operator, edges, "join", options, "columns", columns))
+
+
+SUFFIXES = ("_x", "_y")
+"""What is put behind names of columns that both streams have, as in pandas."""
+
+
+def check_suffixes(suffixes: Any, verb: str) -> tuple[str, str]:
+    """The suffixes of a join in columns. Raises `GraphError` for what is no pair of texts."""
+    if suffixes is None:
+        return SUFFIXES
+    if not isinstance(suffixes, tuple | list) or [type(one) for one in suffixes] != [str, str]:
+        raise GraphError(
+            f"{verb}: suffixes=(first, second) are put behind names of columns that both streams have, such as "
+            f'suffixes=("", "_right"), not {suffixes!r}'
+        )
+    return suffixes[0], suffixes[1]
+
+
+def check_no_suffixes(suffixes: Any, verb: str) -> None:
+    """Raises `GraphError` for suffixes where results are no columns."""
+    if suffixes is not None:
+        raise GraphError(
+            f"{verb}: suffixes are for an interval join of two streams in columns; its results are pairs here"
+        )
+
+
+def columns_in_join(
+    stream: Any, other: Any, operator: ops.IntervalJoin, edges: tuple[Edge, ...], verb: str
+) -> tuple[str, ...] | None:
+    """The names of the columns of the results; None if they are not known. Raises `GraphError` for two columns of one name,
+    for keys that are never equal, and where the columns of records that are not there are not known."""
+    keys = ops.key_columns(operator.keys[0]), ops.key_columns(operator.keys[1])
+    schemas = [
+        declared_before(stream.env._graph.nodes.__getitem__, [edge for edge in edges if edge.port == port])
+        for port in (0, 1)
+    ]
+    missing = {"left": (1,), "right": (0,), "full": (0, 1)}.get(operator.how, ())
+    for port in missing:
+        if schemas[port] is None:
+            raise GraphError(
+                f"{verb}: how={operator.how!r} gives null for the columns of the {('first', 'second')[port]} stream, and "
+                f"which these are is not known before its first record: declare them with to_columns(schema) before "
+                f"assign_timestamps"
+            )
+    for schema, names in zip(schemas, keys, strict=True):
+        if schema is not None and (unknown := [name for name in names if name not in schema.names]):
+            raise GraphError(f"{verb}: there is no column {unknown[0]!r}; the stream has {', '.join(schema.names)}")
+    check_kinds(schemas, keys, verb)
+    if operator.how in FILTERS:
+        return stream.columns  # type: ignore[no-any-return]
+    assert operator.suffixes is not None
+    known = [
+        one.columns or (None if schema is None else schema.names)
+        for one, schema in zip((stream, other), schemas, strict=True)
+    ]
+    if known[0] is None or known[1] is None:
+        return None
+    try:
+        found = joined_columns(list(known[0]), list(known[1]), keys, operator.suffixes)
+    except ValueError as error:
+        raise GraphError(f"{verb}: {error}") from None
+    return tuple(one.name for one in found)
+
+
+def check_kinds(schemas: list[Any], keys: tuple[tuple[str, ...], tuple[str, ...]], verb: str) -> None:
+    """Raises `GraphError` for keys of types that cannot be compared in columns, as far as the types are known."""
+    kinds = []
+    for schema, names in zip(schemas, keys, strict=True):
+        if schema is None:
+            continue
+        try:
+            kinds.append([key_column(pa.array([], schema.field(name).type)).type for name in names])
+        except ValueError as error:
+            raise GraphError(f"{verb}: {error}") from None
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        ours, others = (", ".join(map(str, some)) for some in kinds)
+        raise GraphError(
+            f"{verb}: the keys of the first stream are of {ours}, those of the second of {others}, and are never compared "
+            f"in columns; cast them to one type before key_by, or call to_rows() on both streams"
+        )
 
 
 def write_as_of(
@@ -173,11 +299,13 @@ def check_select(select: Any, how: str, verb: str) -> None:
     check_callable(select, 2, f"{verb}: select")
 
 
-def check_inputs(stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1)) -> tuple[Edge, ...]:
+def check_inputs(
+    stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1), columns: bool = False
+) -> tuple[Edge, ...]:
     """The edges of both streams into a join, on the inputs `ports`. Raises `GraphError` for streams without keys or event
-    time, for keys that are never equal, and in a loop; `TypeMismatch` for streams in columns; `ScopeError` for streams of
-    two loops."""
-    inputs = check_sides(stream, other, verb, ports)
+    time, for keys that are never equal, and in a loop; `TypeMismatch` for streams in columns, unless `columns` is true;
+    `ScopeError` for streams of two loops."""
+    inputs = check_sides(stream, other, verb, ports, columns)
     if stream.scope.level:
         raise GraphError(
             f"{verb}: {described_scope(stream)} a record that comes around may be older than all that was joined, and event "
@@ -193,16 +321,16 @@ def check_inputs(stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0
 
 
 def check_sides(
-    stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1)
+    stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1), columns: bool = False
 ) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     """The edges of both streams into a join, on the inputs `ports`. Raises `GraphError` for streams without keys and for
-    keys that are never equal, `TypeMismatch` for streams in columns, and `ScopeError` for streams of two loops."""
+    keys that are never equal, `TypeMismatch` for streams in columns, unless `columns` is true, and `ScopeError` for streams of two loops."""
     check_together(stream, other, verb)
     if getattr(other, "key", None) is None:
         raise GraphError(f"{verb}: the other stream has no key; call key_by(...) on it: a.key_by(x).join(b.key_by(y))")
     check_keys(stream.key, other.key, verb)
     for which, one in (("first", stream), ("second", other)):
-        if one.form == "columns":
+        if one.form == "columns" and not columns:
             raise TypeMismatch(f"{verb}: the {which} stream is in columns; call to_rows() before key_by")
     return stream._edges(stream._partitioning, ports[0]), other._edges(other._partitioning, ports[1])
 

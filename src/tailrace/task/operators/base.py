@@ -189,7 +189,9 @@ class OperatorTask(OperatorCutState):
 
     side_schemas: Mapping[str, OneSchema] = MappingProxyType({})
     """Schemas of side outputs in columns, which no dataflow declares. Each side output is held to one schema, as the main
-    output is."""
+    output is. A join has those of its inputs here."""
+    side_noun = "side output"
+    """The word for what they are schemas of, for errors."""
 
     def restore(self, parts: list[MetaPart]) -> None:
         """Takes what `snapshot` returned in every old subtask of this operator, at whatever parallelism. Called before

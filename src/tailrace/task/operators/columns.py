@@ -79,7 +79,7 @@ def fit(task: OperatorTask, data: pa.RecordBatch, side: str | None = None) -> pa
     try:
         return plain_batch(data) if one is None else one.fit(data)
     except Misfit as error:
-        raise _refusal(task, error, data, "" if side is None else f" of side output {side!r}") from error
+        raise _refusal(task, error, data, "" if side is None else f" of {task.side_noun} {side!r}") from error
 
 
 def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:

@@ -45,7 +45,7 @@ def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
     if operator.one_schema is not None:
         _restore(operator, operator.one_schema, [(part, part.schema) for part in parts], "the stream")
     for tag, one in operator.side_schemas.items():
-        _restore(operator, one, [(part, part.sides.get(tag)) for part in parts], f"side output {tag!r}")
+        _restore(operator, one, [(part, part.sides.get(tag)) for part in parts], f"{operator.side_noun} {tag!r}")
 
 
 def _restore(operator: OperatorTask, one: OneSchema, parts: list[tuple[MetaPart, bytes | None]], stream: str) -> None:

@@ -3,5 +3,7 @@
 In: batches of records with timestamps on two inputs, and watermarks. Out: pairs of records of one key, records without a
 partner once the watermark has passed all that could be one, and late records.
 
-- `interval`: pairs of records whose times differ by so much.
+- `interval`: pairs of records whose times differ by so much, in rows.
+- `columns`: the same in columns, with `segments`, the kept records and their index, and `chunks`, which checkpoints have.
+- `kinds`: the choice between the two.
 """

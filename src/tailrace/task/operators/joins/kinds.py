@@ -1,0 +1,15 @@
+"""The runtime half of interval joins in rows and in columns."""
+
+from __future__ import annotations
+
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import IntervalJoin
+from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.joins.columns import ColumnJoinTask
+from tailrace.task.operators.joins.interval import IntervalJoinTask
+
+
+def interval_join_task(node: Node, ctx: OperatorContext) -> IntervalJoinTask | ColumnJoinTask:
+    """The runtime half of an interval join."""
+    assert isinstance(node.operator, IntervalJoin)
+    return IntervalJoinTask(node, ctx) if node.operator.suffixes is None else ColumnJoinTask(node, ctx)

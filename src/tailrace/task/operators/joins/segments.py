@@ -1,0 +1,247 @@
+"""Records that a join in columns keeps of one input: segments of columns, each with an index by key and time.
+
+A batch becomes a segment. Small neighbours are merged, so that there are few. Nothing that is emitted depends on how records
+are spread over segments: each record has a number, by which results are put in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.timestamps import MAX_TIME
+
+Array = np.ndarray[Any, Any]
+MATCHED, GONE = 1, 2
+"""Marks of a record: it had a partner; it is not kept any more."""
+UNWRITTEN = -1
+"""Chunk of a record that no checkpoint has."""
+LARGEST = 1 << 19
+"""Number of records of a segment at most, but for one batch that has more."""
+_TIME_BITS = (36, 42, 48, 54)
+"""Possible numbers of bits for the time in a word of an index; the others are for the hash of the key."""
+_SMALL = 4_096
+"""Number of records up to which a segment is not made anew because most of them are gone."""
+_NONE = np.empty(0, np.int64)
+Index = tuple[int, int, Array, Array]
+"""An index by key and time: base, bits, words, rows (`Segment`)."""
+
+
+@dataclass
+class Records:
+    """Records of one input, in the order of their numbers."""
+
+    data: pa.RecordBatch
+    seqs: Array
+    """Numbers of the records."""
+    times: Array
+    hashes: Array
+    """Hashes of their keys (uint64)."""
+    groups: Array
+    """Key groups."""
+    chunks: Array
+    """For each, the chunk of the table that has it; `UNWRITTEN` if none has."""
+    marks: Array
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def _arrays(self) -> tuple[Array, ...]:
+        return self.seqs, self.times, self.hashes, self.groups, self.chunks, self.marks
+
+    def some(self, rows: Array) -> Records:
+        """The records in these places."""
+        return Records(self.data.take(pa.array(rows)), *(array[rows] for array in self._arrays()))
+
+    @classmethod
+    def together(cls, one: Records, other: Records) -> Records:
+        """The records of both. Those of the first have the smaller numbers."""
+        arrays = (np.concatenate(pair) for pair in zip(one._arrays(), other._arrays(), strict=True))
+        return cls(pa.concat_batches([one.data, other.data]), *arrays)
+
+
+class Segment:
+    """Some records of one input, with an index.
+
+    Invariant T25: `words` are in order. A word is the first bits of the hash of a record's key, then its time behind `base`
+    in `bits` bits. `rows` has the place of its record.
+    """
+
+    __slots__ = (
+        "_by_time", "_in_order", "alive", "base", "bits", "last", "passed", "records", "rows", "waiting", "words",
+    )  # fmt: skip
+
+    def __init__(self, records: Records, index: Index | None = None) -> None:
+        """Records whose times an index takes, with the index if it is known."""
+        index = index or index_of(records)
+        assert index is not None
+        self.records = records
+        self.base, self.bits, self.words, self.rows = index
+        self.last = int(records.times.max())
+        self.alive = int(np.count_nonzero(records.marks & GONE == 0))
+        """Number of records that are kept, and have a time at which a partner may come."""
+        self.passed = 0
+        """Number of records, in the order of time, that can have no more partners."""
+        self.waiting = 0
+        """Number of records among them that have still to come out."""
+        self._by_time: Array | None = None
+        self._in_order = self.words
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def find(self, hashes: Array, low: Array, high: Array) -> tuple[Array, Array]:
+        """Possible partners of records of the other input: the place of each record and the place here of one whose key has
+        an equal hash, and whose time is from `low` to `high`. It is fast if the records come in the order of their
+        hashes."""
+        if self.last < low.min() or self.base > high.max():
+            return _NONE, _NONE
+        top = min(self.base + (1 << self.bits) - 1, MAX_TIME)
+        head = _heads(hashes, self.bits)
+        first = np.searchsorted(self.words, head + (np.clip(low, self.base, top) - self.base))
+        until = head + (np.clip(high, self.base - 1, top - 1) - self.base)
+        which, at = _expand(self.words, first, until)
+        rows = self.rows[at]
+        same = self.records.hashes[rows] == hashes[which]
+        return (which, rows) if same.all() else (which[same], rows[same])
+
+    def next_time(self) -> int | None:
+        """The least time of the records that may have partners; None if there are none."""
+        if not self.passed:
+            return self.base
+        return int(self._in_order[self.passed]) if self.passed < len(self) else None
+
+    def pass_by(self, time: int) -> Array:
+        """Counts the records up to a time as such that can have no more partners; returns their places."""
+        if self.base > time or self.passed == len(self):
+            return _NONE
+        if self._by_time is None:
+            self._by_time = np.argsort(self.records.times, kind="stable")
+            self._in_order = self.records.times[self._by_time]
+        begin, self.passed = self.passed, int(np.searchsorted(self._in_order, time, "right"))
+        return self._by_time[begin : self.passed]
+
+    @property
+    def sparse(self) -> bool:
+        """True if most records are gone, and none waits to come out."""
+        return not self.waiting and len(self) > _SMALL and 2 * self.alive < len(self)
+
+    @property
+    def over(self) -> bool:
+        """True if nothing is left of it."""
+        return not self.alive and not self.waiting
+
+    def shrunk(self) -> Segment | None:
+        """A segment of what is kept, where no record waits to come out; None if nothing is."""
+        if not self.alive:
+            return None
+        if self.alive == len(self):
+            return self
+        there = self.records.marks & GONE == 0
+        records = self.records.some(np.flatnonzero(there))
+        base, chosen = int(records.times.min()), there[self.rows]
+        places = np.cumsum(there) - 1
+        words = self.words[chosen] - (base - self.base)
+        return Segment(records, (base, self.bits, words, places[self.rows[chosen]]))
+
+    def merged(self, other: Segment) -> Segment | None:
+        """What is kept of both segments as one; None if nothing is."""
+        first, second = self.shrunk(), other.shrunk()
+        if first is None or second is None:
+            return first or second
+        base, last = min(first.base, second.base), max(first.last, second.last)
+        bits = _time_bits(last - base)
+        records = Records.together(first.records, second.records)
+        if not first.bits == second.bits == bits:
+            return Segment(records)
+        words = np.concatenate([first.words + (first.base - base), second.words + (second.base - base)])
+        order = np.argsort(words, kind="stable")  # fast, as these are two runs
+        rows = np.concatenate([first.rows, second.rows + len(first)])
+        return Segment(records, (base, bits, words[order], rows[order]))
+
+
+def index_of(records: Records) -> Index | None:
+    """The index of records; None if their times differ by more than one takes."""
+    base, last = int(records.times.min()), int(records.times.max())
+    if last - base >= (1 << _TIME_BITS[-1]) - 1:
+        return None
+    bits = _time_bits(last - base)
+    words = _heads(records.hashes, bits) + (records.times - base)
+    rough = np.argsort((words >> 46).astype(np.uint16), kind="stable")  # by radix; what is left is nearly in order
+    words = words[rough]
+    order = np.argsort(words, kind="stable")
+    return base, bits, words[order], rough[order]
+
+
+def _time_bits(span: int) -> int:
+    """Number of bits for times that differ by up to so much. The last time of all bits is not used."""
+    return next((bits for bits in _TIME_BITS if span < (1 << bits) - 1), _TIME_BITS[-1])
+
+
+def _heads(hashes: Array, bits: int) -> Array:
+    """The parts of words that are for the key."""
+    found: Array = (hashes >> np.uint64(1 + bits)).astype(np.int64) << bits
+    return found
+
+
+def _expand(words: Array, first: Array, until: Array) -> tuple[Array, Array]:
+    """All places from `first` on whose words are up to `until`, by the place of the request."""
+    count = len(words)
+    which = np.flatnonzero(first < count)
+    which = which[words[first[which]] <= until[which]]
+    at = first[which]
+    more = np.flatnonzero(at + 1 < count)
+    if not len(which) or not (words[at[more] + 1] <= until[which[more]]).any():
+        return which, at
+    counts = np.searchsorted(words, until[which], "right") - at
+    places = np.repeat(at - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+    return np.repeat(which, counts), places
+
+
+def segments_of(records: Records, index: Index | None) -> list[Segment]:
+    """Records as segments: one with their index, or, where there is none, several."""
+    if index is not None:
+        return [Segment(records, index)]
+    low, bits = int(records.times.min()), _TIME_BITS[-1]
+    part = (records.times.view(np.uint64) - np.int64(low).view(np.uint64)) >> np.uint64(bits - 1)
+    return [Segment(records.some(np.flatnonzero(part == one))) for one in np.unique(part)]
+
+
+class Side:
+    """All records that a join keeps of one input."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.waiting = 0
+        """Number of records that have still to come out."""
+
+    @property
+    def kept(self) -> int:
+        """Number of records that are kept."""
+        return self.waiting + sum(one.alive for one in self.segments)
+
+    def add(self, segments: Iterable[Segment]) -> None:
+        """Adds segments, and merges the last ones while one is not much larger than the next."""
+        for one in segments:
+            self.segments.append(one)
+            while len(self.segments) > 1 and self._merge_last():
+                pass
+
+    def _merge_last(self) -> bool:
+        one, other = self.segments[-2:]
+        if len(one) > 2 * len(other) or len(one) + len(other) > LARGEST or one.waiting or other.waiting:
+            return False
+        if max(one.last, other.last) - min(one.base, other.base) >= (1 << _TIME_BITS[-1]) - 1:
+            return False
+        made = one.merged(other)
+        self.segments[-2:] = [] if made is None else [made]
+        return made is not None
+
+    def tidy(self) -> None:
+        """Drops segments that are over, and makes those anew of which little is left."""
+        left = [one.shrunk() if one.sparse else one for one in self.segments if not one.over]
+        self.segments = [one for one in left if one is not None]
