@@ -251,7 +251,8 @@ def run_newkeys(args: argparse.Namespace, options: dict[str, str]) -> None:
 
 def run_join(args: argparse.Namespace, options: dict[str, str]) -> None:
     """A join, ours and Bytewax's if that is a peer: without time, and by windows of event time."""
-    systems = [*([] if args.no_ours else ["tailrace"]), *(join.SYSTEMS[1:] if "bytewax" in args.peer else ())]
+    ours = [] if args.no_ours else ["tailrace-columns"] if args.form == "columns" else ["tailrace"]
+    systems = [*ours, *(join.SYSTEMS[2:] if "bytewax" in args.peer else ())]
     for system in systems * args.repeat:
         spec = join.JoinSpec.of({**options, "system": system})
         figures, busy = measure.isolate("benchmarks.join", spec)

@@ -1,21 +1,28 @@
 """A join of orders with their payments, each system in one process and one thread, by seconds of CPU. Orders and payments
-have a key of their own each. Ours is an interval join; Bytewax has a join without time, which forgets a key with its pair,
-and one by windows of event time."""
+have a key of their own each. Ours is an interval join, in rows or in columns; Bytewax has a join without time, which forgets
+a key with its pair, and one by windows of event time."""
 
 from __future__ import annotations
 
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import tailrace as tr
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-SYSTEMS = ("tailrace", "bytewax", "bytewax-windows")
+import tailrace as tr
+from tailrace.testing.inprocess import _simulate as simulate
+
+SYSTEMS = ("tailrace", "tailrace-columns", "bytewax", "bytewax-windows")
 BATCH = 4096
+LARGE = 16_384
+"""Number of records of a batch in columns at most."""
 ZERO = datetime(2020, 1, 1, tzinfo=UTC)
 PAGE = 4096
 
@@ -65,17 +72,66 @@ class _Rows(tr.Reader):
         return self.at
 
 
+def columns(start: int, end: int) -> pa.RecordBatch:
+    ids = np.arange(start, end)
+    return pa.record_batch({"id": ids, "at": ids / 1000, "value": ids * 0.5})
+
+
+class Batches(Rows):
+    """The same records in columns."""
+
+    form = "columns"
+    schema = columns(0, 0).schema
+
+    def reader(self, split: int, position: int | None = None) -> tr.Reader:
+        return _Batches(self.records, position or 0)
+
+
+class _Batches(_Rows):
+    def read(self, limit: int, now: float = 0.0) -> Any:
+        start = self.at
+        if start == self.records:
+            return None
+        self.at = min(start + min(limit, LARGE), self.records)
+        return columns(start, self.at)
+
+
+class Totals(tr.Sink):
+    """A sink that counts the rows of a join, and adds up the values of both sides."""
+
+    form = "columns"
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+
+    def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
+        return _TotalsWriter(self)
+
+    def publish(self, prepared: Any) -> None:
+        pass
+
+
+class _TotalsWriter(tr.SinkWriter):
+    def __init__(self, sink: Totals) -> None:
+        self.sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.sink.count += batch.num_rows
+        self.sink.total += sum(pc.sum(batch.column(name)).as_py() or 0.0 for name in ("value_x", "value_y"))
+
+
 def run(spec: JoinSpec) -> dict[str, Any]:
     """Records per second of CPU, the result verified, and for ours the memory of a record that is kept."""
     found: list[float] = []
-    job = {"tailrace": _tailrace, "bytewax": _bytewax, "bytewax-windows": _bytewax_windows}[spec.system](spec, found)
+    job = JOBS[spec.system](spec, found)
     gc.set_threshold(50_000)  # as our workers have it
     start = time.process_time()
     job()
     seconds = time.process_time() - start
-    expected = sum(2 * value for _, value in rows(0, spec.records))
-    if (len(found), sum(found)) != (spec.records, expected):
-        raise SystemExit(f"{spec.system}: {len(found)} pairs of {spec.records}")
+    expected = 0.5 * spec.records * (spec.records - 1)
+    count, total = (len(found), sum(found)) if spec.system != "tailrace-columns" else (int(found[0]), found[1])
+    if (count, total) != (spec.records, expected):
+        raise SystemExit(f"{spec.system}: {count} pairs of {spec.records}")
     figures = {
         "cpu_seconds": round(seconds, 3),
         "records_per_cpu_second": int(2 * spec.records / seconds),
@@ -95,11 +151,25 @@ def _tailrace(spec: JoinSpec, found: list[float]) -> Callable[[], Any]:
     return lambda: tr.testing.run(env)
 
 
+def _tailrace_columns(spec: JoinSpec, found: list[float]) -> Callable[[], Any]:
+    env = tr.Environment(parallelism=1)
+    sides = [env.from_source(Batches(spec.records)).assign_timestamps("at", 1).key_by("id") for _ in range(2)]
+    totals = Totals()
+    sides[0].join(sides[1], within=(-10, 10)).sink_to(totals)
+
+    # As `tr.testing.run`, with the steps that a busy worker makes.
+    steps = replace(tr.testing.Conditions.calm(), budget=(LARGE, LARGE))
+
+    def job() -> None:
+        simulate(env, "join", 0, steps, pickled=False, keep_trace=False).await_termination()
+        found.extend([totals.count, totals.total])
+
+    return job
+
+
 def _kept(spec: JoinSpec) -> int:
     """Bytes of memory of a record that a join keeps, without the record itself: one of each key."""
     import random
-
-    import numpy as np
 
     from tailrace.elements.batches import Rows as Batch
     from tailrace.graph.graph import Node
@@ -182,3 +252,11 @@ def _output(pairs: Any, found: list[float]) -> None:
             return Writer()
 
     op.output("out", pairs, Sink())
+
+
+JOBS: dict[str, Callable[[JoinSpec, list[float]], Callable[[], Any]]] = {
+    "tailrace": _tailrace,
+    "tailrace-columns": _tailrace_columns,
+    "bytewax": _bytewax,
+    "bytewax-windows": _bytewax_windows,
+}

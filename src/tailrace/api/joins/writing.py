@@ -324,7 +324,8 @@ def check_sides(
     stream: Any, other: Any, verb: str, ports: tuple[int, int] = (0, 1), columns: bool = False
 ) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     """The edges of both streams into a join, on the inputs `ports`. Raises `GraphError` for streams without keys and for
-    keys that are never equal, `TypeMismatch` for streams in columns, unless `columns` is true, and `ScopeError` for streams of two loops."""
+    keys that are never equal, `TypeMismatch` for streams in columns, unless `columns` is true, and `ScopeError` for streams
+    of two loops."""
     check_together(stream, other, verb)
     if getattr(other, "key", None) is None:
         raise GraphError(f"{verb}: the other stream has no key; call key_by(...) on it: a.key_by(x).join(b.key_by(y))")
