@@ -84,7 +84,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
         if schema is not None and has_nulls(schema) and not has_nulls(given):
             return None  # a constant None has no type yet
     elif isinstance(node.operator, IntervalJoin):
-        schema = _joined(node_of, node, others)
+        schema = _schema_of_join(node_of, node, others)
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs, others)
     elif isinstance(node.operator, Head) and node.form == "columns":
@@ -95,7 +95,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     return plain_schema(schema) if isinstance(schema, pa.Schema) else None
 
 
-def _joined(node_of: NodeOf, node: Node, others: Others) -> pa.Schema | None:
+def _schema_of_join(node_of: NodeOf, node: Node, others: Others) -> pa.Schema | None:
     """The schema of the results of a join in columns."""
     operator = node.operator
     assert isinstance(operator, IntervalJoin)

@@ -81,7 +81,7 @@ WAITING = TableInfo("records:waiting", "records")
 JOINING = TableInfo("records:joining", "records")
 """The records that a join keeps until event time has passed all that could be their partners."""
 JOINED = TableInfo("records:joined", "records")
-"""The same of a join in columns: blocks of records of one key group."""
+"""The records that a join in columns keeps, as blocks of one key group each."""
 CALLS = TableInfo("records:calls", "records")
 """The records of asynchronous calls whose results have not gone on."""
 

@@ -253,7 +253,7 @@ class WaitingListing(Listing):
                 continue
             if one.table.name == JOINED.name:
                 with self.stored.reading("the records that a join in columns keeps"):
-                    yield from _joined(one.entries)
+                    yield from _of_blocks(one.entries)
                 continue
             if one.table.name == CALLS.name:
                 called = sorted(one.entries.items(), key=lambda entry: entry[0][2:])
@@ -272,10 +272,10 @@ def _joining(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
                 yield key, time, port, value
 
 
-def _joined(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
+def _of_blocks(entries: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
     """The records that a join in columns keeps, block by block."""
     for place in sorted((place for place in entries if place[3] == BLOCK), key=lambda place: place[1:3]):
-        block = read_block(entries, place).kept()
+        block = read_block(entries, place).without_gone()
         keys = [plain_values(block.data.column(name)) for name in block.names]
         tupled = isinstance(place[0], tuple)
         for i, value in enumerate(rows_of(block.data)):

@@ -20,7 +20,7 @@ class JoinedColumn(NamedTuple):
     first: int | None
     """Place of the column of the first stream that it comes from; None if it comes from the second stream only."""
     second: int | None
-    """The same of the second stream. A column of both is a column of the key."""
+    """Place of the column of the second stream; both are there for a column of the key."""
 
 
 def joined_columns(

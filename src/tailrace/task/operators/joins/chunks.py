@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tailrace.state.fronts import FrozenColumns
 from tailrace.task.operators.joins.joinkeys import JoinKeys
-from tailrace.task.operators.joins.segments import GONE, MATCHED, UNWRITTEN, Segment, Side
+from tailrace.task.operators.joins.segments import GONE, MATCHED, UNWRITTEN, JoinSegment, Side
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1 << 16
@@ -89,7 +89,7 @@ class ChunkFront:
 
     # Records of the operator.
 
-    def mark(self, port: int, segment: Segment, rows: Array, mark: int, noted: bool) -> None:
+    def mark(self, port: int, segment: JoinSegment, rows: Array, mark: int, noted: bool) -> None:
         """Marks records of a segment. Checkpoints have the marks if they are `noted`."""
         records = segment.records
         records.marks[rows] |= mark
@@ -270,7 +270,7 @@ class KeptBlock:
     changes: tuple[Array, Array] | None
     """Numbers of records, and marks that they got after the block was written."""
 
-    def kept(self) -> KeptBlock:
+    def without_gone(self) -> KeptBlock:
         """The block without records that are gone."""
         some = np.flatnonzero(self.marks & GONE == 0)
         if len(some) == len(self.marks):
@@ -311,7 +311,7 @@ def restore_blocks(
             chunk.marked = True
         chunk.keys[group] = key
         chunk.count += len(block.seqs)
-        block = block.kept()
+        block = block.without_gone()
         chunk.kept += len(block.seqs)
         front.next = max(front.next, number + 1)
         yield port, number, block

@@ -34,7 +34,7 @@ from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.chunks import ChunkFront, KeptBlock, key_of_block, restore_blocks
 from tailrace.task.operators.joins.joinkeys import JoinKeys, are_equal
-from tailrace.task.operators.joins.places import Places, moved
+from tailrace.task.operators.joins.places import KeptPlaces, shift
 from tailrace.task.operators.joins.segments import (
     GONE,
     MATCHED,
@@ -217,7 +217,7 @@ class ColumnJoinTask(OperatorTask):
         order: Array = np.argsort(records.hashes) if index is None else index[3]
         which, partners = self._pairs(records, order, port)
         if self.filters and not port:
-            records = self._undecided(records, which)
+            records = self._decide(records, which)
             if not len(records):
                 return
             index = index_of(records)
@@ -249,12 +249,12 @@ class ColumnJoinTask(OperatorTask):
                 segment.records = replace(segment.records, data=self._as(segment.records.data, data.schema))
         return data
 
-    def _pairs(self, records: Records, order: Array, port: int) -> tuple[Array, Places]:
+    def _pairs(self, records: Records, order: Array, port: int) -> tuple[Array, KeptPlaces]:
         """The partners of records: the places of the records, in order, and where their partners are, in the order in which
         they came. `order` has the places of the records in the order of their hashes."""
         low, high = self.bounds[port]
         hashes, times = records.hashes[order], records.times[order]
-        below, above = moved(times, low), moved(times, high)
+        below, above = shift(times, low), shift(times, high)
         segments = self.sides[1 - port].segments
         found: list[tuple[Array, Array, Array]] = []
         for number, one in enumerate(segments):
@@ -265,9 +265,9 @@ class ColumnJoinTask(OperatorTask):
                 which, rows = (which, rows) if there is None else (which[there], rows[there])
                 found.append((which, np.full(len(rows), number), rows))
         if not found:
-            return _NONE, Places(segments, _NONE, _NONE)
+            return _NONE, KeptPlaces(segments, _NONE, _NONE)
         which, parts, rows = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
-        partners = Places(segments, parts, rows)
+        partners = KeptPlaces(segments, parts, rows)
         sequence = _sequence(which, len(records), partners)
         return which[sequence], partners.some(sequence)
 
@@ -282,7 +282,7 @@ class ColumnJoinTask(OperatorTask):
             there = same if there is None else there & same
         return there
 
-    def _undecided(self, records: Records, which: Array) -> Records:
+    def _decide(self, records: Records, which: Array) -> Records:
         """Takes records of the first input of a semi or an anti join; returns those without a partner."""
         has = np.zeros(len(records), np.bool_)
         has[which] = True
@@ -290,22 +290,22 @@ class ColumnJoinTask(OperatorTask):
             return records
         if self.how == "semi":
             some = np.flatnonzero(has)
-            self._send(records.data.take(pa.array(some)), moved(records.times[some], self.spans[0]))
+            self._send(records.data.take(pa.array(some)), shift(records.times[some], self.spans[0]))
         return records.some(np.flatnonzero(~has))
 
-    def _release(self, which: Array, partners: Places) -> None:
+    def _release(self, which: Array, partners: KeptPlaces) -> None:
         """Lets go of records of the first input of a semi or an anti join, which have a partner."""
         if not len(which):
             return
         _, first = np.unique(partners.seqs(), return_index=True)
         some = partners.some(np.sort(first))
         if self.how == "semi":
-            self._send(some.data(), moved(some.times(), self.spans[0]))
+            self._send(some.data(), shift(some.times(), self.spans[0]))
         for one, _, rows in some.by_segment():
             one.alive -= len(rows)
             self.front.mark(0, one, rows, GONE, True)
 
-    def _emit_pairs(self, records: Records, port: int, which: Array, partners: Places) -> None:
+    def _emit_pairs(self, records: Records, port: int, which: Array, partners: KeptPlaces) -> None:
         if not len(which):
             return
         if self.alone[1 - port]:
@@ -317,7 +317,7 @@ class ColumnJoinTask(OperatorTask):
             part, mine = partners.some(slice(begin, begin + _RESULTS)), which[begin : begin + _RESULTS]
             own, other = records.data.take(pa.array(mine)), part.data()
             pair = (other, own) if port else (own, other)
-            self._send(self._joined(*pair), np.maximum(records.times[mine], part.times()))
+            self._send(self._rows_of(*pair), np.maximum(records.times[mine], part.times()))
 
     # Event time.
 
@@ -338,7 +338,7 @@ class ColumnJoinTask(OperatorTask):
         for port, some, times in self.unmatched.take(limit):
             data = some.data()
             pair = (None, data) if port else (data, None)
-            self._send(data if self.filters else self._joined(*pair), times)
+            self._send(data if self.filters else self._rows_of(*pair), times)
             for one, _, rows in some.by_segment():
                 one.waiting -= len(rows)
                 self.sides[port].waiting -= len(rows)
@@ -375,7 +375,7 @@ class ColumnJoinTask(OperatorTask):
         assert schema is not None
         return schema
 
-    def _joined(self, first: pa.RecordBatch | None, second: pa.RecordBatch | None) -> pa.RecordBatch:
+    def _rows_of(self, first: pa.RecordBatch | None, second: pa.RecordBatch | None) -> pa.RecordBatch:
         """Rows of the results of pairs; None stands for records that are not there."""
         schemas = self._schema(0), self._schema(1)
         try:
@@ -406,7 +406,7 @@ class ColumnJoinTask(OperatorTask):
         self.ctx.metrics.set("kept_second", self.sides[1].kept)
 
 
-def _sequence(which: Array, count: int, partners: Places) -> Array:
+def _sequence(which: Array, count: int, partners: KeptPlaces) -> Array:
     """The order by `which`, below `count`, then by the order in which the partners came."""
     if len(which) <= count:
         place = np.full(count, -1, np.int64)

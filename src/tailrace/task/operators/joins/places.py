@@ -1,4 +1,4 @@
-"""Places of kept records of one input, over all its segments."""
+"""KeptPlaces of kept records of one input, over all its segments."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.task.operators.joins.segments import Segment
+from tailrace.task.operators.joins.segments import JoinSegment
 
 Array = np.ndarray[Any, Any]
 
 
-class Places:
+class KeptPlaces:
     """Some kept records: for each, the number of its segment and its place there. Without any, only `some` may be used."""
 
     __slots__ = ("parts", "rows", "segments")
 
-    def __init__(self, segments: list[Segment], parts: Array, rows: Array) -> None:
+    def __init__(self, segments: list[JoinSegment], parts: Array, rows: Array) -> None:
         self.segments, self.parts, self.rows = segments, parts, rows
 
-    def some(self, which: Any) -> Places:
+    def some(self, which: Any) -> KeptPlaces:
         """Some of them, by an index of numpy."""
-        return Places(self.segments, self.parts[which], self.rows[which])
+        return KeptPlaces(self.segments, self.parts[which], self.rows[which])
 
-    def by_segment(self) -> Iterator[tuple[Segment, Array, Array]]:
+    def by_segment(self) -> Iterator[tuple[JoinSegment, Array, Array]]:
         """Each segment with the places of its records here and there."""
         if (self.parts == self.parts[0]).all():
             yield self.segments[int(self.parts[0])], np.arange(len(self.parts)), self.rows
@@ -60,7 +60,7 @@ class Places:
         return seqs
 
 
-def moved(times: Array, by: int) -> Array:
+def shift(times: Array, by: int) -> Array:
     """Times, later by so much, within the range of times."""
     if by > 0:
         return np.minimum(times, MAX_TIME - by) + by

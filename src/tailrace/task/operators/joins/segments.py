@@ -28,7 +28,7 @@ _SMALL = 4_096
 """Number of records up to which a segment is not made anew because most of them are gone."""
 _NONE = np.empty(0, np.int64)
 Index = tuple[int, int, Array, Array]
-"""An index by key and time: base, bits, words, rows (`Segment`)."""
+"""An index by key and time: base, bits, words, rows (`JoinSegment`)."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Records:
         return cls(pa.concat_batches([one.data, other.data]), *arrays)
 
 
-class Segment:
+class JoinSegment:
     """Some records of one input, with an index.
 
     Invariant T25: `words` are in order. A word is the first bits of the hash of a record's key, then its time behind `base`
@@ -135,7 +135,7 @@ class Segment:
         """True if nothing is left of it."""
         return not self.alive and not self.waiting
 
-    def shrunk(self) -> Segment | None:
+    def shrink(self) -> JoinSegment | None:
         """A segment of what is kept, where no record waits to come out; None if nothing is."""
         if not self.alive:
             return None
@@ -146,22 +146,22 @@ class Segment:
         base, chosen = int(records.times.min()), there[self.rows]
         places = np.cumsum(there) - 1
         words = self.words[chosen] - (base - self.base)
-        return Segment(records, (base, self.bits, words, places[self.rows[chosen]]))
+        return JoinSegment(records, (base, self.bits, words, places[self.rows[chosen]]))
 
-    def merged(self, other: Segment) -> Segment | None:
+    def merge(self, other: JoinSegment) -> JoinSegment | None:
         """What is kept of both segments as one; None if nothing is."""
-        first, second = self.shrunk(), other.shrunk()
+        first, second = self.shrink(), other.shrink()
         if first is None or second is None:
             return first or second
         base, last = min(first.base, second.base), max(first.last, second.last)
         bits = _time_bits(last - base)
         records = Records.together(first.records, second.records)
         if not first.bits == second.bits == bits:
-            return Segment(records)
+            return JoinSegment(records)
         words = np.concatenate([first.words + (first.base - base), second.words + (second.base - base)])
         order = np.argsort(words, kind="stable")  # fast, as these are two runs
         rows = np.concatenate([first.rows, second.rows + len(first)])
-        return Segment(records, (base, bits, words[order], rows[order]))
+        return JoinSegment(records, (base, bits, words[order], rows[order]))
 
 
 def index_of(records: Records) -> Index | None:
@@ -202,20 +202,20 @@ def _expand(words: Array, first: Array, until: Array) -> tuple[Array, Array]:
     return np.repeat(which, counts), places
 
 
-def segments_of(records: Records, index: Index | None) -> list[Segment]:
+def segments_of(records: Records, index: Index | None) -> list[JoinSegment]:
     """Records as segments: one with their index, or, where there is none, several."""
     if index is not None:
-        return [Segment(records, index)]
+        return [JoinSegment(records, index)]
     low, bits = int(records.times.min()), _TIME_BITS[-1]
     part = (records.times.view(np.uint64) - np.int64(low).view(np.uint64)) >> np.uint64(bits - 1)
-    return [Segment(records.some(np.flatnonzero(part == one))) for one in np.unique(part)]
+    return [JoinSegment(records.some(np.flatnonzero(part == one))) for one in np.unique(part)]
 
 
 class Side:
     """All records that a join keeps of one input."""
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []
+        self.segments: list[JoinSegment] = []
         self.waiting = 0
         """Number of records that have still to come out."""
 
@@ -224,7 +224,7 @@ class Side:
         """Number of records that are kept."""
         return self.waiting + sum(one.alive for one in self.segments)
 
-    def add(self, segments: Iterable[Segment]) -> None:
+    def add(self, segments: Iterable[JoinSegment]) -> None:
         """Adds segments, and merges the last ones while one is not much larger than the next."""
         for one in segments:
             self.segments.append(one)
@@ -237,11 +237,11 @@ class Side:
             return False
         if max(one.last, other.last) - min(one.base, other.base) >= (1 << _TIME_BITS[-1]) - 1:
             return False
-        made = one.merged(other)
+        made = one.merge(other)
         self.segments[-2:] = [] if made is None else [made]
         return made is not None
 
     def tidy(self) -> None:
         """Drops segments that are over, and makes those anew of which little is left."""
-        left = [one.shrunk() if one.sparse else one for one in self.segments if not one.over]
+        left = [one.shrink() if one.sparse else one for one in self.segments if not one.over]
         self.segments = [one for one in left if one is not None]

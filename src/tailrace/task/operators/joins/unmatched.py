@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.task.operators.joins.places import Places, moved
-from tailrace.task.operators.joins.segments import GONE, Segment
+from tailrace.task.operators.joins.places import KeptPlaces, shift
+from tailrace.task.operators.joins.segments import GONE, JoinSegment
 
 Array = np.ndarray[Any, Any]
 
@@ -20,11 +20,11 @@ class Unmatched:
     def __init__(self, spans: tuple[int, int]) -> None:
         self._spans = spans
         """For each input, how far the time of a result is behind that of its record."""
-        self._parts: list[tuple[int, Segment, Array]] = []
+        self._parts: list[tuple[int, JoinSegment, Array]] = []
         """Input, segment, places there."""
         self._order: Array | None = None
         """The order of all records in `_parts`; None if it is not known."""
-        self._places = Places([], np.empty(0, np.int64), np.empty(0, np.int64))
+        self._places = KeptPlaces([], np.empty(0, np.int64), np.empty(0, np.int64))
         """All records in `_parts`."""
         self._times: Array = np.empty(0, np.int64)
         self._at = 0
@@ -38,7 +38,7 @@ class Unmatched:
         self._sort()
         return int(self._times[self._order[self._at]]) if self._order is not None and len(self) else None
 
-    def add(self, port: int, segment: Segment, rows: Array) -> int:
+    def add(self, port: int, segment: JoinSegment, rows: Array) -> int:
         """Adds some records of a segment; returns their number."""
         if self._at:
             parts = [(port, one, rows[one.records.marks[rows] & GONE == 0]) for port, one, rows in self._parts]
@@ -47,7 +47,7 @@ class Unmatched:
         self._order = None
         return len(rows)
 
-    def take(self, limit: int) -> Iterator[tuple[int, Places, Array]]:
+    def take(self, limit: int) -> Iterator[tuple[int, KeptPlaces, Array]]:
         """The next records, at most `limit`, of one input at a time: input, places, times of results. The caller marks them
         as gone."""
         self._sort()
@@ -70,9 +70,9 @@ class Unmatched:
             return
         counts = [len(rows) for _, _, rows in self._parts]
         numbers, rows = np.repeat(np.arange(len(counts)), counts), np.concatenate([part[2] for part in self._parts])
-        self._places = Places([one for _, one, _ in self._parts], numbers, rows)
+        self._places = KeptPlaces([one for _, one, _ in self._parts], numbers, rows)
         self._times = np.concatenate(
-            [moved(one.records.times[rows], self._spans[port]) for port, one, rows in self._parts]
+            [shift(one.records.times[rows], self._spans[port]) for port, one, rows in self._parts]
         )
         ports = np.repeat([port for port, _, _ in self._parts], counts)
         self._order = np.lexsort((self._places.seqs(), ports, self._times))
