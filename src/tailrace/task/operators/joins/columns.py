@@ -39,7 +39,7 @@ from tailrace.task.operators.joins.segments import (
     GONE,
     MATCHED,
     UNWRITTEN,
-    Records,
+    JoinRecords,
     Side,
     index_of,
     segments_of,
@@ -178,7 +178,7 @@ class ColumnJoinTask(OperatorTask):
         chunks = np.concatenate([np.full(len(block.seqs), number, np.int64) for number, block in blocks])
         self.came = max(self.came, 1 + (int(seqs.max()) >> _SUBTASKS))
         hashes, groups = self.keys.take(data, None, port)
-        records = Records(data, seqs, times, hashes, groups, chunks, marks)
+        records = JoinRecords(data, seqs, times, hashes, groups, chunks, marks)
         records = records.some(np.argsort(seqs, kind="stable"))
         self.sides[port].add(segments_of(records, index_of(records)))
 
@@ -229,7 +229,7 @@ class ColumnJoinTask(OperatorTask):
                 records.marks[which] = MATCHED
         self.sides[port].add(segments_of(records, index))
 
-    def _records(self, batch: Columns, port: int) -> Records:
+    def _records(self, batch: Columns, port: int) -> JoinRecords:
         """The records of a batch with their numbers."""
         assert batch.times is not None
         count, data = len(batch), self._fit(batch.data, port)
@@ -237,7 +237,7 @@ class ColumnJoinTask(OperatorTask):
         seqs = (np.arange(self.came, self.came + count) << _SUBTASKS) + self.ctx.subtask
         self.came += count
         chunks = np.full(count, UNWRITTEN, np.int64)
-        return Records(data, seqs, batch.times, hashes, groups, chunks, np.zeros(count, np.uint8))
+        return JoinRecords(data, seqs, batch.times, hashes, groups, chunks, np.zeros(count, np.uint8))
 
     def _fit(self, data: pa.RecordBatch, port: int) -> pa.RecordBatch:
         """A batch in the schema of its input. What is kept follows where a column has got its type by now."""
@@ -249,7 +249,7 @@ class ColumnJoinTask(OperatorTask):
                 segment.records = replace(segment.records, data=self._as(segment.records.data, data.schema))
         return data
 
-    def _pairs(self, records: Records, order: Array, port: int) -> tuple[Array, KeptPlaces]:
+    def _pairs(self, records: JoinRecords, order: Array, port: int) -> tuple[Array, KeptPlaces]:
         """The partners of records: the places of the records, in order, and where their partners are, in the order in which
         they came. `order` has the places of the records in the order of their hashes."""
         low, high = self.bounds[port]
@@ -271,7 +271,9 @@ class ColumnJoinTask(OperatorTask):
         sequence = _sequence(which, len(records), partners)
         return which[sequence], partners.some(sequence)
 
-    def _are_partners(self, records: Records, which: Array, others: Records, rows: Array, port: int) -> Array | None:
+    def _are_partners(
+        self, records: JoinRecords, which: Array, others: JoinRecords, rows: Array, port: int
+    ) -> Array | None:
         """Mask of the records whose possible partners are kept and have an equal key; None if all of them do."""
         there: Array | None = None
         if self.filters and port:
@@ -282,7 +284,7 @@ class ColumnJoinTask(OperatorTask):
             there = same if there is None else there & same
         return there
 
-    def _decide(self, records: Records, which: Array) -> Records:
+    def _decide(self, records: JoinRecords, which: Array) -> JoinRecords:
         """Takes records of the first input of a semi or an anti join; returns those without a partner."""
         has = np.zeros(len(records), np.bool_)
         has[which] = True
@@ -305,7 +307,7 @@ class ColumnJoinTask(OperatorTask):
             one.alive -= len(rows)
             self.front.mark(0, one, rows, GONE, True)
 
-    def _emit_pairs(self, records: Records, port: int, which: Array, partners: KeptPlaces) -> None:
+    def _emit_pairs(self, records: JoinRecords, port: int, which: Array, partners: KeptPlaces) -> None:
         if not len(which):
             return
         if self.alone[1 - port]:

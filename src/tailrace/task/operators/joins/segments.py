@@ -32,7 +32,7 @@ Index = tuple[int, int, Array, Array]
 
 
 @dataclass
-class Records:
+class JoinRecords:
     """Records of one input, in the order of their numbers."""
 
     data: pa.RecordBatch
@@ -53,12 +53,12 @@ class Records:
     def _arrays(self) -> tuple[Array, ...]:
         return self.seqs, self.times, self.hashes, self.groups, self.chunks, self.marks
 
-    def some(self, rows: Array) -> Records:
+    def some(self, rows: Array) -> JoinRecords:
         """The records in these places."""
-        return Records(self.data.take(pa.array(rows)), *(array[rows] for array in self._arrays()))
+        return JoinRecords(self.data.take(pa.array(rows)), *(array[rows] for array in self._arrays()))
 
     @classmethod
-    def together(cls, one: Records, other: Records) -> Records:
+    def together(cls, one: JoinRecords, other: JoinRecords) -> JoinRecords:
         """The records of both. Those of the first have the smaller numbers."""
         arrays = (np.concatenate(pair) for pair in zip(one._arrays(), other._arrays(), strict=True))
         return cls(pa.concat_batches([one.data, other.data]), *arrays)
@@ -75,8 +75,8 @@ class JoinSegment:
         "_by_time", "_in_order", "alive", "base", "bits", "last", "passed", "records", "rows", "waiting", "words",
     )  # fmt: skip
 
-    def __init__(self, records: Records, index: Index | None = None) -> None:
-        """Records whose times an index takes, with the index if it is known."""
+    def __init__(self, records: JoinRecords, index: Index | None = None) -> None:
+        """JoinRecords whose times an index takes, with the index if it is known."""
         index = index or index_of(records)
         assert index is not None
         self.records = records
@@ -155,7 +155,7 @@ class JoinSegment:
             return first or second
         base, last = min(first.base, second.base), max(first.last, second.last)
         bits = _time_bits(last - base)
-        records = Records.together(first.records, second.records)
+        records = JoinRecords.together(first.records, second.records)
         if not first.bits == second.bits == bits:
             return JoinSegment(records)
         words = np.concatenate([first.words + (first.base - base), second.words + (second.base - base)])
@@ -164,7 +164,7 @@ class JoinSegment:
         return JoinSegment(records, (base, bits, words[order], rows[order]))
 
 
-def index_of(records: Records) -> Index | None:
+def index_of(records: JoinRecords) -> Index | None:
     """The index of records; None if their times differ by more than one takes."""
     base, last = int(records.times.min()), int(records.times.max())
     if last - base >= (1 << _TIME_BITS[-1]) - 1:
@@ -202,7 +202,7 @@ def _expand(words: Array, first: Array, until: Array) -> tuple[Array, Array]:
     return np.repeat(which, counts), places
 
 
-def segments_of(records: Records, index: Index | None) -> list[JoinSegment]:
+def segments_of(records: JoinRecords, index: Index | None) -> list[JoinSegment]:
     """Records as segments: one with their index, or, where there is none, several."""
     if index is not None:
         return [JoinSegment(records, index)]
