@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -408,6 +408,63 @@ def in_short_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataS
     return env.from_source(Chunks(n, short=True)).key_by(lambda i: i % 6).process(Running())
 
 
+class Together(Chunks):
+    """Chunks that one reader reads in each subtask, by turns."""
+
+    def split_reader(self, ctx: tr.SourceContext) -> tr.SplitReader:
+        return _ByTurns(self)
+
+
+class _ByTurns(tr.SplitReader):
+    """Reads two splits at a time, forwards and backwards, and has nothing now and then. It is woken then, long before it
+    would be read."""
+
+    def __init__(self, source: Chunks) -> None:
+        self.source = source
+        self.chunks: dict[int, Any] = {}
+        self.paused: frozenset[int] = frozenset()
+        self.reads = 0
+
+    def assign(self, splits: Sequence[tr.AssignedSplit]) -> None:
+        for number, split, position in splits:
+            self.chunks[number] = [split[0] if position is None else position, split[1]]
+
+    def revoke(self, splits: Sequence[int]) -> None:
+        for number in splits:
+            del self.chunks[number]
+
+    def pause(self, splits: Collection[int]) -> None:
+        self.paused = frozenset(splits)
+
+    def read(self, limit: int, now: float) -> Iterator[tuple[int, Any]]:
+        self.reads += 1
+        if self.reads % 4 == 0:
+            self.wake()
+            return
+        numbers = [number for number in self.chunks if number not in self.paused]
+        for number in (numbers if self.reads % 2 else numbers[::-1])[:2]:
+            if not limit:
+                return
+            chunk = self.chunks[number]
+            first, chunk[0] = chunk[0], min(chunk[0] + min(limit, 5), chunk[1])
+            limit -= chunk[0] - first
+            yield number, list(range(first, chunk[0]))
+            if chunk[0] == chunk[1]:
+                yield number, None
+
+    def position(self, split: int) -> int:
+        at: int = self.chunks[split][0]
+        return at
+
+    def next_at(self, now: float) -> float:
+        return now + 1.0
+
+
+def in_partitions(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Splits that one reader reads in each subtask."""
+    return env.from_source(Together(n)).key_by(lambda i: i % 6).process(Running())
+
+
 def stamped_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Splits that are all open at once, because of event time."""
     stamped = env.from_source(Chunks(n)).assign_timestamps(lambda i: i, float(n))
@@ -456,6 +513,7 @@ PROGRAMS: dict[str, Program] = {
         Program(joined, lambda n: Counter((f"c{i % 13}", i) for i in range(n + 20))),
         Program(in_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record),
         Program(in_short_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record, n=150),
+        Program(in_partitions, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record, n=150),
         Program(stamped_splits, _stamped_splits),
         Program(scattered, _scattered, n=160, sinks=3),
         Program(loops.visited, lambda n: _counted_up(loops._visits(n)), order=lambda record: record, n=100),

@@ -29,6 +29,7 @@ from tailrace.api.connectors import (
     SourceContext,
     SourceLag,
     SplitReader,
+    SplitsChange,
 )
 from tailrace.api.environment import Environment
 from tailrace.api.failing import Aside, Capsules, Failed, Retry
@@ -179,6 +180,7 @@ __all__ = [
     "SourceLag",
     "Spill",
     "SplitReader",
+    "SplitsChange",
     "StandbyConfig",
     "StateAccessError",
     "StreamScope",

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,7 @@ from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.slice.machine import Slice
 from tests.ports import free_ports
+from tests.runtime import bells
 
 
 class Threads:
@@ -821,3 +823,29 @@ def test_opening_that_does_not_come_back_is_reported(
     message = caplog.records[0].getMessage()
     assert "operator 'connects', subtask 0: opening, publishing or closing has not come back for" in message
     assert "GO_ON.wait(30)" in message
+
+
+def test_an_idle_reader_uses_no_time_and_is_read_when_it_wakes_its_task(started: Any) -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_source(bells.Bells("idle"), name="bells").sink_to(tr.sinks.Callback(partial(bells.note, "idle")))
+    running = started(env)
+    job, bell = running.start(), bells.BELLS["idle"]
+    wake = bell.wakes.get(timeout=20)
+    for number in range(20):
+        bell.ring(wake, number)
+        assert bell.heard.get(timeout=20) == number
+    # A poll each 10 ms would make hundreds. Behind a read of records comes one that finds nothing.
+    assert bell.reads <= 2 * 20 + 2
+    deadline = time.monotonic() + 20
+    while not (found := {k: v for one in job.metrics()["subtasks"] for k, v in one["custom"].items() if "lag" in k}):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert found == {
+        "bells.lag_records": 0.0,
+        "bells.lag_records[0]": 0.0,
+        "bells.lag_seconds": 0.5,
+        "bells.lag_seconds[0]": 0.5,
+    }
+    assert bell.reads <= 2 * 20 + 2
+    job.cancel()
+    assert job.await_termination(20)

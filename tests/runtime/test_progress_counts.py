@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tailrace as tr
-from tailrace.coordinator.view.progress import ProgressMaker, job_metrics
+from tailrace.coordinator.view.progress import ProgressMaker, job_metrics, largest_lags
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.task.channels.services import Services
 from tailrace.task.slice.machine import Slice
@@ -107,3 +107,13 @@ def test_the_loss_of_a_worker_makes_no_records_new_or_undone() -> None:
     assert told((130, 600), (90, 50)) == (20, 20, 150, 220, 220), "and is doing again what it did"
     assert told((140, 700), (120, 90)) == (40, 40, 140, 260, 260)
     assert told((10, 20), (10, 20), restarts=1) == (20, 20, 40, 20, 20), "all start again, and count anew"
+
+
+def test_the_lag_of_a_source_is_that_of_the_split_that_is_farthest_behind() -> None:
+    figures: list[dict[str, float]] = [
+        {"topic.lag_records": 3.0, "topic.lag_records[0]": 3.0, "topic.lag_seconds": 9.5, "topic.lost_bytes": 70.0},
+        {"topic.lag_records": 8.0, "topic.lag_records[1]": 8.0},
+        {},
+    ]
+    assert largest_lags(figures) == {"lag_records": 8.0, "lag_seconds": 9.5}
+    assert largest_lags([{"topic.lost_bytes": 70.0}]) == {}

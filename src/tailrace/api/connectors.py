@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tailrace.elements.batches import Form
@@ -128,17 +129,32 @@ class SplitReader:
         """Releases what the reader holds, such as connections and threads."""
 
 
+@dataclass(frozen=True)
+class SplitsChange:
+    """A change of the splits of a source, which `Enumerator.discover` may return. Splits are compared by `==`."""
+
+    new: Sequence[Any] = ()
+    """Splits that were found."""
+    gone: Sequence[Any] = ()
+    """Known splits of which nothing can be read any more: they end where they are."""
+    moved: Sequence[tuple[Any, Any]] = ()
+    """Known splits that are described in another way from now on, such as by another address: pairs (before, now). Reading
+    goes on from the same position."""
+
+
 class Enumerator:
     """The part of a source that finds splits while the job runs. Subtask 0 of the source calls it, in bounded steps."""
 
-    def discover(self, now: float) -> Sequence[Any] | None:
-        """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the time of
-        this step in seconds since 1970. Returned splits count as found: they are in `position`."""
+    def discover(self, now: float) -> Sequence[Any] | SplitsChange | None:
+        """The splits that were found since the last call, maybe none, or a `SplitsChange` if splits are gone or have moved,
+        too; None when there will be no more. `now` is the time of this step in seconds since 1970. What was returned counts
+        as found: it is in `position`."""
         raise NotImplementedError
 
     def ended(self, split: Any) -> None:
-        """Called when a split of this enumerator was read to its end. With checkpoints it is called once for each split, as
-        far as the position goes: a restored job repeats the calls that came after the position was taken."""
+        """Called when a split of this enumerator was read to its end, or where it was when it went. With checkpoints it is
+        called once for each split, as far as the position goes: a restored job repeats the calls that came after the
+        position was taken."""
 
     def next_at(self, now: float) -> float:
         """The time of the next `discover`, in seconds since 1970."""

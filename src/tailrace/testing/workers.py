@@ -37,8 +37,10 @@ from tailrace.task.contract.events import (
     Step,
 )
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.outside import Outside
 from tailrace.task.worker.following import FollowingAttempt
 from tailrace.task.worker.rendezvous import Acceptance, Meeting
+from tailrace.testing.beside import SimulatedBeside
 from tailrace.testing.calls import SimulatedCalls
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
@@ -76,7 +78,8 @@ class Workers:
         party, checkpointing = cluster.party(), self._storage is not None
         if self._recordings is not None:
             recording = self._recordings.begin(load, self._setting, checkpointing, slot, driver.run_id)
-        outside = None if recording is None else recording.outside
+        outside = Outside() if recording is None else recording.outside
+        outside.beside = SimulatedBeside(cluster, party, self.act)
         make = lambda: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
         machine = self._setting.worker(slot, make, checkpointing, cluster.covered, outside)
         meeting, clocks = Meeting(slot, self._name), cluster.clocks(slot)

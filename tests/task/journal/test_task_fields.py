@@ -49,6 +49,7 @@ SAME = {
     "Chain": "operators",
     "EmptyInputs": "_source",
     "FieldReader": "written",
+    "Finder": "_source",
     "FusedRows": "_plain _timed",
     "Gate": "channels",
     "HeadTask": "_today channel queue redistribution",
@@ -64,7 +65,7 @@ SAME = {
     "RecordedOutbox": "compared logs received",
     "RoundRobin": "count",
     "SelectTask": "spec",
-    "SourceTask": "too_far",
+    "SourceTask": "_shared too_far",
     "StatefulTask": "keys table",
     "TailTask": "queue",
     "Task": "_due cuts",
@@ -78,6 +79,7 @@ SAME = {
 RESTORED = {
     "AggregateTask": "_grouping _in_columns _state",  # the columns of the table
     "Alignment": "done live",  # `task_state` has them
+    "Finder": "is_there position",  # with the enumerator's messages
     "FeedbackQueue": "_front _later _ready _round _start over records returned waiting",  # its log; and with its head
     "Floors": "ranges",
     "GroupChains": "confirmed",
@@ -91,7 +93,7 @@ RESTORED = {
     "RecordedGate": "_digests _numbered front values",
     "RecordedOutbox": "kept_since",
     "SinkTask": "_state",
-    "SourceTask": "_at _finds splits _unopened events",
+    "SourceTask": "splits _unopened events",
     "StatefulTask": "table",
     "TaskLoop": "rests",
     "Timers": "_count _heap _top order table",  # of a table
@@ -103,9 +105,12 @@ ANEW = {
     "Alignment": "_aborted _aligning_since blocked current declined due known made unstamped",  # cuts under way are given up
     "BatchesTask": "_frames",
     "FeedbackQueue": "_combined _ended _stopped_after appended dropped logs merged taken",
+    "Completions": "_called _cuts _due _ended",  # calls for later checkpoints begin with later cuts
+    "Finder": "_enumerator",
     "FieldReader": "_for_type _getter",  # found out with each kind of records
     "FunctionTask": "_tried input",
     "FusedRows": "_tried",
+    "Lags": "_looked _warned",
     "Gate": "_lowest _turn",  # of the channels; which one is read is in the history
     "GroupChains": "_pending",
     "HeadTask": "_logs",  # while restoring
@@ -123,7 +128,7 @@ ANEW = {
     "RowsLoop": "_compiled",
     "SelectTask": "_given _made",
     "SinkTask": "_ended _over _restored unconfirmed writer withheld",
-    "SourceTask": "_classes _enumerator _opened _restored empty_splits",
+    "SourceTask": "_classes _restored empty_splits",
     "StatefulTask": "_looked",
     "Task": "_order _sleeps_until did idle",  # what is due, and figures
     "TaskCheckpoints": "held_by in_line just_cut snapshot worked",  # cuts under way are given up

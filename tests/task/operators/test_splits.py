@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -92,6 +93,77 @@ class Finding(Enumerator):
     @property
     def position(self) -> int:
         return self.at
+
+
+class Together(tr.SplitReader):
+    """The readers of some splits in one, which reads them by turns."""
+
+    def __init__(self, source: tr.Source) -> None:
+        self.source = source
+        self.readers: dict[int, Any] = {}
+
+    def assign(self, splits: Sequence[tr.AssignedSplit]) -> None:
+        for number, split, position in splits:
+            assert number not in self.readers
+            self.readers[number] = self.source.reader(split, position)
+
+    def revoke(self, splits: Sequence[int]) -> None:
+        for number in splits:
+            self.readers.pop(number).close()
+
+    def pause(self, splits: Collection[int]) -> None:
+        assert not splits, "no split is ahead of another"
+
+    def read(self, limit: int, now: float) -> Any:
+        return [(number, reader.read(1, now)) for number, reader in list(self.readers.items())[:limit]]
+
+    def position(self, split: int) -> Any:
+        return self.readers[split].position
+
+
+class Shared(Listed):
+    """Splits that are read by one reader in each subtask."""
+
+    def split_reader(self, ctx: tr.SourceContext) -> tr.SplitReader:
+        return Together(self)
+
+
+class SharedAndFound(Found):
+    """Splits that are found, and read by one reader in each subtask."""
+
+    def split_reader(self, ctx: tr.SourceContext) -> tr.SplitReader:
+        return Together(self)
+
+
+class Leaving(Found):
+    """Splits that are found; then each fourth one goes, and the one behind it moves."""
+
+    def enumerator(self, parallelism: int, position: Any = None) -> Enumerator:
+        return Shifting(self.listed, *(position or (0, False)))
+
+
+class LeavingAndShared(Leaving):
+    """Splits that go and move, read by one reader in each subtask."""
+
+    def split_reader(self, ctx: tr.SourceContext) -> tr.SplitReader:
+        return Together(self)
+
+
+class Shifting(Finding):
+    def __init__(self, splits: list[Any], at: int, changed: bool) -> None:
+        super().__init__(splits, at)
+        self.changed = changed
+
+    def discover(self, now: float) -> Any:
+        if self.at < len(self.splits) or self.changed:
+            return super().discover(now)
+        self.changed = True
+        moved = [(split, (*split[:2], not split[2])) for split in self.splits[1::4]]
+        return tr.SplitsChange(gone=self.splits[::4], moved=moved)
+
+    @property
+    def position(self) -> Any:
+        return self.at, self.changed
 
 
 def task_of(
@@ -221,6 +293,8 @@ KINDS = {
     "unbounded": lambda listed: (Listed(listed, bounded=False), False),
     "found one at a time": lambda listed: (Found(listed), False),
     "found and event time": lambda listed: (Found(listed), True),
+    "one reader": lambda listed: (Shared(listed), False),
+    "one reader, found and event time": lambda listed: (SharedAndFound(listed), True),
 }
 
 
@@ -231,28 +305,48 @@ def test_every_record_counts_once_however_often_the_job_is_lost(kind: str) -> No
     for seed in range(120):
         rng = random.Random(f"{kind} {seed}")
         listed = splits(rng.randint(0, 12), rng)
-        counted: list[Any] = []
-        parts: list[MetaPart] | None = None
-        source, all_at_once = KINDS[kind](listed)
-        for life in range(6):
-            parallelism = rng.choice([1, 2, 3, 4])
-            if parts is None:
-                source, all_at_once = KINDS[kind](listed)
-            world = World(source, parallelism, rng, parts, all_at_once)
-            last = rng.randint(0, 200) if life < 5 else 100_000
-            for _ in range(last):
-                if world.over:
-                    break
-                world.turn()
-                world.coordinate()
+        assert Counter(counted_in(KINDS[kind], listed, rng)) == expected(listed), (kind, seed)
+
+
+@pytest.mark.parametrize("kind", [Leaving, LeavingAndShared])
+def test_a_split_that_is_gone_ends_where_it_is_and_one_that_has_moved_is_read_on(kind: type[Leaving]) -> None:
+    """Whoever holds it, however often the job is lost. What is gone would have had records without end."""
+    for seed in range(60):
+        rng = random.Random(f"{kind.__name__} {seed}")
+        listed = splits(rng.randint(0, 12), rng)
+        listed[::4] = [(name, 1_000_000_000, slow) for name, _, slow in listed[::4]]
+        counted = Counter(counted_in(lambda listed: (kind(listed), False), listed, rng))
+        gone = {name for name, _, _ in listed[::4]}
+        kept = [split for split in listed if split[0] not in gone]
+        assert Counter({one: count for one, count in counted.items() if one[0] not in gone}) == expected(kept), seed
+        for name in gone:
+            read = sorted(i for other, i in counted.elements() if other == name)
+            assert read == list(range(len(read))), (seed, name)
+
+
+def counted_in(make: Callable[[list[Any]], tuple[tr.Source, bool]], listed: list[Any], rng: random.Random) -> list[Any]:
+    """The records that count, of a job that is lost again and again."""
+    counted: list[Any] = []
+    parts: list[MetaPart] | None = None
+    source, all_at_once = make(listed)
+    for life in range(6):
+        parallelism = rng.choice([1, 2, 3, 4])
+        if parts is None:
+            source, all_at_once = make(listed)
+        world = World(source, parallelism, rng, parts, all_at_once)
+        last = rng.randint(0, 200) if life < 5 else 100_000
+        for _ in range(last):
             if world.over:
-                counted += [one for read in world.read for one in read]
                 break
-            if world.complete:
-                newest = world.parts[world.complete[-1]]
-                parts = [newest[i][0] for i in sorted(newest)]
-                counted += [one for i, (_, at) in newest.items() for one in world.read[i][:at]]
-        assert Counter(counted) == expected(listed), (kind, seed)
+            world.turn()
+            world.coordinate()
+        if world.over:
+            return counted + [one for read in world.read for one in read]
+        if world.complete:
+            newest = world.parts[world.complete[-1]]
+            parts = [newest[i][0] for i in sorted(newest)]
+            counted += [one for i, (_, at) in newest.items() for one in world.read[i][:at]]
+    raise AssertionError("the last life has no end")
 
 
 @pytest.mark.parametrize("old", [1, 2, 3, 4])

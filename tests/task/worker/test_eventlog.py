@@ -42,6 +42,7 @@ EVENTS: list[Any] = [
     events.StateUnreadable(1, "damaged", True),
     events.PlacedRead(1, [b"a", b"b"]),
     events.CallsAnswered("u", 3),
+    events.ReaderWoken("u"),
     events.PlacedUnreadable(1, "gone", False),
     events.StateWritten(1, 99),
     events.StateNotWritten(1, "full"),

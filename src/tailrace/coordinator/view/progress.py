@@ -14,6 +14,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import InputTime, SubtaskReport
 
 LATE = ".late_records"
+LAGS = ("lag_records", "lag_seconds")
 """The end of the name of the counter of a window's late records; the operator's name is before it."""
 
 
@@ -72,7 +73,7 @@ class ProgressMaker:
         span = max(1, now - self._last_at)
         new, worked = rows_in - sum(self._last_in.values()), self._work_since(busy)
         processed = new * 1e6 / worked * len(slots) if worked else 0.0
-        sources = self._sources(by_source, span, processed)
+        sources = self._sources(by_source, span, processed, reports)
         sunk = rows_out - self._last_out
         self._number += 1
         self._last_at, self._last_in, self._last_out = now, by_source, rows_out
@@ -139,7 +140,9 @@ class ProgressMaker:
             "customMetrics": {},
         }
 
-    def _sources(self, by_source: dict[int, int], span: int, processed: float) -> list[dict[str, Any]]:
+    def _sources(
+        self, by_source: dict[int, int], span: int, processed: float, reports: list[SubtaskReport]
+    ) -> list[dict[str, Any]]:
         found = []
         for vertex, operator in self._source_vertices.items():
             before, total = self._last_in.get(vertex, 0), by_source[vertex]
@@ -152,10 +155,21 @@ class ProgressMaker:
                     "numInputRows": total - before,
                     "inputRowsPerSecond": (total - before) * 1e6 / span,
                     "processedRowsPerSecond": processed,
-                    "metrics": {},
+                    "metrics": largest_lags([report.metrics for report in reports if report.vertex == vertex]),
                 }
             )
         return found
+
+
+def largest_lags(figures: list[dict[str, float]]) -> dict[str, float]:
+    """The lag of a source: that of the split which is farthest from its end, in any subtask. Empty if it is not known."""
+    found: dict[str, float] = {}
+    for metrics in figures:
+        for name, value in metrics.items():
+            lag = name.rpartition(".")[2]
+            if lag in LAGS:
+                found[lag] = max(value, found.get(lag, value))
+    return found
 
 
 def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:

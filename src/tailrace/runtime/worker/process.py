@@ -63,6 +63,7 @@ from tailrace.task.contract.events import (
     DriverFailed,
     MessageTooLarge,
     PeerLost,
+    ReaderWoken,
     ReportDue,
 )
 from tailrace.task.contract.jobspec import JobSpec
@@ -91,6 +92,7 @@ class WorkerProcess:
         self._calls = WorkerCalls(self.loop)
         self.machine = Worker(config.slot, load, *own, outside=self._calls.outside, shared=self._shared)
         self._calls.on_answers = lambda uid, count: self.machine.handle(CallsAnswered(uid, count))
+        self._calls.threads.on_wake = lambda uid: self.machine.handle(ReaderWoken(uid))
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
@@ -200,7 +202,8 @@ class WorkerProcess:
         refused = {reason.value: count for reason, count in self.listener.refused.items() if count}
         if self._peers.refused:
             refused["no peer of this job"] = self._peers.refused
-        self.machine.handle(ReportDue(self._stepper.busy_micros(), (now - self._started) // 1000, refused))
+        elapsed = (now - self._started) // 1000
+        self.machine.handle(ReportDue(self._stepper.busy_micros(), elapsed, refused, self._clock.now()))
 
     # Actions.
 

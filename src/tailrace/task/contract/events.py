@@ -56,6 +56,8 @@ class ReportDue(_Event, frozen=True):
     elapsed: int
     refused: dict[str, int] = {}
     """Connections refused at the worker's port, by reason."""
+    now: int = 0
+    """The clock (int64 microseconds)."""
 
 
 # Other workers.
@@ -187,6 +189,12 @@ class CallsAnswered(_Event, frozen=True, gc=False):
     count: int
 
 
+class ReaderWoken(_Event, frozen=True, gc=False):
+    """The reader of all splits of a source has woken its task: records may have come."""
+
+    uid: str
+
+
 Event = (
     Step
     | Flush
@@ -211,4 +219,5 @@ Event = (
     | StateWritten
     | StateNotWritten
     | CallsAnswered
+    | ReaderWoken
 )

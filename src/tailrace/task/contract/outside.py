@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tailrace.elements.batches import Batch
+from tailrace.task.contract.beside import Beside
 from tailrace.task.contract.calls import AsyncCalls
 from tailrace.task.contract.readings import Book
 
@@ -40,6 +41,13 @@ class Outside:
     """The book of what user code reads now; None where it is not recorded."""
     calls: AsyncCalls | None = None
     """The asynchronous calls of the worker; None where it makes none."""
+    beside: Beside = Beside()
+    """The threads beside the tasks of the worker."""
+
+    @property
+    def repeats(self) -> bool:
+        """True while what was done before is done once more: it has its effects on the world already."""
+        return False
 
     def apart(self, call: Callable[..., T], *args: Any) -> T:
         """Calls user code whose readings are not recorded. It is not repeated (an answer of the world is what it returns),

@@ -72,7 +72,8 @@ class RecordedSlice(Slice):
         self.compared = ComparedValues(compare_values)
         self.facts, self.sizes, self.keeping = Facts(), Facts(), keeping
         self.recorder = Recorder()
-        self.recorder.calls, services.outside = services.outside.calls, self.recorder
+        self.recorder.calls, self.recorder.beside = services.outside.calls, services.outside.beside
+        services.outside = self.recorder
         on_inexact = services.note_inexact
         times = meets_in_channels(plan)
         services.ends = Ends(

@@ -271,7 +271,7 @@ class Resumed:
                     outbox_of(task).announce_time(ident)
             task.cuts.declined.clear()
             task.finished = task.finished and not task.outbox.blocked
-            task.wake()
+            task.reader_woken()  # a repeated read leaves what came later
             slice.route(task)
             actions += self._events(task.id.vertex)
         slice.together = frozenset()

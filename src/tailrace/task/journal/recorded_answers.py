@@ -72,6 +72,10 @@ class Recorder(Outside):
         self._live = LiveReadings()
         self.readings = self._live
 
+    @property
+    def repeats(self) -> bool:
+        return self.again is not None
+
     def take(self) -> list[Answer]:
         """The answers since the last call."""
         answers, self._answers = self._answers, []

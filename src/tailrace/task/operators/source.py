@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api import connectors as api
-from tailrace.api.connectors import AssignedSplit, Reader, SplitReader
+from tailrace.api.connectors import AssignedSplit, Reader, SplitReader, SplitsChange
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.sizes import size_text
@@ -35,7 +35,9 @@ from tailrace.task.operators.contracts import (
     reader_of,
     records_of,
 )
+from tailrace.task.operators.sources.completions import Completions, ReadUpTo, takes_reports
 from tailrace.task.operators.sources.enumerators import Finder
+from tailrace.task.operators.sources.lags import measures_lag
 from tailrace.task.operators.sources.split_readers import SharedReader, reads_many
 from tailrace.task.operators.splits import (
     LARGEST_SPLIT,
@@ -99,6 +101,8 @@ class SourceCutState(CutState):
     """True if a stop requires that nothing more is read."""
     _left: bool = False
     """True if the splits are given up for a stop."""
+    _changes: list[Deal] = field(default_factory=list)
+    """Messages about splits that are gone or have moved. The next step follows them: they call user code."""
 
 
 class SourceTask(OperatorTask, SourceCutState):
@@ -127,13 +131,12 @@ class SourceTask(OperatorTask, SourceCutState):
         """Messages for other subtasks of this operator: (subtask, payload). The task carries them off after each step,
         event and opening."""
         self._unopened: deque[_OpenSplit] = deque()
-        self._finds = False
-        """True if there is an enumerator, here or in the worker whose place this one takes."""
         self._finder = Finder(self.source, ctx.parallelism, None)
+        self._completions = Completions(ctx)
         self._shared = SharedReader(self.source, ctx) if reads_many(self.source) else None
         """Reader of all splits; None if each split has a reader of its own."""
-        self._opened = False
-        self._restored: list[tuple[int, int, SourceState]] = []
+        self._restored: list[tuple[int, int, SourceState]] | None = []
+        """State of the restored checkpoint; None once the task is open."""
         self._classes: Shapes = ()
         """Classes of the splits and positions in the newest checkpoint."""
         known = getattr(self.source, "schema", None)
@@ -145,11 +148,12 @@ class SourceTask(OperatorTask, SourceCutState):
         self._restored = [(one.subtask, one.parallelism, decode_state(one.data)) for one in parts if one.data]
 
     def open(self) -> None:
-        restored, self._restored = self._restored, []
+        restored = self._restored or []
         known, held, ended = join_states(restored)
         if known is not None:
+            today = dict(known.splits)  # the enumerator may have known of a move before the reader did
             for one in deal_again(restored, self.ctx.subtask, self.ctx.parallelism):
-                self._add(one)
+                self._add(HeldSplit(one.index, today.get(one.index, one.split), one.position))
         if self.ctx.subtask == ENUMERATOR:
             self._dealer = Dealer(self.ctx.parallelism, self._everything)
             position = None
@@ -159,8 +163,9 @@ class SourceTask(OperatorTask, SourceCutState):
                 self._over = [split for index, split in known.splits if index in ended]
             if known is None or not known.over:
                 self._list_splits(position, known is None)
-            self._answer(self._dealer.deal())
-        self._opened = True
+            again = self._dealer.change(sorted(self._dealer.gone), {})
+            self._answer([*again, *self._dealer.deal()])
+        self._restored = None
         # A subtask that had finished has reported so to its consumers, and takes no split; as the enumerator it answers.
         self._last = self._last or self.finished
         self._send_requests(not self._last and (self._everything or not self.splits), [])
@@ -176,8 +181,8 @@ class SourceTask(OperatorTask, SourceCutState):
         source = self.source
         self._finder.position = position
         exists = self._finder.exists
-        self._finds = self.call_user(lambda: self.outside.request(exists), what="opening the enumerator")
-        if self._finds:
+        self._finder.is_there = self.call_user(lambda: self.outside.request(exists), what="opening the enumerator")
+        if self._finder.is_there:
             self._discover_at = 0
             return
         if fresh:
@@ -198,7 +203,7 @@ class SourceTask(OperatorTask, SourceCutState):
         waiting: list[tuple[int, SplitMessage]] = []
         held_back: set[int] = set()
         for source, post in self._inbox:
-            if not self._opened or source in held_back or self._cuts.behind(post):
+            if self._restored is not None or source in held_back or self._cuts.behind(post):
                 held_back.add(source)  # the messages of a subtask stay in order
                 waiting.append((source, post))
             else:
@@ -215,6 +220,8 @@ class SourceTask(OperatorTask, SourceCutState):
             self._over += [found[index] for index in message.ended if index in found]
             self._answer(self._dealer.answer(source, message))
             return
+        if message.gone or message.moved:
+            self._changes.append(message)
         for index, split in message.splits if not self._left else ():
             self._add(HeldSplit(index, split))
             self.opened_splits.append(index)
@@ -233,7 +240,7 @@ class SourceTask(OperatorTask, SourceCutState):
         left, self.splits = self.splits, []
         self._unopened.clear()
         self.ended_splits += [split.index for split in left]
-        self._close_splits(left)
+        self._end_splits(left)
 
     def _add(self, held: HeldSplit) -> None:
         split = _OpenSplit(held)
@@ -284,7 +291,7 @@ class SourceTask(OperatorTask, SourceCutState):
 
     def ready(self, now: int) -> bool:
         """True if there is work now: a split may have records, the enumerator is due, or a stop closes the splits."""
-        due = self._ends_here or (self._discover_at is not None and self._discover_at <= now)
+        due = self._ends_here or bool(self._changes) or (self._discover_at is not None and self._discover_at <= now)
         if due or self._incomplete:
             return due
         if self._shared is None:
@@ -296,7 +303,7 @@ class SourceTask(OperatorTask, SourceCutState):
         """Splits that are not read because they are too far ahead of others."""
         return set() if self.too_far is None else self.too_far()
 
-    def wake(self) -> None:
+    def reader_woken(self) -> None:
         """Notes that the reader of all splits may have records."""
         if self._shared is not None:
             self._shared.woken = True
@@ -330,6 +337,9 @@ class SourceTask(OperatorTask, SourceCutState):
         if self._discover_at is not None and self._discover_at <= now:
             self._discover(now)
             return 0
+        if self._changes:
+            self._follow_changes()
+            return 0
         if self._unopened:
             self._open([self._unopened.popleft() for _ in range(1 if self._shared is None else len(self._unopened))])
             if self._unopened:
@@ -354,6 +364,23 @@ class SourceTask(OperatorTask, SourceCutState):
             return 0
         return self._send_on(batch)
 
+    def _follow_changes(self) -> None:
+        """Ends the splits that are gone, and reads those that have moved where they are now."""
+        changes, self._changes = self._changes, []
+        here = {split.index: split for split in self.splits}
+        for change in changes:
+            for index in change.gone:
+                if (split := here.pop(index, None)) is not None:
+                    if split.reader is None:
+                        self._unopened.remove(split)
+                    self._end(split)
+            for index, data in change.moved:
+                if (split := here.get(index)) is not None:
+                    split.held = HeldSplit(index, data, self._position(split))
+                    if split.reader is not None:
+                        self._close_splits([split])
+                        self._open([split])
+
     def _send_on(self, batch: Batch) -> int:
         if isinstance(batch, Columns):
             batch.data = fit(self, batch.data)
@@ -368,7 +395,7 @@ class SourceTask(OperatorTask, SourceCutState):
 
     def _read_many(self, shared: SharedReader, limit: int, now: int) -> int:
         """Reads at most `limit` records of any split, and sends them on; returns their number."""
-        shared.held = self._held_back()
+        shared.held, shared.woken = self._held_back(), False
         take = lambda most, later=0.0, only=None: shared.take(most, now / 1_000_000 + later, only)  # noqa: E731
         parts, lost = super().call_user(lambda: self.outside.read_parts(take, limit), what="reading splits")
         if lost:
@@ -404,6 +431,19 @@ class SourceTask(OperatorTask, SourceCutState):
 
         for split, reader in zip(splits, self.call_user(open_readers, what="opening a split"), strict=True):
             split.reader = reader
+            if takes_reports(reader):
+                self._completions.begin()
+
+    def _end_splits(self, splits: list[_OpenSplit]) -> None:
+        """Closes splits that are not read any more, but for readers that are called once more behind a checkpoint."""
+        ends = [split for split in splits if self.ctx.services.checkpointing and takes_reports(split.reader)]
+        kept = []
+        for split in ends:
+            assert split.reader is not None
+            at = self._pickle(self._ask_position(split.reader), "the position of a split")
+            if self._completions.end_split(split.index, split.reader, at):
+                kept.append(split)
+        self._close_splits([split for split in splits if split not in kept])
 
     def _close_splits(self, splits: list[_OpenSplit]) -> None:
         closing = [split.reader for split in splits if split.reader is not None]
@@ -441,7 +481,7 @@ class SourceTask(OperatorTask, SourceCutState):
         if at < self._next:
             self._next -= 1
         self.ended_splits.append(split.index)
-        self._close_splits([split])
+        self._end_splits([split])
         if self.ctx.services.checkpointing:
             self._ended.add(split.index)
         reports = self.ctx.services.checkpointing or type(self.source).enumerator is not api.Source.enumerator
@@ -450,7 +490,7 @@ class SourceTask(OperatorTask, SourceCutState):
     def _discover(self, now: int) -> None:
         """Calls the enumerator once for the splits that it has found."""
         dealer = self._dealer
-        assert self._finds and dealer is not None
+        assert self._finder.is_there and dealer is not None
         self._inform_enumerator()
 
         discover = lambda: self._finder.discover(now / 1_000_000)  # noqa: E731 - one call of the user's
@@ -460,16 +500,26 @@ class SourceTask(OperatorTask, SourceCutState):
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
-            dealer.add([self._split(split) for split in found])
+            dealer.add([self._split(split) for split in found.new])
+            self._answer(self._dealer_change(dealer, found))
             next_at = lambda: ceil_micros(self._finder.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             next_time = lambda: self.outside.request(next_at)  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(next_time, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
 
+    def _dealer_change(self, dealer: Dealer, found: SplitsChange) -> list[tuple[int, Deal]]:
+        """Deals for splits that are gone or have moved."""
+        if not found.gone and not found.moved:
+            return []
+        known = [(index, load_described(data)) for index, data in dealer.known.items()]
+        gone = [index for index, split in known if split in found.gone]
+        moved = {index: self._split(now) for before, now in found.moved for index, split in known if split == before}
+        return dealer.change(gone, moved)
+
     def _inform_enumerator(self) -> None:
         """Reports to the enumerator which of its splits have ended."""
         over, self._over = self._over, []
-        for split in over if self._finds else ():
+        for split in over if self._finder.is_there else ():
             note_end = lambda split=split: self._finder.note_end(split)  # noqa: E731 - one call of the user's
             self.call_user(
                 lambda note_end=note_end: self.outside.act(note_end), what="telling the enumerator what has ended"
@@ -480,6 +530,16 @@ class SourceTask(OperatorTask, SourceCutState):
         position, before = self._finder.new_position, self._finder.position
         found = self.call_user(lambda: self.outside.request(position), what="asking the enumerator for its position")
         self._finder.position = before if found is None else found
+
+    def look_at_lag(self, now: int) -> None:
+        """Takes the lag of the readers into the metrics."""
+        shared = None if self._shared is None else self._shared.reader
+        if shared is not None:
+            self._completions.lags.look(now, shared.lag)
+            return
+        readers = {split.index: split.reader for split in self.splits if measures_lag(split.reader)}
+        if readers:
+            self._completions.lags.look(now, lambda at: {number: reader.lag(at) for number, reader in readers.items()})
 
     def cut_state(self) -> dict[str, Any]:
         """State at a cut, with the splits: (number, when it is read again, True if it was not opened yet) of each."""
@@ -511,18 +571,23 @@ class SourceTask(OperatorTask, SourceCutState):
     def close(self) -> None:
         shared = None if self._shared is None else self._shared.reader
         readers = [split.reader for split in self.splits if split.reader is not None] if shared is None else [shared]
-        close_all([*readers, *self._finder.opened])
+        close_all([*readers, *self._completions.end(), *self._finder.opened])
 
     # Checkpoints.
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         held = [HeldSplit(s.index, s.held.split, self._position(s)) for s in self.splits]
+        read = zip(self.splits, held, strict=True)
+        self._completions.note_cut(
+            checkpoint, (ReadUpTo(s.index, s.reader, h.position) for s, h in read if h.position is not None)
+        )
+        self.call_user(lambda: close_all(self._completions.closable()), what="closing a split")
         known = None
         if self._dealer is not None:
-            if self._finds:
+            if self._finder.is_there:
                 self._inform_enumerator()
                 self._look_where_it_is()
-            known = self._dealer.state(self._finder.position if self._finds else None)
+            known = self._dealer.state(self._finder.position if self._finder.is_there else None)
         state = SourceState(held, sorted(self._ended), known)
         self._classes = classes_of(state)
         data = encode_state(state)
@@ -537,7 +602,7 @@ class SourceTask(OperatorTask, SourceCutState):
         reader = split.reader
         if reader is None:
             return split.held.position
-        at = self.call_user(lambda: reader.position, what="asking a split for its position")
+        at = self._ask_position(reader)
         data = self._pickle(at, "the position of a split")
         if self.ctx.services.exact and not comes_back(at):
             # A reader that goes on from it may read the rest in another order, that of a set for example: so does this one.
@@ -545,6 +610,9 @@ class SourceTask(OperatorTask, SourceCutState):
             split.held.position = data
             self._open([split])
         return data
+
+    def _ask_position(self, reader: Reader) -> Any:
+        return self.call_user(lambda: reader.position, what="asking a split for its position")
 
     def _pickle(self, value: Any, what: str) -> bytes:
         """Value of the user, pickled for a checkpoint or for another subtask."""
@@ -568,8 +636,10 @@ class SourceTask(OperatorTask, SourceCutState):
 
     def confirm(self, checkpoint: int) -> None:
         self._cuts.complete(checkpoint)
+        self._completions.complete(checkpoint)
         self._settle()
 
     def abort(self, checkpoint: int) -> None:
         self._cuts.abort(checkpoint)
+        self._completions.abort(checkpoint)
         self._settle()

@@ -20,6 +20,8 @@ harm.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import msgspec
 
 from tailrace.elements.valueclasses import Shapes, merge
@@ -37,12 +39,15 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class Deal(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Message to a reader: splits (number, pickled) to read. `last`: there will be no others for it. `forget`: splits
     whose end it has reported, and that the enumerator has forgotten. `more`: this is a part of a deal, and other parts
-    follow."""
+    follow. `gone`: splits that end where they are. `moved`: splits that are described in another way (number, pickled). A
+    reader ignores those that it does not have."""
 
     splits: list[tuple[int, bytes]] = []
     last: bool = False
     forget: list[int] = []
     more: bool = False
+    gone: list[int] = []
+    moved: list[tuple[int, bytes]] = []
 
 
 MESSAGE_BYTES = 16 << 20
@@ -137,6 +142,8 @@ class EnumeratorState(msgspec.Struct, omit_defaults=True):
     """True if no more splits will be found."""
     position: bytes | None = None
     """Position of the user's `Enumerator` from which finding goes on, pickled."""
+    gone: list[int] = []
+    """Splits that are gone, and whose end no reader has reported."""
 
 
 class SourceState(msgspec.Struct, omit_defaults=True):
@@ -190,6 +197,8 @@ class Dealer:
         self.everything = everything
         self.known: dict[int, bytes] = {}
         self.unassigned: dict[int, bytes] = {}
+        self.gone: set[int] = set()
+        """Known splits that are gone, and whose end no reader has reported."""
         self.next = 0
         self.over = False
         """True if no more splits will be found."""
@@ -209,6 +218,17 @@ class Dealer:
             self.known[self.next] = self.unassigned[self.next] = split
             self.next += 1
 
+    def change(self, gone: Collection[int], moved: Mapping[int, bytes]) -> list[tuple[int, Deal]]:
+        """Takes splits that are gone, or are described in another way. Returns the deals for all readers: which one has a
+        split is not known behind a restore, and a checkpoint may not have the message."""
+        for index in [index for index in gone if self.unassigned.pop(index, None) is not None]:
+            del self.known[index]
+        self.known |= moved
+        self.unassigned |= {index: split for index, split in moved.items() if index in self.unassigned}
+        self.gone.update(index for index in gone if index in self.known)
+        deal = Deal(gone=sorted(self.gone.intersection(gone)), moved=sorted(moved.items()))
+        return [(reader, deal) for reader in range(self.parallelism)] if deal.gone or deal.moved else []
+
     def restore(self, known: EnumeratorState, held: set[int], ended: set[int]) -> None:
         """Goes on from a checkpoint. No split is kept for a reader: one that holds a split does not send a request at
         once."""
@@ -216,16 +236,18 @@ class Dealer:
         self.unassigned = {index: split for index, split in self.known.items() if index not in held}
         self.next, self.over = known.next, known.over
         self._requests.update(range(self.parallelism))
+        self.gone = {index for index in known.gone if index in self.known}
         self._looked = known.over  # else no reader is informed that there is none before splits were looked for
 
     def state(self, position: bytes | None) -> EnumeratorState:
         """State of the enumerator for a checkpoint."""
-        return EnumeratorState(list(self.known.items()), self.next, self.over, position)
+        return EnumeratorState(list(self.known.items()), self.next, self.over, position, sorted(self.gone))
 
     def answer(self, reader: int, ask: Ask) -> list[tuple[int, Deal]]:
         """Takes the request of a reader; returns the answers, each with the reader that receives it."""
         for index in ask.ended:
             self.known.pop(index, None)
+            self.gone.discard(index)
         if ask.wants:
             self._requests.add(reader)
             self._waiting[reader] = True

@@ -161,6 +161,12 @@ class Task(TaskCutState):
         if self.chain.calling is not None:
             self.chain.calling.reported += count
 
+    def reader_woken(self) -> None:
+        """Notes that the reader of a source may have records."""
+        self.wake()
+        if self.chain.source is not None:
+            self.chain.source.reader_woken()
+
     def end_source(self) -> None:
         """Ends the input of a source for a stop: it reads nothing more."""
         self.wake()

@@ -388,6 +388,12 @@ class Attempt:
             if task.chain.calling is not None and task.chain.calling.ctx.uid == uid:
                 task.calls_answered(count)
 
+    def reader_woken(self, uid: str) -> None:
+        """Notes that the reader of a source may have records."""
+        for task in self.slice.tasks:
+            if task.chain.source is not None and task.chain.source.ctx.uid == uid:
+                task.reader_woken()
+
     def _stirred_tasks(self) -> list[Task]:
         """The tasks with an event since the last call, and those with a snapshot. No other task can require an action,
         and there may be hundreds of tasks."""
@@ -413,6 +419,12 @@ class Attempt:
     def at_rest(self) -> list[Action]:
         """Reports which loop nests have come to rest, when the tasks have nothing else to do."""
         return [ToCoordinator(report) for report in self.slice.nests.idle()]
+
+    def look_at_lags(self, now: int) -> None:
+        """Takes the lags of the readers of sources into their metrics."""
+        for task in self.slice.tasks:
+            if task.chain.source is not None and not self.closed:
+                task.chain.source.look_at_lag(now)
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
         """The progress report of the worker."""

@@ -60,6 +60,7 @@ from tailrace.task.contract.events import (
     PeersUnreachable,
     PlacedRead,
     PlacedUnreadable,
+    ReaderWoken,
     ReportDue,
     StateNotWritten,
     StatePartRead,
@@ -189,6 +190,9 @@ class Worker:
             case CallsAnswered():
                 if self._attempt is not None:
                     self._attempt.calls_answered(event.uid, event.count)
+            case ReaderWoken():
+                if self._attempt is not None:
+                    self._attempt.reader_woken(event.uid)
             case _:
                 assert_never(event)
         return None
@@ -472,6 +476,7 @@ class Worker:
 
     def _report(self, due: ReportDue) -> None:
         if self._attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED) and not self.failed:
+            self._attempt.look_at_lags(due.now)
             self._require(self._attempt.report(due.busy, due.elapsed, due.refused))
 
     # From one attempt to the next.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tailrace.api.connectors import Enumerator, Source
+from tailrace.api.connectors import Enumerator, Source, SplitsChange
 from tailrace.elements.valuepickling import dump_described, load_described
 from tailrace.task.operators.contracts import enumerator_of, list_of, of_class
 
@@ -17,6 +15,8 @@ class Finder:
         self._source, self._parallelism = source, parallelism
         self.position = position
         """Position that the enumerator had when it was last requested, pickled; None at its beginning."""
+        self.is_there = False
+        """True if there is an enumerator, here or in the worker whose place this one takes."""
         self._enumerator: Enumerator | None = None
 
     @property
@@ -28,11 +28,14 @@ class Finder:
         """True if the source has an enumerator."""
         return self._make() is not None
 
-    def discover(self, now: float) -> list[Any] | None:
-        """Splits that were found; None if there will be no more."""
+    def discover(self, now: float) -> SplitsChange | None:
+        """The change of splits since the last call; None if there will be no more."""
         enumerator = self._existing()
-        given = enumerator.discover(now)
-        return None if given is None else list_of(given, f"{of_class(enumerator)}.discover")
+        given, who = enumerator.discover(now), f"{of_class(enumerator)}.discover"
+        if not isinstance(given, SplitsChange):
+            return None if given is None else SplitsChange(list_of(given, who))
+        new, gone, moved = (list_of(one, who) for one in (given.new, given.gone, given.moved))
+        return SplitsChange(new, gone, [(before, now_) for before, now_ in moved])
 
     def next_at(self, now: float) -> float:
         """The time of the next `discover`, in seconds since 1970."""

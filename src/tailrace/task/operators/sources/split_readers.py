@@ -7,6 +7,7 @@ from typing import Any
 
 from tailrace.api.connectors import AssignedSplit, Reader, Source, SplitReader
 from tailrace.task.contract.outside import TakenParts
+from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import of_class, parts_of, split_reader_of
 
 
@@ -19,14 +20,14 @@ class SplitOfMany(Reader):
     """A split of a `SplitReader`, as its task sees the reader of one split. Reading is `SharedReader.take`."""
 
     def __init__(self, reader: SplitReader, number: int) -> None:
-        self._reader, self._number = reader, number
+        self.reader, self._number = reader, number
 
     @property
     def position(self) -> Any:
-        return self._reader.position(self._number)
+        return self.reader.position(self._number)
 
     def close(self) -> None:
-        self._reader.revoke([self._number])
+        self.reader.revoke([self._number])
 
 
 class SharedReader:
@@ -36,7 +37,7 @@ class SharedReader:
     read takes the records of one split, and pauses all others: splits may come in another order than the first time.
     """
 
-    def __init__(self, source: Source, ctx: Any) -> None:
+    def __init__(self, source: Source, ctx: OperatorContext) -> None:
         self._source, self._ctx = source, ctx
         self.reader: SplitReader | None = None
         self.next_read = 0
@@ -44,7 +45,7 @@ class SharedReader:
         self.held: set[int] = set()
         """Splits that were too far ahead of others at the last read."""
         self.woken = True
-        """True if records may have come since the last read, except reads that are repeated: those leave what came later."""
+        """True if records may have come since the last read."""
         self._assigned: set[int] = set()
         self._paused: set[int] = set()
 
@@ -53,6 +54,8 @@ class SharedReader:
         if self.reader is None:
             made = self._source.split_reader(self._ctx)
             self.reader = split_reader_of(made, f"{of_class(self._source)}.split_reader")
+            if self.reader is not None:
+                self.reader.wake = self._ctx.services.outside.beside.waker(self._ctx.uid)  # type: ignore[method-assign, assignment]
         if self.reader is None:
             return None
         self.reader.assign(splits)
@@ -69,8 +72,6 @@ class SharedReader:
         reader: Any = self.reader
         held = self.held if only is None else self._assigned - {only}
         self._pause(held & self._assigned)
-        if only is None:
-            self.woken = False  # records that come from here on wake the task
         given, who = reader.read(limit, now), f"{of_class(reader)}.read"
         lost = getattr(reader, "lost", 0)
         if lost:
