@@ -172,7 +172,7 @@ def test_behind_a_restore_the_columns_are_those_of_before(tmp_path: Path, subtas
         restored.process(Columns(HALVES, None), 0)
     restored.process(Columns(pa.record_batch({"x": [1.0, 2.0]}), None), 0)
     restored.snapshot(2)
-    assert [hidden.columns_in(one) for _, one in restored.prepared_output(2)] == [[("x", "int64")]]
+    assert [hidden.files_in(one)[0].columns for _, one in restored.prepared_output(2)] == [[("x", "int64")]]
     restored.close()
 
 

@@ -285,6 +285,10 @@ class SinkWriter:
         end of the input. Later writes belong to the next transaction."""
         return None
 
+    def finish(self) -> None:
+        """Called at the end of the input, before the last `prepare`. A writer that keeps records back in `tr.OperatorState`
+        writes them now: no later call comes."""
+
     def took_over(self) -> None:
         """Called if the worker of this writer has replaced a lost one while the other workers went on
         (`tr.StandbyConfig`), once all prepared output of the lost worker that is in checkpoints is published. The writer

@@ -7,14 +7,17 @@ name. Names never repeat, so to publish twice is harmless. The name of a file ha
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders, hidden
+from tailrace.connectors.files.rolling import Roll
 from tailrace.connectors.hidden import Columns, FileOrigin, Hidden, SinkFolder
 
 _OF_AN_ATTEMPT = 1_000_000_000
@@ -26,47 +29,82 @@ class FileWriter(SinkWriter):
 
     suffix = ""
 
-    def __init__(self, place: str | SinkFolder, ctx: SinkContext) -> None:
+    def __init__(
+        self, place: str | SinkFolder, ctx: SinkContext, roll: Roll | None = None, numbers: Iterator[int] | None = None
+    ) -> None:
         self.folder = folders.folder_at(place) if isinstance(place, str) else place
         self.hidden: Hidden | None = None
         self._ctx = ctx
-        # A worker that replaces a lost one works in its incarnation: the files of each attempt have numbers of their own.
-        self._count = ctx.attempt * _OF_AN_ATTEMPT
+        self._roll = roll or Roll()
+        self._numbers = file_numbers(ctx) if numbers is None else numbers
+        self._begun_at = 0.0
+        self._tokens: list[bytes] = []
+        """Tokens of files of this transaction that have ended."""
 
     def _begin(self) -> Any:
         """The binary file of the current transaction, made if it is not there yet."""
         if self.hidden is None:
             ctx = self._ctx
-            name = hidden.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, self._count, self.suffix)
-            self._count += 1
-            self.hidden = self.folder.create(name)
+            number = next(self._numbers)
+            name = hidden.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, number, self.suffix)
+            self.hidden, self._begun_at = self.folder.create(name), time.monotonic()
         return self.hidden.stream
+
+    def _roll_by_time(self) -> None:
+        """Ends the file if it is too old for another batch."""
+        seconds = self._roll.seconds
+        if seconds is not None and self.hidden is not None and time.monotonic() - self._begun_at >= seconds:
+            self._end_file()
+
+    def _roll_by_size(self) -> None:
+        """Ends the file if it is large enough."""
+        if self._roll.bytes is not None and self.hidden is not None and self.hidden.stream.tell() >= self._roll.bytes:
+            self._end_file()
+
+    def _end_file(self) -> None:
+        """Makes the file whole, and durable."""
+        if self.hidden is not None:
+            self._flush()
+            token, self.hidden = self.hidden.finish(), None
+            self._tokens.append(self._token(token))
+
+    def _token(self, token: bytes) -> bytes:
+        """The token of a file, with more notes of it."""
+        return token
 
     def _flush(self) -> None:
         """Makes the last writes of a transaction."""
 
     def prepare(self) -> bytes | None:
-        if self.hidden is None:
-            return None
-        self._flush()
-        token, self.hidden = self.hidden.finish(), None
-        return token
+        self._end_file()
+        tokens, self._tokens = self._tokens, []
+        return hidden.group(tokens)
 
     def took_over(self) -> None:
-        ctx, whose = self._ctx, hidden.whose(self._ctx.uid)
-        place = ctx.run_id, ctx.incarnation, whose, ctx.subtask
-        first = ctx.attempt * _OF_AN_ATTEMPT
-
-        def is_lost(of: FileOrigin) -> bool:
-            return (of.run_id, of.incarnation, of.whose, of.subtask) == place and of.count < first
-
-        with contextlib.suppress(OSError):  # files that stay are removed at the end of the run, or by the next start
-            self.folder.sweep(is_lost, set(), traces=False)
+        sweep_lost(self.folder, self._ctx)
 
     def close(self) -> None:
         if self.hidden is not None:
             self.hidden.discard()
             self.hidden = None
+
+
+def file_numbers(ctx: SinkContext) -> Iterator[int]:
+    """The numbers of the files of a writer. A worker that replaces a lost one works in its incarnation: the files of each
+    attempt have numbers of their own."""
+    return itertools.count(ctx.attempt * _OF_AN_ATTEMPT)
+
+
+def sweep_lost(folder: SinkFolder, ctx: SinkContext) -> None:
+    """Removes what the lost worker that this one replaces has left under cover."""
+    place = ctx.run_id, ctx.incarnation, hidden.whose(ctx.uid), ctx.subtask
+    first = ctx.attempt * _OF_AN_ATTEMPT
+
+    def is_lost(of: FileOrigin) -> bool:
+        return (of.run_id, of.incarnation, of.whose, of.subtask) == place and of.count < first
+
+    with contextlib.suppress(OSError):  # files that stay are removed at the end of the run, or by the next start
+        folder.sweep(is_lost, set(), traces=False)
 
 
 class Agreement:
@@ -80,15 +118,14 @@ class Agreement:
     def check(self, prepared: Sequence[bytes]) -> None:
         """Raises `ValueError` if the columns of files differ."""
         found = dict(self._found)
-        for token in prepared:
-            columns = hidden.columns_in(token)
-            name = hidden.plain_name(token).rpartition("/")[2]
+        for made in (made for token in prepared for made in hidden.files_in(token)):
+            name = hidden.name_of_file(made).rpartition("/")[2]
             origin = hidden.origin_of(name)
-            if columns is None or origin is None:
+            if made.columns is None or origin is None:
                 continue
-            first, where = found.setdefault((origin.run_id, origin.whose), (columns, name))
-            if first != columns:
-                raise ValueError(_disagreement(first, where, columns, name))
+            first, where = found.setdefault((origin.run_id, origin.whose), (made.columns, name))
+            if first != made.columns:
+                raise ValueError(_disagreement(first, where, made.columns, name))
         self._found = found
 
 
@@ -160,7 +197,7 @@ class FileSink(Sink):
 
     def _sweep(self, goes: Callable[[FileOrigin], bool], keep: Sequence[bytes] = ()) -> None:
         if self.path is not None:
-            self._folder(self.path).sweep(goes, {hidden.plain_name(one) for one in keep})
+            self._folder(self.path).sweep(goes, hidden.names_in(keep))
 
 
 def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
@@ -176,10 +213,10 @@ def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Seq
 def remove_given_up(prepared: Iterable[bytes], run_ids: Collection[str]) -> list[str]:
     """Removes all that these runs have left under cover in the folders of their prepared files, which will not be published.
     Skips what sinks without files have prepared. Returns the folders."""
-    places = set()
+    places: set[str] = set()
     for token in prepared:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            places.add(hidden.plain_name(token).rpartition("/")[0])
+            places |= {hidden.folder_of(made) for made in hidden.files_in(token)}
     for place in places:
         folders.folder_at(place).sweep(lambda of: of.run_id in run_ids, set())
     return sorted(places)

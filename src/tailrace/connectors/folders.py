@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tailrace.connectors.hidden import S3, SinkFolder, Uploaded, protocol_of, tokens
+from tailrace.connectors.hidden import S3, SinkFolder, Uploaded, files_in, protocol_of
 from tailrace.connectors.localfiles import FinishedLocal, LocalSinkFolder
 from tailrace.connectors.publishing import Finished, make_visible, one_by_one, settle
 from tailrace.connectors.remotefiles import FinishedRemote, RemoteFolder
@@ -53,8 +53,7 @@ def _in_places(prepared: Sequence[bytes]) -> Iterator[tuple[list[Finished], Any]
     after the other, remote ones several at once, since each request takes its time."""
     local: list[Finished] = []
     remote: list[Finished] = []
-    for one in prepared:
-        made = tokens.decode(one)
+    for made in (made for one in prepared for made in files_in(one)):
         if isinstance(made, Uploaded):
             remote.append(FinishedUpload(made))
         elif protocol_of(made.final) is None:

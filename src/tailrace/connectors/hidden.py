@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,17 @@ class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):
     upload: str
     parts: list[tuple[int, str]]
     columns: Columns | None = None
+    above: str | None = None
+    """URL of the sink's folder, if the file is in a folder below it."""
 
 
-tokens = msgspec.json.Decoder(CoveredFile | Uploaded)
+class FileGroup(msgspec.Struct, frozen=True, tag="group"):
+    """The finished files of one transaction, if they are several."""
+
+    files: list[CoveredFile | Uploaded]
+
+
+tokens = msgspec.json.Decoder(CoveredFile | Uploaded | FileGroup)
 
 
 @dataclass(frozen=True)
@@ -91,12 +99,13 @@ class SinkFolder:
     """A place for the files of a sink."""
 
     def create(self, name: str) -> Hidden:
-        """A new file under cover that gets this name when it is published."""
+        """A new file under cover that gets this name when it is published. The name may begin with folders below this
+        one."""
         raise NotImplementedError
 
     def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         """Removes files under cover, and with `traces` also traces, of chosen origins, except files with a plain name in
-        `keep` (see `plain_name`)."""
+        `keep` (see `names_in`)."""
         raise NotImplementedError
 
 
@@ -128,26 +137,50 @@ def folder_for_files(path: str | os.PathLike[str], who: str) -> str:
     return text
 
 
-def plain_name(token: bytes) -> str:
-    """The name that a finished file gets when it is published."""
+def files_in(token: bytes) -> list[CoveredFile | Uploaded]:
+    """The finished files of a token."""
     made = tokens.decode(token)
+    return made.files if isinstance(made, FileGroup) else [made]
+
+
+def group(found: Sequence[bytes]) -> bytes | None:
+    """One token for the files of these; None for none."""
+    if len(found) < 2:
+        return found[0] if found else None
+    return msgspec.json.encode(FileGroup([one for token in found for one in files_in(token)]))
+
+
+def name_of_file(made: CoveredFile | Uploaded) -> str:
+    """The path or URL that a finished file gets when it is published."""
     return made.final if isinstance(made, CoveredFile) else made.url
+
+
+def plain_name(token: bytes) -> str:
+    """The path or URL that a finished file gets when it is published; of several, that of the first one."""
+    return name_of_file(files_in(token)[0])
+
+
+def names_in(found: Iterable[bytes]) -> set[str]:
+    """The plain names of the files of these tokens, without folders. No two files have one name."""
+    return {name_of_file(made).rpartition("/")[2] for token in found for made in files_in(token)}
+
+
+def folder_of(made: CoveredFile | Uploaded) -> str:
+    """The folder of the sink that has made a file."""
+    if isinstance(made, CoveredFile):
+        return made.hidden.rpartition("/")[0]
+    return made.url.rpartition("/")[0] if made.above is None else made.above
 
 
 def with_columns(token: bytes, columns: Columns) -> bytes:
     """The token of a file, with the columns of the file added."""
-    return msgspec.json.encode(msgspec.structs.replace(tokens.decode(token), columns=columns))
+    [made] = files_in(token)
+    return msgspec.json.encode(msgspec.structs.replace(made, columns=columns))
 
 
-def columns_in(token: bytes) -> Columns | None:
-    """The columns in a token; None if it has none."""
-    return tokens.decode(token).columns
-
-
-def trace_of(final: str) -> str:
-    """The path or URL of the trace of a file with this plain name."""
-    folder, slash, name = final.rpartition("/")
-    return f"{folder}{slash}.{name}{TRACE}"
+def trace_of(made: CoveredFile | Uploaded) -> str:
+    """The path or URL of the trace of a finished file: in the folder of its sink, as what is under cover."""
+    return f"{folder_of(made)}/.{name_of_file(made).rpartition('/')[2]}{TRACE}"
 
 
 def under_cover(names: list[str], goes: Callable[[FileOrigin], bool], traces: bool) -> Iterator[tuple[str, str]]:

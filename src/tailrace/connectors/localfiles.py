@@ -23,12 +23,13 @@ class LocalSinkFolder(SinkFolder):
     def create(self, name: str) -> Hidden:
         self._disk.check()
         make_folder(self.path)
-        return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
+        own = name.rpartition("/")[2]
+        return LocalHidden(os.path.join(self.path, f".{own}{COVER}"), os.path.join(self.path, name))
 
     def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
             for name, plain in under_cover(os.listdir(self.path), goes, traces):
-                if os.path.join(self.path, plain) not in keep:
+                if plain not in keep:
                     with contextlib.suppress(OSError):
                         os.unlink(os.path.join(self.path, name))
 
@@ -67,7 +68,7 @@ class FinishedLocal(Finished):
     """A finished local file, published by rename."""
 
     def __init__(self, made: CoveredFile) -> None:
-        self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
+        self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made)
 
     def is_covered(self) -> bool:
         return _is_there(self.hidden)
@@ -82,15 +83,22 @@ class FinishedLocal(Finished):
         os.close(os.open(self.trace, os.O_CREAT | os.O_WRONLY, 0o644))
 
     def uncover(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        folder = os.path.dirname(self.name)
+        if folder != os.path.dirname(self.hidden):
+            make_folder(folder)
+        try:
             os.replace(self.hidden, self.name)
+        except FileNotFoundError:
+            if self.is_covered():
+                raise  # the folder is gone again
 
     def remove_trace(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.trace)
 
     def sync(self) -> None:
-        _sync(os.path.dirname(self.name))
+        for folder in {os.path.dirname(self.name), os.path.dirname(self.trace)}:
+            _sync(folder)
 
 
 def _sync(folder: str) -> None:

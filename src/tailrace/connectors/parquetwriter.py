@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from tailrace.api.connectors import SinkContext
 from tailrace.connectors import hidden
+from tailrace.connectors.files.rolling import Roll
 from tailrace.connectors.filesinks import FileWriter
 from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.lengths import Limit
@@ -26,29 +28,41 @@ class ParquetWriter(FileWriter):
     suffix = ".parquet"
     group_rows = 65_536
 
-    def __init__(self, place: str | SinkFolder, ctx: SinkContext, schema: pa.Schema | None) -> None:
-        super().__init__(place, ctx)
+    def __init__(
+        self,
+        place: str | SinkFolder,
+        ctx: SinkContext,
+        schema: pa.Schema | None,
+        roll: Roll | None = None,
+        numbers: Iterator[int] | None = None,
+        declared: bool = True,
+    ) -> None:
+        """`declared`: false if `schema` is that of the first batches, and not the user's."""
+        super().__init__(place, ctx, roll, numbers)
         self.schema = schema
         """Columns of the files; None until the first file is begun, if they were not declared."""
-        self._declared = schema is not None
+        self._declared = declared and schema is not None
         self._found: Any = None
         """Columns of the batches so far. The writer begins no file while a column of them, or a part, has nulls only."""
         self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
-        self.rows = 0
+        self.rows = self.bytes = 0
         self._statistics: list[str] = []
 
     def write(self, batch: Any) -> None:
+        self._roll_by_time()
         if self.schema is None:
             self._found = batch.schema if self._found is None else fill_nulls(self._found, batch.schema)
             self.waiting.append(batch)
         else:
             self.waiting.append(self._fit(batch))
         self.rows += batch.num_rows
+        self.bytes += batch.nbytes
         if self.file is None and not (self.schema is None and has_nulls(self._found)):
             self._open()
-        if self.rows >= self.group_rows:
-            self._write_group()
+        if self.rows >= self.group_rows or (self._roll.bytes is not None and self.bytes >= self._roll.bytes):
+            self.write_group()
+            self._roll_by_size()
 
     def _open(self) -> None:
         """Begins the file: its columns are known, or the writer cannot wait for them any longer."""
@@ -81,18 +95,21 @@ class ParquetWriter(FileWriter):
         """A batch as it is written. Raises `ValueError` for a value that does not fit."""
         return batch
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Writes the rows that wait as a row group."""
         if self.waiting:
             if self.file is None:
                 self._open()
             assert self.file is not None
             self.file.write_table(pa.Table.from_batches(list(map(filled_batch, self.waiting)), self.schema))
-        self.waiting, self.rows = [], 0
+        self.waiting, self.rows, self.bytes = [], 0, 0
 
-    def prepare(self) -> bytes | None:
-        self._write_group()
-        token = super().prepare()
-        if token is None or self._declared:
+    def _end_file(self) -> None:
+        self.write_group()
+        super()._end_file()
+
+    def _token(self, token: bytes) -> bytes:
+        if self._declared:
             return token
         assert self.schema is not None
         return hidden.with_columns(token, [(field.name, str(field.type)) for field in self.schema])
@@ -106,7 +123,7 @@ class ParquetWriter(FileWriter):
         if self.file is not None:
             with contextlib.suppress(Exception):  # the file that it flushes to is given up
                 self.file.close()
-        self.file, self.waiting, self.rows = None, [], 0
+        self.file, self.waiting, self.rows, self.bytes = None, [], 0, 0
         super().close()
 
 

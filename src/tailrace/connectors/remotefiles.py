@@ -56,7 +56,7 @@ class RemoteFolder(SinkFolder):
         with contextlib.suppress(FileNotFoundError):
             names = [path.rpartition("/")[2] for path in self.fs.ls(self.url, detail=False, refresh=True)]
             for name, plain in under_cover(names, goes, traces):
-                if f"{self.url}/{plain}" not in keep:
+                if plain not in keep:
                     with contextlib.suppress(OSError):
                         self.fs.rm_file(f"{self.url}/{name}")
 
@@ -66,7 +66,7 @@ class RemoteHidden(Hidden):
 
     def __init__(self, fs: Any, folder: str, name: str) -> None:
         self.fs = fs
-        self.hidden, self.final = f"{folder}/.{name}{COVER}", f"{folder}/{name}"
+        self.hidden, self.final = f"{folder}/.{name.rpartition('/')[2]}{COVER}", f"{folder}/{name}"
         if protocol_of(folder) in _RENAMING:
             fs.makedirs(folder, exist_ok=True)
         self.stream = fs.open(self.hidden, "wb")
@@ -86,7 +86,7 @@ class FinishedRemote(Finished):
     """A finished file on fsspec, published by rename, or by copy and delete."""
 
     def __init__(self, made: CoveredFile) -> None:
-        self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
+        self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made)
         self.fs = filesystem(made.final)
         self.fs.invalidate_cache()
 
@@ -111,6 +111,9 @@ class FinishedRemote(Finished):
         self.fs.pipe_file(self.trace, b"")
 
     def uncover(self) -> None:
+        folder = self.name.rpartition("/")[0]
+        if folder != self.hidden.rpartition("/")[0]:
+            self.fs.makedirs(folder, exist_ok=True)
         try:
             if protocol_of(self.name) in _RENAMING:
                 self.fs.mv(self.hidden, self.name)

@@ -27,17 +27,19 @@ class S3Folder(SinkFolder):
         self.bucket, self.prefix = bucket, prefix and f"{prefix}/"
 
     def create(self, name: str) -> Hidden:
-        return Upload(self.fs, self.bucket, f"{self.prefix}{name}")
+        above = f"s3://{self.bucket}/{self.prefix}".rstrip("/") if "/" in name else None
+        return Upload(self.fs, self.bucket, f"{self.prefix}{name}", above)
 
     def sweep(self, goes: Callable[[FileOrigin], bool], keep: set[str], *, traces: bool = True) -> None:
         for key, upload in list(self._uploads()):
-            origin = origin_of(key.removeprefix(self.prefix))
-            if origin is not None and goes(origin) and f"s3://{self.bucket}/{key}" not in keep:
+            name = key.rpartition("/")[2]
+            origin = origin_of(name)
+            if origin is not None and goes(origin) and name not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=key, UploadId=upload)
         keys = list(self._traces()) if traces else []
         for name, plain in under_cover([key.removeprefix(self.prefix) for key in keys], goes, traces):
-            if f"s3://{self.bucket}/{self.prefix}{plain}" not in keep:
+            if plain not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("delete_object", Bucket=self.bucket, Key=f"{self.prefix}{name}")
 
@@ -52,15 +54,16 @@ class S3Folder(SinkFolder):
             at = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _uploads(self) -> Iterator[tuple[str, str]]:
-        return open_uploads(self.fs, self.bucket, f"{self.prefix}part-")
+        """The uploads of this folder, and of folders below it."""
+        return open_uploads(self.fs, self.bucket, self.prefix)
 
 
 class Upload(Hidden, Pieces):
     """A multipart upload, written as a file."""
 
-    def __init__(self, fs: Any, bucket: str, key: str) -> None:
+    def __init__(self, fs: Any, bucket: str, key: str, above: str | None = None) -> None:
         super().__init__(PART_BYTES)
-        self.fs, self.bucket, self.key = fs, bucket, key
+        self.fs, self.bucket, self.key, self.above = fs, bucket, key, above
         self.stream = self
         self.parts: list[tuple[int, str]] = []
         self.upload: str = fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]
@@ -76,7 +79,9 @@ class Upload(Hidden, Pieces):
         if not self.parts:
             self._send(b"")  # an upload has at least one part
         self.close()
-        return msgspec.json.encode(Uploaded(f"s3://{self.bucket}/{self.key}", self.upload, self.parts))
+        return msgspec.json.encode(
+            Uploaded(f"s3://{self.bucket}/{self.key}", self.upload, self.parts, above=self.above)
+        )
 
     def discard(self) -> None:
         self.close()
@@ -89,7 +94,7 @@ class FinishedUpload(Finished):
 
     def __init__(self, made: Uploaded) -> None:
         self.made = made
-        self.name, self.trace = made.url, trace_of(made.url)
+        self.name, self.trace = made.url, trace_of(made)
         self.fs = filesystem(made.url)
         self.bucket, _, self.key = made.url.partition("://")[2].partition("/")
 

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.api.hints import SINKS, missing
-from tailrace.connectors import hidden, lazily
+from tailrace.connectors import folders, hidden, lazily
+from tailrace.connectors.files.holding import held_writer
+from tailrace.connectors.files.partitioned import PartitionedWriter, check_keys
+from tailrace.connectors.files.rolling import Roll, check_roll
 from tailrace.connectors.filesinks import FileSink, FileWriter
+from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
 from tailrace.connectors.results import Result
@@ -26,23 +30,25 @@ from tailrace.errors import ConfigError
 
 class TextFiles(FileSink):
     """A sink that writes one line of text per record (`str(record)`) into files in the folder `path`, a path or URL. It
-    refuses a record with a line break, because it could not be read back. Raises `ConfigError` for a path that is none, or
-    of a file."""
+    refuses a record with a line break, because it could not be read back. `roll`: when another file begins. Raises
+    `ConfigError` for a path that is none, or of a file."""
 
     description = "text files"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, roll: Roll | None = None) -> None:
         self.path = hidden.folder_for_files(path, "TextFiles")
+        self.roll = check_roll(roll, "TextFiles")
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         assert self.path is not None
-        return _TextWriter(self.path, ctx)
+        return held_writer(_TextWriter(self.path, ctx, self.roll), self.roll)
 
 
 class _TextWriter(FileWriter):
     suffix = ".txt"
 
     def write(self, batch: list[Any]) -> None:
+        self._roll_by_time()
         lines = list(map(str, batch))
         text = "\n".join(lines) + "\n"
         if text.count("\n") != len(lines) or "\r\n" in text:
@@ -52,23 +58,46 @@ class _TextWriter(FileWriter):
                 "the record contains a line break and would not be one line; replace the break before the sink"
             )
         self._begin().write(text.encode())
+        self._roll_by_size()
 
 
 class Parquet(FileSink):
-    """A sink that writes Parquet files of `schema` into the folder `path`, a path or URL. `schema` is DDL text, a
-    `StructType` or a `pyarrow.Schema`; a stream in columns does not need it. Raises `ConfigError` for a path that is none,
-    or of a file, and `GraphError` for a schema with two columns of one name."""
+    """A sink that writes Parquet files of `schema` into the folder `path`, a path or URL.
+
+    - `schema`: DDL text, a `StructType` or a `pyarrow.Schema`; a stream in columns does not need it.
+    - `partition_by`: columns whose values are names of folders (`day=2024-01-01`), as in Spark; the files do not have them.
+    - `roll`: when another file begins.
+
+    Raises `ConfigError` for a path that is none, or of a file, and for a column that cannot be in names of folders, and
+    `GraphError` for a schema with two columns of one name."""
 
     description = "parquet"
     form = "columns"
 
-    def __init__(self, path: str, schema: Any = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        schema: Any = None,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        roll: Roll | None = None,
+    ) -> None:
         self.path = hidden.folder_for_files(path, "Parquet")
         self.schema = _arrow_schema(schema)
+        self.roll = check_roll(roll, "Parquet")
+        self.partition_by = check_keys(partition_by, self.schema, "Parquet")
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         assert self.path is not None
-        return ParquetWriter(self.path, ctx, self.schema)
+        if not self.partition_by:
+            return held_writer(ParquetWriter(self.path, ctx, self.schema, self.roll), self.roll)
+        declared = self.schema is not None
+
+        def make(folder: SinkFolder, numbers: Iterator[int], schema: pa.Schema) -> ParquetWriter:
+            return ParquetWriter(folder, ctx, schema, self.roll, numbers, declared)
+
+        folder = folders.folder_at(self.path)
+        return held_writer(PartitionedWriter(folder, self.partition_by, self.schema, make, ctx), self.roll)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema | None:

@@ -184,7 +184,7 @@ class ResultFolder(hidden.SinkFolder):
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         """Marks finished files as published. Raises `FileNotFoundError` if one is missing, before it marks any of them."""
-        names = [split_of(hidden.plain_name(one))[1] for one in prepared]
+        names = sorted(hidden.names_in(prepared))
         lost: list[str] = []
         # Not by listing the folder: a job may run for days, and publish each second.
         at_once(lambda name: None if self.folder.exists(name) else lost.append(name), names, "tailrace-publish")
@@ -215,12 +215,7 @@ class ResultFolder(hidden.SinkFolder):
         gone = []
         for name in there:
             origin = origin_of(name)
-            if (
-                origin is not None
-                and goes(origin)
-                and name + MARK not in there
-                and self.folder.url_of(name) not in keep
-            ):
+            if origin is not None and goes(origin) and name + MARK not in there and name not in keep:
                 gone.append(name)
         self.folder.delete(gone)
 

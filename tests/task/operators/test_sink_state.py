@@ -79,3 +79,32 @@ def test_what_no_writer_declares_any_more_is_not_lost_in_silence() -> None:
     with pytest.raises(IncompatibleState, match="number"):
         sink(parts=saved, target=tr.sinks.Callback(print))
     sink(parts=saved, target=tr.sinks.Callback(print), allow=True)
+
+
+class Late(tr.SinkWriter):
+    """Prepares at the end of the input only."""
+
+    over = False
+
+    def write(self, batch: Any) -> None:
+        pass
+
+    def finish(self) -> None:
+        self.over = True
+
+    def prepare(self) -> bytes | None:
+        return b"all" if self.over else None
+
+
+class LateSink(NumberedSink):
+    def writer(self, ctx: Any) -> Any:
+        return Late()
+
+
+def test_a_writer_learns_of_the_end_of_the_input_before_it_prepares_for_the_last_time() -> None:
+    task = sink(target=LateSink())
+    task.snapshot(1)
+    assert task.prepared_output(1) == []
+    task.finish()
+    task.snapshot(2)
+    assert task.prepared_output(2) == [(2, b"all")]

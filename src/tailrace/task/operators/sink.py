@@ -154,6 +154,7 @@ class SinkTask(OperatorTask, SinkCutState):
         if self.withheld is not None:
             self.withheld.finish()
             return
+        self.call_user(self.writer.finish, what="finishing the sink's writes")
         prepared = self._prepare()
         (self._over if self.ctx.services.checkpointing else self.final_prepared).extend(prepared)
         self._ended = True
