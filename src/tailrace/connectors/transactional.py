@@ -10,7 +10,8 @@ Three choices make this right over restarts:
 - The scope has the run that *prepared*, not the one that publishes: a start from an older checkpoint finds what that had
   prepared written, and writes its own output under a scope of its own. A job of an equal name has other runs.
 - The counter is ordered by incarnation, then attempt, then the number of the transaction in its writer (`first_counter`).
-  So it rises over restarts and replacements within a run, above all that may have been published, and needs no state.
+  So it rises over restarts and replacements within a run, above all that may have been published, and needs no state
+  (docs/decisions/0054-a-mark-belongs-to-the-run-that-prepared.md).
 - A transaction names the one before it. If the server's mark is below that, the server has lost what it had committed, and
   the sink fails instead of going on (`OutputLost`).
 """
@@ -30,7 +31,7 @@ import numpy as np
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.errors import OutputLost, TailraceError
 
-ATTEMPT_BITS, NUMBER_BITS = 14, 29
+ATTEMPT_BITS, NUMBER_BITS = 18, 27
 _LIFE_BITS = ATTEMPT_BITS + NUMBER_BITS
 LIMITS = {"incarnation": 1 << 63 - _LIFE_BITS, "attempt": 1 << ATTEMPT_BITS, "transaction": 1 << NUMBER_BITS}
 """Limits of the parts of a counter, which is a positive int64."""
@@ -208,6 +209,7 @@ class PreparedTransaction(NamedTuple):
 
     scope: Scope
     counter: int
+    """Invariant U4: in a scope a transaction that is prepared later has a higher counter."""
     previous: int
     """The counter of the transaction that this writer had prepared before; 0 for its first one."""
     pieces: Sequence[bytes]

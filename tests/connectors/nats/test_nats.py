@@ -15,7 +15,6 @@ import tailrace as tr
 from tailrace.connectors.nats import server as servers
 from tailrace.connectors.nats import sink as sink_module
 from tailrace.connectors.nats.sink import MARKS, is_covered
-from tailrace.connectors.nats.source import NatsReader
 from tailrace.connectors.transactional import Scope
 from tailrace.errors import ConfigError, OutputLost
 from tailrace.testing import check_sink
@@ -85,7 +84,7 @@ def read_all(source: tr.Source) -> list[Any]:
     return result.result()
 
 
-def read_some(reader: NatsReader, count: int) -> list[Any]:
+def read_some(reader: tr.SplitReader, count: int) -> list[Any]:
     """So many records of the first split of a reader; None behind its end."""
     found: list[Any] = []
     limit = time.monotonic() + 20
@@ -98,7 +97,7 @@ def read_some(reader: NatsReader, count: int) -> list[Any]:
     return found
 
 
-def reader_of(source: Any, position: int | None = None) -> NatsReader:
+def reader_of(source: Any, position: int | None = None) -> tr.SplitReader:
     reader = source.split_reader(None)
     (split,) = source.splits(1)
     reader.assign([tr.AssignedSplit(0, split, position)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -13,10 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import tailrace as tr
+from tailrace.connectors import fetched
 from tailrace.connectors.redis import server as servers
 from tailrace.connectors.redis.marked import DIGITS, PORTION, RedisTransaction
-from tailrace.connectors.redis.source import PATIENCE
-from tailrace.connectors.transactional import Scope
+from tailrace.connectors.transactional import PreparedTransaction, Scope
 from tailrace.errors import ConfigError, OutputLost
 from tailrace.testing import check_sink
 from tests.servers import Server, valkey_server
@@ -182,7 +183,7 @@ def test_an_older_record_never_overwrites_a_newer_one(valkey: Server, client: An
     sink.publish(prepared)
     tr.sinks.RedisHash(valkey.url, key=lambda r: key, marks=f"{key}-marks").publish(prepared[:2])
     asleep = sink.transaction(Scope("run", "out", 0))
-    asleep.commit((1 << 43) + 2, list(sink.encode([{"n": 1}])))
+    asleep.commit(PreparedTransaction.decode(prepared[1]).counter, list(sink.encode([{"n": 1}])))
     assert client.hgetall(key) == {b"n": b"2"}
 
 
@@ -250,20 +251,50 @@ def test_a_stream_is_read_from_a_start_to_an_end(valkey: Server, client: Any, ke
     assert [one["n"] for one in both] == ["1", "2", "3", "4", "5"]
 
 
+def reader_of(source: Any, position: Any = None) -> tr.SplitReader:
+    reader = source.split_reader(None)
+    (split,) = source.splits(1)
+    reader.assign([tr.AssignedSplit(0, split, position)])
+    return reader
+
+
+def read_some(reader: tr.SplitReader, count: int) -> list[Any]:
+    """So many numbers of the only split of a reader; None behind its end."""
+    found: list[Any] = []
+    limit = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < limit:
+        for _, records in reader.read(count - len(found), 0.0):
+            found += [None] if records is None else [one["n"] for one in records]
+        if found[-1:] == [None]:
+            break
+        time.sleep(0.002)
+    return found
+
+
 def test_reading_on_from_any_position_repeats_and_skips_nothing(valkey: Server, client: Any, key: str) -> None:
     source = tr.sources.RedisStream(valkey.url, key)
-    (split,) = source.splits(1)
-    reader = source.reader(split)
-    assert list(reader.read(10, 0.0)) == []
     for n in range(10):
         client.xadd(key, {"n": n})
-    seen = []
-    for limit in (3, 1, 4, 10):
-        seen += reader.read(limit, 0.0)
+    reader, seen = reader_of(source), []
+    for count in (3, 1, 4, 2):
+        seen += read_some(reader, count)
         reader.close()
-        reader = source.reader(split, reader.position)
-    assert [one["n"] for one in seen] == [str(n) for n in range(10)]
-    assert list(reader.read(10, 0.0)) == []
+        reader = reader_of(source, reader.position(0))
+    client.xadd(key, {"n": 10})
+    assert seen + read_some(reader, 1) == [str(n) for n in range(11)]
+    reader.close()
+
+
+def test_a_reader_wakes_its_task(valkey: Server, client: Any, key: str) -> None:
+    woken = threading.Event()
+    reader = reader_of(tr.sources.RedisStream(valkey.url, key, start="latest"))
+    reader.wake = woken.set  # type: ignore[method-assign]
+    assert [records for _, records in reader.read(5, 0.0)] == [[]]
+    assert woken.wait(20)  # there is nothing
+    woken.clear()
+    client.xadd(key, {"n": 1})
+    assert woken.wait(20)
+    assert read_some(reader, 1) == ["1"]
     reader.close()
 
 
@@ -272,8 +303,9 @@ def test_latest_is_a_number_taken_once(valkey: Server, client: Any, key: str) ->
     source = tr.sources.RedisStream(valkey.url, key, start="latest")
     (split,) = source.splits(1)
     client.xadd(key, {"n": 1})
-    reader = source.reader(split)
-    assert [one["n"] for one in reader.read(10, 0.0)] == ["1"]
+    reader = source.split_reader(None)
+    reader.assign([tr.AssignedSplit(0, split)])
+    assert read_some(reader, 1) == ["1"]
     reader.close()
 
 
@@ -283,74 +315,77 @@ def test_entries_that_were_removed_unread_are_an_error(remove: str, valkey: Serv
         client.xadd(key, {"n": n}, id=f"{n}-0")
     client.xtrim(key, maxlen=4, approximate=False)  # before the job
     source = tr.sources.RedisStream(valkey.url, key, until="6-0")
-    (split,) = source.splits(1)
-    reader = source.reader(split)
-    assert len(reader.read(1, 0.0)) == 1
+    reader = reader_of(source)
+    assert read_some(reader, 2) == ["2", "3"]
+    position = reader.position(0)
+    reader.close()
     client.xdel(key, "2-0")  # it was read
     client.xadd(key, {"n": 6}, id="6-0")
-    assert [one["n"] for one in reader.read(1, 0.0)] == ["3"]
     if remove == "trim":
         client.xtrim(key, maxlen=1, approximate=False)
     else:
         client.xdel(key, "5-0")
-    reader = source.reader(split, reader.position)
+    reader = reader_of(source, position)
     with pytest.raises(LookupError, match=r'read up to 3-0, and .*unread.*on_lost="ignore"'):
-        reader.read(10, 0.0)
-    bold = tr.sources.RedisStream(valkey.url, key, until="6-0", on_lost="ignore").reader(split, reader.position)
-    assert [one["n"] for one in bold.read(10, 0.0)] == (["6"] if remove == "trim" else ["4", "6"])
-    assert bold.read(10, 0.0) is None
+        read_some(reader, 9)
+    bold = reader_of(tr.sources.RedisStream(valkey.url, key, until="6-0", on_lost="ignore"), position)
+    assert read_some(bold, 9) == [*(["6"] if remove == "trim" else ["4", "6"]), None]
     for one in (reader, bold):
         one.close()
 
 
 def test_a_stream_that_went_back_is_an_error(valkey: Server, client: Any, key: str) -> None:
     client.xadd(key, {"n": 1}, id="5-0")
-    source = tr.sources.RedisStream(valkey.url, key)
-    reader = source.reader(source.splits(1)[0])
-    assert len(reader.read(9, 0.0)) == 1
+    reader = reader_of(tr.sources.RedisStream(valkey.url, key))
+    assert read_some(reader, 1) == ["1"]
     client.delete(key)
     with pytest.raises(LookupError, match="newest id is 0-0"):
-        reader.read(9, 0.0)
+        read_some(reader, 1)
     reader.close()
 
 
-def test_a_trimmed_stream_is_noticed_from_wherever_it_is_read(valkey: Server, client: Any, key: str) -> None:
+@pytest.mark.parametrize("start", ["latest", "3-0"])
+def test_a_trimmed_stream_is_noticed_from_wherever_it_is_read(
+    start: str, valkey: Server, client: Any, key: str
+) -> None:
     """A reader that began in the middle knows how many entries are before it once it was at the end."""
     for n in range(1, 6):
         client.xadd(key, {"n": n}, id=f"{n}-0")
-    for start in ("latest", "3-0"):
-        source = tr.sources.RedisStream(valkey.url, key, start=start)
-        reader = source.reader(source.splits(1)[0])
-        seen = len(reader.read(9, 0.0))
-        assert seen == (0 if start == "latest" else 2 + 2)
-        assert list(reader.read(9, 0.0)) == []
-        for _ in range(2):
-            client.xadd(key, {"n": 0})
-        client.xtrim(key, maxlen=1, approximate=False)
-        with pytest.raises(LookupError, match="1 entries behind that"):
-            reader.read(9, 0.0)
-        client.delete(key)
-        for n in range(1, 8):
-            client.xadd(key, {"n": n}, id=f"{n}-0")
-        reader.close()
+    source = tr.sources.RedisStream(valkey.url, key, start=start)
+    reader = reader_of(source)
+    assert read_some(reader, 0 if start == "latest" else 2) == ([] if start == "latest" else ["4", "5"])
+    limit = time.monotonic() + 20
+    while reader.position(0)[1] is None and time.monotonic() < limit:
+        assert list(reader.read(9, 0.0)) == [(0, [])]
+    position = reader.position(0)
+    assert position == ("5-0", 5)
+    reader.close()
+    for _ in range(2):
+        client.xadd(key, {"n": 0})
+    client.xtrim(key, maxlen=1, approximate=False)
+    reader = reader_of(source, position)
+    with pytest.raises(LookupError, match="1 entries behind that"):
+        read_some(reader, 1)
+    reader.close()
 
 
-def test_a_server_that_is_away_for_a_while_is_waited_for(key: str) -> None:
+def test_a_server_that_is_away_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with valkey_server() as server:
         if not server.ours:
             pytest.skip("the server is not ours to kill")
         client = servers.connect(server.url)
-        client.xadd(key, {"n": 1})
-        source = tr.sources.RedisStream(server.url, key)
-        reader = source.reader(source.splits(1)[0])
-        assert len(reader.read(10, 0.0)) == 1
+        client.xadd("s", {"n": 1})
+        reader = reader_of(tr.sources.RedisStream(server.url, "s"))
+        assert read_some(reader, 1) == ["1"]
         server.kill()
-        assert list(reader.read(10, 1.0)) == []
-        with pytest.raises(Exception, match=r"(?i)connect"):
-            reader.read(10, 1.1 + PATIENCE)
+        assert list(reader.read(10, 1.0)) == [(0, [])]
         server.restart()
-        client.xadd(key, {"n": 2})
-        assert [one["n"] for one in reader.read(10, 2.0)] == ["2"]
+        client.xadd("s", {"n": 2})
+        assert read_some(reader, 1) == ["2"]
+        monkeypatch.setattr(fetched, "PATIENCE", 0.1)
+        server.kill()
+        with pytest.raises(ConnectionError, match="the server is away"):
+            read_some(reader, 1)
         reader.close()
         client.close()
 

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tailrace.api.connectors import AssignedSplit, Source, SourceContext, SourceLag, SplitReader
+from tailrace.api.connectors import Source, SourceContext, SplitReader
+from tailrace.connectors.fetched import Fetched, FetchedEntry, FetchedSplit, Fetcher, FetchReader, LostEntries
 from tailrace.connectors.nats import server
 from tailrace.connectors.nats.sink import MARKS, is_covered
-from tailrace.errors import ConfigError, error_text
+from tailrace.errors import ConfigError
 from tailrace.passwords import hide_passwords
 
-AHEAD = 5_000
-"""Number of messages of a stream that are fetched before they are read, about."""
 FETCHED = 500
 FETCH_WAIT = 0.5
 """Seconds for which the server waits for messages of one fetch."""
-PATIENCE = 60.0
-"""Seconds for which a reader waits for a server that is away, before it fails."""
-FALLBACK = 1.0
-"""Seconds until a reader without messages is read again, if nothing wakes it."""
 
 
 class NatsMessage(NamedTuple):
@@ -126,7 +117,12 @@ class Nats(Source):
         return NatsSplit(stream, start, until)
 
     def split_reader(self, ctx: SourceContext) -> SplitReader:
-        return NatsReader(self)
+        return FetchReader(self._open)
+
+    def _open(self, split: Any, position: int | None, wake: Callable[[], None]) -> FetchedSplit:
+        split = NatsSplit(*split)
+        start = split.start if position is None else position
+        return FetchedSplit(NatsFetcher(self, split, position), start, split.until, self.parse, wake)
 
     def parse(self, message: NatsMessage) -> Any:
         """The record of a message."""
@@ -138,157 +134,49 @@ class Nats(Source):
         return raw, self.parse
 
 
-class NatsReader(SplitReader):
-    """A reader of all streams of a subtask. Each is fetched by a thread ahead of the reading."""
+class NatsFetcher(Fetcher):
+    """The messages of one stream, by a consumer that the server forgets."""
 
-    def __init__(self, source: Nats) -> None:
-        self._source = source
-        self._streams: dict[int, FetchedStream] = {}
-        self._paused: frozenset[int] = frozenset()
-
-    def assign(self, splits: Sequence[AssignedSplit]) -> None:
-        for number, split, position in splits:
-            self._streams[number] = FetchedStream(self._source, NatsSplit(*split), position, lambda: self.wake())
-
-    def revoke(self, splits: Sequence[int]) -> None:
-        for number in splits:
-            self._streams.pop(number).close()
-
-    def pause(self, splits: Collection[int]) -> None:
-        self._paused = frozenset(splits)
-
-    def read(self, limit: int, now: float) -> Iterator[tuple[int, Any]]:
-        for number, stream in list(self._streams.items()):
-            if number not in self._paused and limit > 0:
-                records = stream.read(limit)
-                limit -= len(records or ())
-                yield number, records
-
-    def position(self, split: int) -> int:
-        return self._streams[split].position
-
-    def next_at(self, now: float) -> float:
-        return now + FALLBACK
-
-    def lag(self, now: float) -> Mapping[int, SourceLag]:
-        return {number: SourceLag(records=stream.pending) for number, stream in self._streams.items()}
-
-    def close(self) -> None:
-        for stream in self._streams.values():
-            stream.close()
-
-
-class FetchedStream:
-    """The messages of one stream, which a thread fetches in front of the reader."""
-
-    def __init__(self, source: Nats, split: NatsSplit, position: int | None, wake: Callable[[], None]) -> None:
-        self.position = split.start if position is None else position
-        self.pending: int | None = None
-        """Number of messages that are not fetched yet, as of the newest fetch."""
-        self._source, self._split, self._wake = source, split, wake
-        self._fetched: deque[NatsMessage] = deque()
-        self._at = self.position
+    def __init__(self, source: Nats, split: NatsSplit, position: int | None) -> None:
+        self._source, self._split = source, split
+        self._at = split.start if position is None else position
         """Sequence up to which messages are fetched."""
-        self._passed = self.position
-        """Sequence up to which there is nothing more to fetch at the moment."""
         self._begun = position is not None
-        self._error: Exception | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tailrace-nats-reader", daemon=True)
-        self._thread.start()
+        """False while nothing was read: what was removed before is not missing."""
+        self._client: server.NatsClient | None = None
+        self._subscription: Any = None
+        self._consumed = 0
+        """Number of messages that the consumer has delivered."""
+        self._caught_up = True
+        """True if there may be nothing more at the moment."""
 
-    def read(self, limit: int) -> list[Any] | None:
-        """At most `limit` records; None behind the last one."""
-        until = self._split.until
-        messages: list[NatsMessage] = []
-        passed = self._passed  # before the queue is looked at
-        while self._fetched and len(messages) < limit and (until is None or self._fetched[0].sequence <= until):
-            messages.append(self._fetched.popleft())
-        if messages:
-            records = [self._source.parse(one) for one in messages if not self._is_mark(one)]
-            self.position = messages[-1].sequence
-            return records
-        if until is not None and (self.position >= until or self._fetched or passed >= until):
-            return None
-        if self._error is not None:
-            raise self._error
-        if not self._fetched:
-            self.position = max(self.position, passed)
-        return []
-
-    def _is_mark(self, message: NatsMessage) -> bool:
-        return self._source.subject is None and is_covered(f"{MARKS}.>", message.subject)
+    def fetch(self) -> Fetched:
+        if self._client is None:
+            self._client = server.NatsClient(self._source.servers, self._source.options)
+            self._subscription = self._client.run(self._subscribe(self._client.jetstream))
+        found = self._client.run(self._fetch(self._client.jetstream))
+        # Only here: what is fetched and does not arrive, because the request takes too long, is fetched once more.
+        self._consumed += len(found.entries)
+        for one in (*found.entries[-1:], *([] if found.passed is None else [found.passed])):
+            self._at, self._begun = one.order, True
+        return found
 
     def close(self) -> None:
-        """Ends the thread."""
-        self._closed.set()
-
-    # In the thread.
-
-    def _run(self) -> None:
-        away_since: float | None = None
-        while not self._closed.is_set():
-            try:
-                client = server.NatsClient(self._source.servers, self._source.options)
-                try:
-                    client.run(self._fetch(client.jetstream), timeout=None)
-                finally:
-                    client.close()
-                away_since = None
-            except LostMessages as error:
-                self._fail(error)
-                return
-            except Exception as error:
-                if self._progress:
-                    away_since = None
-                self._progress = False
-                away_since = time.monotonic() if away_since is None else away_since
-                if time.monotonic() - away_since > PATIENCE:
-                    self._fail(ConnectionError(f"{self._source!r}: {error_text(error)}"))
-                    return
-                self._closed.wait(0.5)
-
-    _progress = False
-
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        self._wake()
-
-    async def _fetch(self, jetstream: Any) -> None:
-        """Fetches on from where it was, until the reader is closed. Raises the errors of the client."""
-        nats = server.client_module()
-        subscription = await self._subscribe(jetstream)
-        try:
-            while not self._closed.is_set():
-                if len(self._fetched) >= AHEAD:
-                    await asyncio.sleep(0.005)
-                    continue
-                newest = (
-                    (await jetstream.stream_info(self._split.stream)).state.last_seq if self.pending in (None, 0) else 0
-                )
-                try:
-                    found = await subscription.fetch(FETCHED, timeout=FETCH_WAIT)
-                except nats.errors.TimeoutError:
-                    info = await subscription.consumer_info()  # raises if the consumer is gone
-                    self.pending = info.num_pending
-                    if not info.num_pending and info.delivered.consumer_seq == self._consumed:
-                        self._pass(newest)
-                    continue
-                await self._add(jetstream, found)
-        finally:
-            await subscription.unsubscribe()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     async def _subscribe(self, jetstream: Any) -> Any:
         api = server.client_module().js.api
-        state = (await jetstream.stream_info(self._split.stream)).state
+        state = await self._state(jetstream)
         if state.last_seq < self._at and self._begun:
             if self._source.on_lost == "fail":
-                raise LostMessages(
+                raise LostEntries(
                     f"stream {self._split.stream!r} was read up to {self._at}, and its newest sequence is "
                     f"{state.last_seq}: it was made anew, or the server came back without its last messages{_ANYWAY}"
                 )
-            self._at = self._passed = 0
-        self._check_first(state.first_seq)
+            self._at = 0
+        self._check_first(state.first_seq, self._at)
         config = api.ConsumerConfig(
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=self._at + 1,
@@ -297,49 +185,53 @@ class FetchedStream:
             mem_storage=True,
             inactive_threshold=60.0,
         )
-        self._consumed = 0
-        return await jetstream.pull_subscribe(
-            self._source.subject or ">", durable=None, stream=self._split.stream, config=config
-        )
+        self._consumed, self._caught_up = 0, True
+        subject = self._source.subject or ">"
+        return await jetstream.pull_subscribe(subject, durable=None, stream=self._split.stream, config=config)
 
-    async def _add(self, jetstream: Any, found: Sequence[Any]) -> None:
-        for one in found:
-            meta = one.metadata
-            if meta.sequence.consumer != self._consumed + 1:
-                raise ConnectionError("messages were lost on their way from the server")  # a new consumer fetches them
-            if meta.sequence.stream > self._at + 1:
-                self._check_first((await jetstream.stream_info(self._split.stream)).state.first_seq)
-            self._consumed += 1
-            self._fetched.append(
-                NatsMessage(one.subject, one.data, one.headers or {}, meta.sequence.stream, meta.timestamp.timestamp())
-            )
-            self._at = meta.sequence.stream
-            self._begun = self._progress = True
-            self.pending = meta.num_pending
-        self._wake()
+    async def _fetch(self, jetstream: Any) -> Fetched:
+        newest = (await self._state(jetstream)).last_seq if self._caught_up else 0
+        try:
+            found = await self._subscription.fetch(FETCHED, timeout=FETCH_WAIT)
+        except server.client_module().errors.TimeoutError:
+            info = await self._subscription.consumer_info()  # raises if the consumer is gone
+            self._caught_up = not info.num_pending
+            if info.num_pending or info.delivered.consumer_seq != self._consumed or newest < self._at:
+                return Fetched((), pending=info.num_pending)
+            return Fetched((), FetchedEntry(newest, newest, None), 0)
+        entries: list[FetchedEntry] = []
+        for number, one in enumerate(found, self._consumed + 1):
+            entries.append(await self._entry(jetstream, one, number, entries[-1].order if entries else self._at))
+        pending = found[-1].metadata.num_pending
+        self._caught_up = not pending
+        return Fetched(entries, pending=pending)
 
-    def _pass(self, newest: int) -> None:
-        """Notes that there is nothing to fetch up to a sequence."""
-        self._progress = True
-        if newest > self._at:
-            self._at = newest
-        self._passed = self._at
-        self._wake()
+    async def _entry(self, jetstream: Any, message: Any, number: int, before: int) -> FetchedEntry:
+        """The entry of a message, which is the consumer's of this number, and follows sequence `before`."""
+        meta = message.metadata
+        sequence = meta.sequence.stream
+        if meta.sequence.consumer != number:
+            raise ConnectionError("messages were lost on their way from the server")  # a new consumer fetches them
+        if sequence > before + 1:
+            self._check_first((await self._state(jetstream)).first_seq, before)
+        if self._source.subject is None and is_covered(f"{MARKS}.>", message.subject):
+            return FetchedEntry(sequence, sequence, None)
+        headers, stored = message.headers or {}, meta.timestamp.timestamp()
+        return FetchedEntry(sequence, sequence, NatsMessage(message.subject, message.data, headers, sequence, stored))
 
-    def _check_first(self, first: int) -> None:
-        """Checks that no message behind the position was removed by the limits of the stream."""
-        if first > self._at + 1 and self._begun and self._source.on_lost == "fail":
-            raise LostMessages(
-                f"stream {self._split.stream!r} was read up to {self._at}, and begins at {first}: messages between were "
+    async def _state(self, jetstream: Any) -> Any:
+        return (await jetstream.stream_info(self._split.stream)).state
+
+    def _check_first(self, first: int, at: int) -> None:
+        """Checks that no message behind sequence `at` was removed by the limits of the stream."""
+        if first > at + 1 and (self._begun or at > self._at) and self._source.on_lost == "fail":
+            raise LostEntries(
+                f"stream {self._split.stream!r} was read up to {at}, and begins at {first}: messages between were "
                 f"removed unread, by its limits or by a purge{_ANYWAY}"
             )
 
 
 _ANYWAY = '. To go on with what is there give the source on_lost="ignore"'
-
-
-class LostMessages(LookupError):
-    """The error for messages that are gone and were not read."""
 
 
 def _is_sequence(value: Any) -> bool:

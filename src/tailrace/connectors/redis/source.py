@@ -6,7 +6,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tailrace.api.connectors import NOTHING_YET, Reader, Source
+from tailrace.api.connectors import Source, SourceContext, SplitReader
+from tailrace.connectors.fetched import Fetched, FetchedEntry, FetchedSplit, Fetcher, FetchReader, LostEntries
 from tailrace.connectors.redis import server
 from tailrace.errors import ConfigError
 from tailrace.passwords import hide_passwords
@@ -15,10 +16,9 @@ Id = tuple[int, int]
 """Id of an entry: milliseconds since 1970, and a number within them."""
 BEGINNING: Id = (0, 0)
 LARGEST = (1 << 64) - 1
-POLL = 0.02
-"""Seconds between two looks at a stream that has nothing."""
-PATIENCE = 60.0
-"""Seconds for which a reader waits for a server that is away, before it fails."""
+FETCHED = 500
+WAIT_MILLISECONDS = 500
+"""Time for which the server waits for an entry."""
 
 
 class StreamSplit(NamedTuple):
@@ -88,8 +88,14 @@ class RedisStream(Source):
         start = newest if self.start == "latest" else self.start
         return StreamSplit(stream, start, newest if self.until == "latest" else self.until)
 
-    def reader(self, split: Any, position: Any = None) -> Reader:
-        return StreamReader(self.url, StreamSplit(*split), position, self.parse, self.on_lost == "fail")
+    def split_reader(self, ctx: SourceContext) -> SplitReader:
+        return FetchReader(self._open)
+
+    def _open(self, split: Any, position: Any, wake: Callable[[], None]) -> FetchedSplit:
+        split = StreamSplit(*split)
+        start = (split.start, None) if position is None else position
+        until = None if split.until is None else parse_id(split.until)
+        return FetchedSplit(StreamFetcher(self, split, position), start, until, self.parse, wake)
 
     def parse(self, entry: tuple[str, Mapping[bytes, bytes]]) -> Any:
         """The record of an entry, its id and its fields."""
@@ -101,61 +107,52 @@ class RedisStream(Source):
         return raw, self.parse
 
 
-class StreamReader(Reader):
-    """A reader of one stream. It requests entries from the server, and does not wait for them to come."""
+class StreamFetcher(Fetcher):
+    """The entries of one stream, by their ids.
 
-    def __init__(
-        self,
-        url: str,
-        split: StreamSplit,
-        position: tuple[str, int | None] | None,
-        parse: Callable[[tuple[str, Mapping[bytes, bytes]]], Any],
-        strict: bool,
-    ) -> None:
-        self._url, self._stream, self._parse, self._strict = url, split.stream, parse, strict
-        self._until = None if split.until is None else parse_id(split.until)
+    The server knows how many entries were ever added, and how many are left. With the number of those up to its position
+    the fetcher notices entries that were trimmed unread.
+    """
+
+    def __init__(self, source: RedisStream, split: StreamSplit, position: tuple[str, int | None] | None) -> None:
+        self._source, self._stream = source, split.stream
         self._at, self._before = (split.start, None) if position is None else position
         self._begun = position is not None
         """False while nothing was read: what was removed before is not missing."""
+        self._waits = False
+        """True if there was nothing more the last time."""
         self._client: Any = None
-        self._errors: tuple[type[Exception], ...] = ()
-        self._away_since: float | None = None
 
     _before: int | None
-    """Number of entries up to the position, of all that were ever added; None: not known yet. The server knows how many
-    were added and how many are left, so entries that were trimmed in between are noticed."""
+    """Number of entries up to the position, of all that were ever added; None: not known yet."""
 
-    def read(self, limit: int, now: float) -> Any:
-        try:
-            info, entries = self._request(limit)
-        except self._errors:
-            self._away_since = now if self._away_since is None else self._away_since
-            if now - self._away_since > PATIENCE:
-                raise
-            return NOTHING_YET
-        self._away_since = None
+    def fetch(self) -> Fetched:
+        if self._client is None:
+            self._client = server.connect(self._source.url)
+        if self._waits:
+            self._client.xread({self._stream: self._at}, count=1, block=WAIT_MILLISECONDS)
+        info, found = self._request()
         at, newest = parse_id(self._at), newest_id(info)
         self._count(info, at, newest)
-        if self._until is not None:
-            entries = [entry for entry in entries if parse_id(entry[0].decode()) <= self._until]
-            if not entries and max(newest, at) >= self._until:
-                return None
-        if not entries:
-            return NOTHING_YET
-        records = [self._parse((id.decode(), fields)) for id, fields in entries]
-        self._at, self._begun = entries[-1][0].decode(), True
-        self._before = None if self._before is None else self._before + len(entries)
-        return records
+        entries: list[FetchedEntry] = []
+        for id, fields in found:
+            self._at, self._begun = id.decode(), True
+            self._before = None if self._before is None else self._before + 1
+            entries.append(FetchedEntry(parse_id(self._at), (self._at, self._before), (self._at, fields)))
+        self._waits = not entries
+        passed = None if entries else FetchedEntry(max(at, newest), (self._at, self._before), None)
+        return Fetched(entries, passed, None if self._before is None else info.get("entries-added", 0) - self._before)
 
-    def _request(self, limit: int) -> tuple[dict[str, Any], list[tuple[bytes, dict[bytes, bytes]]]]:
-        """What the server knows of the stream, and the next entries, at one moment."""
-        if self._client is None:
-            redis = server.client_module()
-            self._errors = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError, OSError)
-            self._client = server.connect(self._url)
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _request(self) -> tuple[dict[str, Any], list[tuple[bytes, dict[bytes, bytes]]]]:
+        """The server's figures of the stream, and the next entries, at one moment."""
         both = self._client.pipeline(transaction=True)
         both.xinfo_stream(self._stream)
-        both.xread({self._stream: self._at}, count=limit)
+        both.xread({self._stream: self._at}, count=FETCHED)
         info, answer = both.execute(raise_on_error=False)
         if isinstance(answer, Exception):
             raise answer
@@ -176,24 +173,13 @@ class StreamReader(Reader):
             what = f"entries up to {text_of(removed)} were deleted unread"
         elif unread_only and self._before is not None and added - left > self._before:
             what = f"{added - left - self._before} entries behind that were removed unread, by the limit of the stream"
-        if what and self._strict:
-            raise LookupError(
-                f"stream {self._stream!r} of {hide_passwords(self._url)} was read up to {text_of(at)}, and {what}. To go on "
-                f'with what is there give the source on_lost="ignore"'
+        if what and self._source.on_lost == "fail":
+            raise LostEntries(
+                f"stream {self._stream!r} of {hide_passwords(self._source.url)} was read up to {text_of(at)}, and {what}. "
+                f'To go on with what is there give the source on_lost="ignore"'
             )
         if what or self._before is None:
             self._before = added - left if unread_only else added if newest == at else None
-
-    @property
-    def position(self) -> tuple[str, int | None]:
-        return self._at, self._before
-
-    def next_at(self, now: float) -> float:
-        return now + (POLL if self._away_since is None else 50 * POLL)
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
 
 
 def stream_info(client: Any, stream: str) -> dict[str, Any]:
