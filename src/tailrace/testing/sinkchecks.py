@@ -419,7 +419,10 @@ class _Story:
         elif kind != "bounce":
             time.sleep(0.05)
             server.restart()
-        return self._receive(process)
+        answer = self._receive(process)
+        if answer is None:
+            self._drop(process)
+        return answer
 
     def _other(self, but: SinkProcess | None = None) -> SinkProcess:
         """A process that only publishes: a new one, or one that has published before."""
@@ -437,7 +440,10 @@ class _Story:
         for number in range(TRIES):
             process.send(request, *args)
             answer = self._receive(process)
-            if answer is not None and not answer.error:
+            if answer is None:
+                self._drop(process)
+                process = self._other()
+            elif not answer.error:
                 return
             time.sleep(min(0.5, 0.01 * 2**number))
         raise SinkFault(f"{request} fails again and again: {answer and answer.error}")

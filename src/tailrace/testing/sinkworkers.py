@@ -77,13 +77,24 @@ class Steps:
         self._local.depth = depth + (event not in RETURNS)
 
     def __enter__(self) -> Steps:
-        threading.setprofile(self)
-        sys.setprofile(self)
+        _counting.append(self)
+        threading.setprofile(_profile)
+        sys.setprofile(_profile)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
+        _counting.clear()
+
+
+_counting: list[Steps] = []
+"""The steps that are counted now. Threads that a client has started live on, and count for the next ones, too."""
+
+
+def _profile(frame: FrameType, event: str, argument: Any) -> None:
+    for steps in _counting:
+        steps(frame, event, argument)
 
 
 class SinkProcess:
