@@ -23,6 +23,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster
+from tailrace.coordinator.workers.standby_placement import deal
 from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.parts import ChainsOf
@@ -312,6 +313,11 @@ def _steps_not_followed() -> Patches:
     return [method(StandbyFeed, "keep_history", lambda _: lambda self, history: None)]
 
 
+def _slices_dealt_anew() -> Patches:
+    """Bug: a hot standby is given the slice of a worker that it does not follow."""
+    return [mock.patch("tailrace.coordinator.workers.standbys.deal", lambda *args: deal(*args[:5]))]
+
+
 def _followed_for_long(made: Scenario) -> Scenario:
     """A scenario in which a worker is lost when its hot standby has followed it through several checkpoints."""
     made = following(made)
@@ -320,8 +326,17 @@ def _followed_for_long(made: Scenario) -> Scenario:
     return replace(made, faults=(Fault(200, "kill", made.seed % 2, after="commit 4 done"),))
 
 
+def _followed_in_one_executor(made: Scenario) -> Scenario:
+    """The scenario of `_followed_for_long` with all processes in one executor, as in local mode, and with checkpoints that
+    come before the next standby is ready."""
+    settings = CheckpointSettings(interval=2 * MS, tolerated_failures=10_000)
+    made = replace(_followed_for_long(made), executor_slots=8, checkpoints=settings, n=300)
+    return replace(made, faults=(Fault(40, "kill", 0, after="commit 3 done"),))
+
+
 REPLACING_BUGS = (
     Bug("a hot standby does not know what it has", "counted", _nothing_had, _followed_for_long),
+    Bug("a hot standby is given another slice", "counted", _slices_dealt_anew, _followed_in_one_executor),
     Bug("what a hot standby withheld is lost", "counted", _withheld_lost, _followed_for_long),
     Bug("a hot standby misses steps", "windowed", _steps_not_followed, following, seed=3_002),
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),

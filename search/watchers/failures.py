@@ -1,11 +1,13 @@
-"""Checks of what a job with standbys does where user code raises, or a link breaks."""
+"""Checks of what a job with standbys does where user code raises, or a link breaks, and of which slices they hold."""
 
 from __future__ import annotations
 
 import re
 
 from tailrace.coordinator.actions import Send
+from tailrace.coordinator.workers.standbys import Standby
 from tailrace.protocol.snapshot import Trigger
+from tailrace.protocol.standby import Hold
 from tailrace.testing.strikes import RAISED
 from tailrace.testing.world import Driver, Observer
 
@@ -18,7 +20,8 @@ _STRUCK = re.compile(r"operator '(.*)', subtask \d+: .*" + re.escape(RAISED) + r
 class FailureWatch(Observer):
     """An observer that checks that a worker is replaced for the first failure of its way only, until a checkpoint from
     behind it is complete, and that a restart for a later one has the first one as its cause. It looks at the first
-    coordinator of a job only: that one may wake up beside its successor."""
+    coordinator of a job only: that one may wake up beside its successor. And it checks that a hot standby keeps the slice
+    whose worker it follows."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -33,8 +36,16 @@ class FailureWatch(Observer):
     def on_message(self, driver: Driver, action: Send) -> None:
         self._driver = self._driver or driver
         self._over = self._over or driver is not self._driver
+        if isinstance(action.message, Hold):
+            self._check_slices(driver, action.slot, action.message.slots)
         if isinstance(action.message, Trigger):
             self._triggered = max(self._triggered, action.message.cut.number)
+
+    def _check_slices(self, driver: Driver, index: int, slots: list[int]) -> None:
+        place = driver.coordinator.roster.at(index)
+        if isinstance(place, Standby) and place.follows is not None and slots != [place.follows]:
+            wrong = f"standby {index} follows worker {place.follows}, and is to hold the slices {slots}"
+            self.wrong += [] if wrong in self.wrong else [wrong]
 
     def on_line(self, line: str) -> None:
         if self._over:

@@ -14,7 +14,8 @@ import tailrace as tr
 from search.__main__ import search
 from search.campaigns.replacements import following
 from search.programs.golden import LOOPS, PROGRAMS
-from search.scenarios import Scenario
+from search.scenarios import MS, Scenario, run_scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.operators.sink import SinkTask
 from tailrace.testing.faults import Fault
 
@@ -95,6 +96,21 @@ def test_the_output_is_exact_behind_the_loss_of_a_worker(seed: int) -> None:
     assert job.simulation.covered[WENT_ON] > 0
     assert job.simulation.covered["restarted"] == 0
     assert wrong(result.result()) == []
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_behind_a_takeover_each_worker_is_followed_again(seed: int) -> None:
+    """Also the one that has taken a slot. All processes are in one executor, and a checkpoint is complete before the next
+    standby is there: the standby of the other worker got the slice of the one that was lost, and the next standby got the
+    slice that was followed already."""
+    lost = (Fault(40, "kill", 0, after="commit 3 done"),)
+    settings = CheckpointSettings(interval=2 * MS, tolerated_failures=1_000)
+    made = Scenario(seed, "counted", 300, 2, 16, "fast", 5_000, settings, faults=lost, replaces=True)
+    verdict = run_scenario(replace(made, spares=2, depth=1, hot=True, executor_slots=8), keep_trace=True)
+    assert verdict.wrong == []
+    [killed] = [at for at, line in enumerate(verdict.trace) if line.endswith(" killed")]
+    follow = [at for at, line in enumerate(verdict.trace) if "coordinator => " in line and line.endswith(" Follow")]
+    assert [at > killed for at in follow] == [False, False, True]
 
 
 def test_a_standby_that_makes_other_values_gives_up_and_the_job_goes_on() -> None:

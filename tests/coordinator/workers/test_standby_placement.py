@@ -84,6 +84,14 @@ def test_a_slice_moves_away_from_its_own_worker_when_a_process_elsewhere_has_roo
     assert deal({4: HERE, 5: THERE}, before, [HERE] * 2, 1, 2) == {4: [], 5: [0, 1]}
 
 
+def test_a_process_that_follows_a_worker_keeps_its_slice_and_gets_no_other() -> None:
+    """It got that of the worker whose hot standby had taken its slot; the standby that came then got the slice that was
+    followed already, and nobody followed the other worker any more."""
+    assert deal({3: HERE}, {3: [1]}, [HERE] * 2, 1, 1, {3: 1}) == {3: [1]}
+    assert deal({2: HERE, 3: HERE}, {3: [1]}, [HERE] * 2, 1, 1, {3: 1}) == {2: [0], 3: [1]}
+    assert deal({2: THERE, 3: HERE}, {3: [0, 1]}, [THERE, HERE], 1, 2, {3: 1}) == {2: [0], 3: [1]}
+
+
 def chance(rng: random.Random) -> tuple[dict[int, Executor], list[Executor | None], int, int]:
     slots, count = rng.randint(1, 12), rng.randint(1, 6)
     where = [(f"h{rng.randint(0, 1)}", str(rng.randint(0, 1))) for _ in range(rng.randint(1, 3))]
@@ -109,4 +117,10 @@ def test_whoever_comes_and_goes(seed: int) -> None:
             assert not several or len({here[one] for one in found}) == len(found)
         assert all(len(has) <= most for has in dealt.values())
         assert deal(here, dealt, homes, replicas, most) == dealt, "nobody has come or gone, and nothing moves"
+        followed = {one: has[0] for one, has in dealt.items() if len(has) == 1 and rng.random() < 0.5}
+        left = {one: where for one, where in here.items() if one in followed or rng.random() < 0.5}
+        followed = {one: slot for one, slot in followed.items() if one in left}
+        anew = deal(left, dealt, homes, replicas, most, followed)
+        assert all(anew[one] == [slot] for one, slot in followed.items())
+        assert all(len(has) <= most for has in anew.values())
         before = dealt

@@ -15,11 +15,13 @@ def deal(
     homes: Sequence[Executor | None],
     replicas: int,
     most: int,
+    followed: Mapping[int, int] | None = None,
 ) -> dict[int, list[int]]:
     """The slices of each process. `executors`: where those processes run that can hold something. `holds`: the slices that
     they hold already. `homes`: where the worker of each slice runs, as far as that is known. `most`: the most slices that a
-    process has, however few processes there are."""
-    found = _Deal(executors, homes, replicas, most)
+    process has, however few processes there are. `followed`: the slice of each process that follows its worker: it keeps
+    that one, and has no other."""
+    found = _Deal(executors, homes, replicas, most, followed or {})
     found.keep(holds)
     found.give_out()
     found.level()
@@ -30,13 +32,22 @@ class _Deal:
     """One placement under construction.
 
     Invariant Y9: two replicas of a slice are in two processes, and, where processes are in several executors, in two
-    executors. A replica is beside the slice's own worker only where no process in another executor has room for it.
+    executors. A replica is beside the slice's own worker only where no process in another executor has room for it, or
+    where it follows that worker and began to when none had.
     """
 
     def __init__(
-        self, executors: Mapping[int, Executor], homes: Sequence[Executor | None], replicas: int, most: int
+        self,
+        executors: Mapping[int, Executor],
+        homes: Sequence[Executor | None],
+        replicas: int,
+        most: int,
+        followed: Mapping[int, int],
     ) -> None:
-        self.has: dict[int, list[int]] = {process: [] for process in sorted(executors)}
+        self.has: dict[int, list[int]] = {
+            process: [followed[process]] if process in followed else [] for process in sorted(executors)
+        }
+        self._followed = followed
         self._kept: dict[int, list[int]] = {process: [] for process in executors}
         self._held: Mapping[int, Sequence[int]] = {}
         self._executors, self._homes = executors, homes
@@ -126,6 +137,8 @@ class _Deal:
     def _may_have(self, process: int, slot: int) -> bool:
         where = self._executors[process]
         others = [one for one, has in self.has.items() if slot in has]
+        if process in self._followed:
+            return False
         return process not in others and not (self._apart and where in [self._executors[one] for one in others])
 
     def _at_home(self, slot: int, process: int) -> bool:

@@ -97,7 +97,9 @@ class Standbys:
             self.complete.append((checkpoint, now))
         here = {one.index: one for one in self.all if one.ready and one.hello is not None}
         executors = {index: executor_of(one.hello) for index, one in here.items() if one.hello is not None}
-        dealt = deal(executors, {index: one.slots for index, one in here.items()}, homes, self.replicas, self._most)
+        followed = {index: one.follows for index, one in here.items() if one.follows is not None}
+        slots = {index: one.slots for index, one in here.items()}
+        dealt = deal(executors, slots, homes, self.replicas, self._most, followed)
         news = [
             one
             for index, one in here.items()
