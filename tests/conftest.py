@@ -144,7 +144,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return not any(mark in place.read_text() for place in places) or None
 
 
-# Those files with Spark that take longest, the longest first: two processes that take one file after the other (`./dev`)
+# Those files with Spark that take longest, the longest first: processes that take one file after the other (`./dev`)
 # then end at about the same time.
 # fmt: off
 LONGEST = [

@@ -133,9 +133,9 @@ def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None
     assert looked.ahead > 3, "they had read all of the newest checkpoint"
 
 
-def test_random_dataflows_are_right_though_workers_are_lost_again_and_again() -> None:
+def test_random_dataflows_are_right_though_workers_are_lost_again_and_again(exhaustive: bool) -> None:
     covered: Counter[str] = Counter()
-    for seed in range(16):
+    for seed in range(16) if exhaustive else (3, 4, 5, 7, 8, 9, 11, 13, 14, 15):  # of which each replaces some
         outcome = carry_out(replacing_run(draw(seed)))
         assert outcome.wrong == [], outcome.text
         covered.update(outcome.covered)

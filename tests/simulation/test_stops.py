@@ -249,7 +249,7 @@ def test_a_stop_goes_on_whatever_its_state_is_when_a_worker_is_lost(
 @pytest.mark.parametrize("program", ["toggled", *LOOPS])
 @pytest.mark.parametrize("drain", [False, True])
 @pytest.mark.parametrize("kind", ["kill", "storage", "crash-driver", "lose-coordinator", "freeze-driver", "cut-link"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3))])
 def test_a_stop_among_faults_has_every_result_once(book: Book, program: str, drain: bool, kind: str, seed: int) -> None:
     """The fault comes at any moment of the stop. Whatever becomes of the stop, a start from the newest checkpoint has
     the rest; and a caller that got a checkpoint finds that its run has taken none behind it. (What a drained job has
