@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import multiprocessing
+import itertools
 import os
 import random
 import uuid
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import pytest
 import tailrace as tr
 from tailrace.connectors.transactional import PreparedTransaction
 from tailrace.elements.columns.misfit import Misfit
+from tailrace.testing import check_sink
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import simulate
 from tests.servers import Server
@@ -226,31 +228,24 @@ def test_a_job_whose_workers_and_driver_die_writes_each_record_once(db: Any, dsn
         assert db.execute("SELECT id, times FROM items ORDER BY id").fetchall() == [(n, n // 100) for n in range(200)]
 
 
-def _publish_all(dsn: str, prepared: list[bytes]) -> None:
-    sink = tr.sinks.Postgres(dsn, "items")
-    for stop in range(1, len(prepared) + 1):
-        sink.publish(prepared[max(0, stop - 3) : stop])
+def test_sinks_hold_the_battery_with_publishers_and_servers_killed(db: Any, dsn: str, postgres: Server) -> None:
+    tables = itertools.count()
 
+    def make() -> tuple[tr.Sink, Callable[[], Iterable[int]]]:
+        number = next(tables)
+        with psycopg.connect(dsn) as connection:
+            connection.execute(f"CREATE TABLE battery_{number} (n int PRIMARY KEY)")
+        upsert: dict[str, Any] = {"mode": "upsert", "keys": ["n"]} if number % 2 else {}
 
-def test_publishers_and_servers_that_are_killed_write_each_record_once(db: Any, dsn: str, postgres: Server) -> None:
-    chance, kills = random.Random(3), int(os.environ.get("TAILRACE_TEST_KILLS", "6"))
-    db.execute("CREATE TABLE items (id int)")
-    sink = tr.sinks.Postgres(dsn, "items")
-    writer, prepared = sink.writer(Place()), []
-    for number in range(60):
-        writer.write([{"id": number * 10 + i} for i in range(10)])
-        prepared += [one for one in [writer.prepare()] if one is not None]
-    for turn in range(kills):
-        publisher = multiprocessing.get_context("fork").Process(target=_publish_all, args=(dsn, prepared))
-        publisher.start()
-        publisher.join(chance.uniform(0.02, 0.2))
-        if turn % 3 == 2 and postgres.ours:
-            postgres.restart()
-        publisher.kill()
-        publisher.join()
-    sink.publish(prepared)
-    with psycopg.connect(dsn) as again:
-        assert again.execute("SELECT id FROM items ORDER BY id").fetchall() == [(n,) for n in range(600)]
+        def visible() -> list[int]:
+            with psycopg.connect(dsn) as connection:
+                return [n for (n,) in connection.execute(f"SELECT n FROM battery_{number}")]
+
+        return tr.sinks.Postgres(dsn, f"battery_{number}", **upsert), visible
+
+    rounds = int(os.environ.get("TAILRACE_TEST_ROUNDS", "2"))
+    report = check_sink(make, record=lambda n: {"n": n}, server=postgres if postgres.ours else None, rounds=rounds)
+    assert report.rounds == rounds
 
 
 REFUSED = [

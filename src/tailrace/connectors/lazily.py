@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 SINKS: dict[str, str] = {
+    "Database": "tailrace.connectors.databases",
     "Nats": "tailrace.connectors.nats.sink",
     "Postgres": "tailrace.connectors.postgres.sink",
     "RedisHash": "tailrace.connectors.redis.sinks",
@@ -20,6 +21,7 @@ SOURCES: dict[str, str] = {
 }
 """Name in `tr.sources` -> module that has it."""
 LOOKUPS: dict[str, str] = {
+    "Postgres": "tailrace.connectors.postgres.lookup",
     "RedisHash": "tailrace.connectors.redis.lookup",
 }
 """Name in `tr.lookups` -> module that has it."""

@@ -7,4 +7,5 @@
 - `query`: the description of a query, and its ranges; `source`: `tr.sources.Postgres`.
 - `fetching`: readers whose thread waits for the server.
 - `changes`: `tr.sources.PostgresChanges`; `replicated`: what the server must have for it; `pgoutput`: the messages.
+- `lookup`: `tr.lookups.Postgres`.
 """

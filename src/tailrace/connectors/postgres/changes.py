@@ -99,7 +99,7 @@ class PostgresChanges(Source):
     - `slot`: the name of the replication slot. It is created where it does not exist, and stays: the server keeps its log
       from there on. Drop it when the job is gone for good.
     - `publication`: the name of the publication, by default that of the slot. It is created where it does not exist.
-    - `snapshot`: False to leave out the rows that are there at the start.
+    - `snapshot`: False to leave out the rows that are there at the start: changes begin where the slot is.
 
     Raises `ConfigError` for wrong arguments, and when the job starts for what the server does not have or allow.
     """
@@ -232,6 +232,11 @@ class _ChangesReader(Fetching):
             check_slot(connection, source.slot, None if self._reached is None else first)
             _check_server(before, system, flushed)
             self._create_slot(connection, replication)
+            if not source.snapshot:
+                confirmed = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+                start = int(connection.execute(confirmed, [source.slot]).fetchone()[0])
+                yield self._give_chunk([], [LogPosition(system, start)])
+                return
             name = f"tailrace_{uuid.uuid4().hex[:12]}"
             made = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT'
             _, point_text, snapshot, _ = replication.execute(made).fetchone()
@@ -239,7 +244,7 @@ class _ChangesReader(Fetching):
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         parts = before.parts
-        for table in tables if source.snapshot else ():
+        for table in tables:
             mine = [part for part in parts if part.table == table.name]
             if mine and mine[-1].upto is None:
                 continue
@@ -260,8 +265,7 @@ class _ChangesReader(Fetching):
             parts = _with_part(parts, Part(table.name, None, point))
         connection.execute("COMMIT")
         points = {part.point for part in parts}
-        start = min(points, default=point)
-        yield self._give_chunk([], [LogPosition(system, start, parts=parts if len(points) > 1 else ())])
+        yield self._give_chunk([], [LogPosition(system, min(points), parts=parts if len(points) > 1 else ())])
 
     def _create_slot(self, connection: Any, replication: Any) -> None:
         exists = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"

@@ -22,6 +22,8 @@ SETTINGS = {
 """Settings of each session, whatever the server's are: the texts that it sends have one meaning, and a session whose client
 is gone holds no lock for ever."""
 
+_SET = "; ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items())
+
 
 def client() -> ModuleType:
     """The module psycopg. Raises `ConfigError` where it is not installed."""
@@ -61,16 +63,22 @@ class Server:
 
     def connect(self, purpose: str, **more: Any) -> Any:
         """A connection in autocommit, named `tailrace PURPOSE` in `pg_stat_activity`. `more` are parameters of libpq."""
-        psycopg = client()
-        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        connection = client().connect(self.dsn, **self._options(purpose), **more)
+        # Not as options of the connection: poolers refuse them.
+        connection.execute(_SET)
+        return connection
+
+    async def connect_async(self, purpose: str) -> Any:
+        """A connection for `asyncio`, as `connect` makes them."""
+        connection = await client().AsyncConnection.connect(self.dsn, **self._options(purpose))
+        await connection.execute(_SET)
+        return connection
+
+    def _options(self, purpose: str) -> dict[str, Any]:
+        given = client().conninfo.conninfo_to_dict(self.dsn)
         limits = {"connect_timeout": CONNECT_TIMEOUT, "keepalives_idle": 30, "tcp_user_timeout": 60_000}
         own = {"application_name": f"tailrace {purpose}", "client_encoding": "UTF8"}
-        connection = psycopg.connect(
-            self.dsn, autocommit=True, prepare_threshold=None, **{**limits, **given, **own, **more}
-        )
-        # Not as options of the connection: poolers refuse them.
-        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items()))
-        return connection
+        return {**limits, **given, **own, "autocommit": True, "prepare_threshold": None}
 
     @contextlib.contextmanager
     def checking(self, what: str) -> Iterator[Any]:
