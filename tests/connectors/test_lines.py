@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tailrace.connectors.files.blocks import FRAMED, crc32c
 from tailrace.connectors.lines import CHUNK, LineReader, Splitter
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
@@ -19,7 +20,26 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+    ".lz4": lambda data: pa.compress(data, codec="lz4", asbytes=True),
+    ".snappy": lambda data: hadoop(data, "snappy"),
+    ".br": lambda data: pa.compress(data, codec="brotli", asbytes=True),
+    "-hadoop.lz4": lambda data: hadoop(data, "lz4_raw"),
 }
+
+
+def hadoop(data: bytes, codec: str) -> bytes:
+    """Bytes in a block, as Hadoop writes them."""
+    packed = pa.compress(data, codec=codec, asbytes=True) if data else b""
+    head = len(data).to_bytes(4, "big")
+    return head + len(packed).to_bytes(4, "big") + packed if data else head
+
+
+def framed(data: bytes) -> bytes:
+    """Bytes in a frame of Snappy."""
+    crc = crc32c(data)
+    check = (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+    body = check + pa.compress(data, codec="snappy", asbytes=True)
+    return b"\0" + len(body).to_bytes(3, "little") + body
 
 
 def read(path: Path, limit: int = 1000) -> list[str]:
@@ -116,3 +136,22 @@ def test_lines_and_places_are_those_of_the_file(seed: int) -> None:
         assert splitter.at + splitter.rest() == given and splitter.tail() == data[max(0, given - 16) : given]
     assert found + splitter.last() == [line.removesuffix("\r") for line in data.decode().split("\n")]
     assert splitter.at == len(data)
+
+
+def test_framed_snappy_is_read_and_its_checksums_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "f.snappy"
+    first = FRAMED + framed(b"one\n") + b"\xfe\x03\0\0pad" + FRAMED
+    path.write_bytes(first + framed("two\né\n".encode()))
+    assert read(path) == ["one", "two", "é"]
+    data = path.read_bytes()
+    for at in range(len(first) + 4, len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(ValueError, match=r"f\.snappy, behind byte 0: cannot be read|behind byte 4: cannot be read"):
+            read(path)
+    path.write_bytes(FRAMED + b"\x02\x01\0\0x")
+    with pytest.raises(ValueError, match="a frame of the unknown kind 2"):
+        read(path)
+
+
+def test_a_checksum_is_that_of_castagnoli() -> None:
+    assert crc32c(b"123456789") == 0xE3069283

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.connectors.sources import ArrowFiles
+from tests.connectors.test_lines import hadoop
 
 
 def plain(data: Any) -> list[Any]:
@@ -317,6 +318,9 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+    ".lz4": lambda data: pa.compress(data, codec="lz4", asbytes=True),
+    ".br": lambda data: pa.compress(data, codec="brotli", asbytes=True),
+    ".snappy": lambda data: hadoop(data, "snappy"),
 }
 
 
@@ -341,10 +345,10 @@ def test_compressed_files_are_read(end: str, tmp_path: Path) -> None:
 def test_what_cannot_be_unpacked_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(tr.ConfigError, match=r"a.zip is an archive or compressed as .zip"):
         tr.sources.TextFiles("a.zip")
-    (tmp_path / "b.lz4").touch()
-    with pytest.raises(tr.ConfigError, match=r"b.lz4 is an archive or compressed as .lz4"):
+    (tmp_path / "b.lzo").touch()
+    with pytest.raises(tr.ConfigError, match=r"b.lzo is an archive or compressed as .lzo"):
         lines(tmp_path)
-    (tmp_path / "b.lz4").rename(tmp_path / "c.gz")
+    (tmp_path / "b.lzo").rename(tmp_path / "c.gz")
     (tmp_path / "c.gz").write_text("plain")
     with pytest.raises(ValueError, match=r"c.gz, behind byte 0: cannot be read: Not a gzipped file"):
         lines(tmp_path)

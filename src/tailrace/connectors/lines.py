@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.connectors import NOTHING_YET, Reader
+from tailrace.connectors.files.blocks import open_blocks
 from tailrace.connectors.files.places import open_file, seek, version_of
 from tailrace.connectors.hidden import protocol_of
 from tailrace.connectors.pace import Pace
@@ -70,9 +71,12 @@ _OPENERS: dict[str, Callable[[Any], Any]] = {
     ".bz2": lambda file: Members(file, bz2.BZ2Decompressor),
     ".xz": lambda file: Members(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
     ".zst": lambda file: pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"),
+    ".br": lambda file: pa.CompressedInputStream(pa.PythonFile(file, "r"), "brotli"),
+    ".lz4": lambda file: open_blocks(file, "lz4"),
+    ".snappy": lambda file: open_blocks(file, "snappy"),
 }
 """End of the name of a compressed file -> the opener of what it holds."""
-_REFUSED = (".Z", ".lz4", ".lzo", ".br", ".snappy", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
+_REFUSED = (".Z", ".lzo", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 """Errors of the openers for a file that is damaged, or not of the kind of its name."""
 
