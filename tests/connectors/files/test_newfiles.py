@@ -136,6 +136,17 @@ def test_a_file_that_is_written_anew_is_refused(store: Store) -> None:
         found(enumerator, 2000.0)
 
 
+def test_a_file_that_has_got_another_time_is_not_read_again(store: Store) -> None:
+    store.put("a", 1 * DAY)
+    enumerator = NewFiles(PLACE, 1, None, 1.0)
+    assert found(enumerator, 0.0) == ["a"]
+    store.put("a", 5 * DAY)
+    assert found(enumerator, 1000.0) == []
+    store.put("b", 11 * DAY)  # what came on the first day is forgotten
+    assert found(enumerator, 2000.0) == ["b"]
+    assert found(NewFiles(PLACE, 1, enumerator.position, 1.0), 3000.0) == []
+
+
 def test_a_file_that_appears_with_an_old_time_is_refused(store: Store) -> None:
     store.put("old", 1 * DAY)
     store.put("new", 30 * DAY)

@@ -100,6 +100,8 @@ def test_rows_come_back_from_folders_by_columns(seed: int, place: str, monkeypat
     sink.publish(tokens)
     sink.publish(tokens)
     assert rows_in(place, keys) == rows
+    for part in everything(tr.sources.Parquet(place), 1):
+        assert [row["x"] for row in part] == sorted(row["x"] for row in part), "rows keep their order in a file"
     sink.settled(tokens)
     assert not [name for name in files(place) if name.rpartition("/")[2].startswith(".")]
     if place.startswith("/"):

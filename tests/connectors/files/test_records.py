@@ -183,6 +183,23 @@ def test_with_on_error_wrong_records_are_set_aside_with_their_places(tmp_path: P
     assert f"{path} at byte 20: ',' expected after" in str(aside.result()[1].error)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_raw_records_go_on_from_any_position_whatever_their_quotes(seed: int, tmp_path: Path) -> None:
+    """Behind a quote that is not closed many lines are one record, and those behind its fault are many at once."""
+    random = Random(seed)
+    lines = [random.choice(["a,b", '"x\ny",1', '1,"', '"p"q,2', "", "5"]) for _ in range(200)]
+    lines.insert(random.randint(0, 200), '"' + 3000 * "long long long long long long long long long\n")
+    (tmp_path / "w.csv").write_text("\n".join(lines))
+    source, _ = tr.sources.Csv(str(tmp_path), "a string, b string", header=False).raw_source() or (None, None)
+    assert source is not None
+    whole = read(source, Random(-1))
+    again = read(source, random)
+    assert again == whole
+    data = (tmp_path / "w.csv").read_bytes()
+    assert all(data[at : at + len(raw)] == raw for _, at, raw in whole)
+    assert b"".join(raw for _, _, raw in whole).replace(b"\n", b"") == data.replace(b"\n", b"")
+
+
 def test_with_on_error_json_lines_are_set_aside(tmp_path: Path) -> None:
     (tmp_path / "day=7").mkdir()
     (tmp_path / "day=7" / "w.json").write_bytes(b'{"a": 1}\nnonsense\n{"a": 2}\n')

@@ -21,7 +21,7 @@ _LARGEST = 1 << 30
 """Largest block that is read, in bytes: a larger length is no length."""
 
 
-class Blocks:
+class BlockFile:
     """The bytes in a file of blocks. Raises `OSError` for a file that is cut, or is none."""
 
     def __init__(self, file: Any, codec: str, begin: bytes) -> None:
@@ -89,7 +89,7 @@ class Blocks:
         found = data[4:]
         if kind == 0:
             found = self._codec.decompress(found, decompressed_size=_snappy_length(found), asbytes=True)
-        if _masked(crc32c(found)) != int.from_bytes(data[:4], "little"):
+        if _mask(crc32c(found)) != int.from_bytes(data[:4], "little"):
             raise OSError("the checksum of a frame is wrong")
         return found
 
@@ -100,7 +100,7 @@ def open_blocks(file: Any, codec: str) -> Any:
     if codec == "lz4" and begin.startswith(LZ4_FRAME):
         file.seek(0)
         return pa.CompressedInputStream(pa.PythonFile(file, "r"), "lz4")
-    return Blocks(file, "lz4_raw" if codec == "lz4" else codec, begin)
+    return BlockFile(file, "lz4_raw" if codec == "lz4" else codec, begin)
 
 
 def _length(data: bytes) -> int:
@@ -139,6 +139,6 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def _masked(crc: int) -> int:
+def _mask(crc: int) -> int:
     """A checksum as framed Snappy stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -124,9 +124,6 @@ class CsvLines(RawLines):
         """Lines of a record whose end was not read yet."""
         self.begin = 0
         """The byte at which these lines begin."""
-        self.ready: list[bytes] = []
-        """Records that were not given out yet, and below their places."""
-        self.ready_at: list[int] = []
 
     def read_head(self) -> Head:
         """The names in the header; None in an empty file."""
@@ -142,37 +139,35 @@ class CsvLines(RawLines):
         return names
 
     def read(self, limit: int, now: float) -> list[bytes] | None:
-        while not self.ready:
+        while True:
             at = self.lines.splitter.at
             found: list[bytes] | None = self.lines.read(limit, now)
             if found is None and not self.waiting:
                 return None
             if not self.waiting and found is not None:
                 self.begin = at + self._mark(found, at)
-            self._join(self.waiting + (found or []), last=found is None)
-        records, self.ready = self.ready[:limit], self.ready[limit:]
-        self.places, self.ready_at = self.ready_at[:limit], self.ready_at[limit:]
-        return records
+            records = self._join(self.waiting + (found or []), last=found is None)
+            if records:
+                return records
 
-    def _join(self, lines: list[bytes], last: bool) -> None:
-        """Takes the records of lines; the lines of a record that has not ended wait for more of them."""
+    def _join(self, lines: list[bytes], last: bool) -> list[bytes]:
+        """The records of lines. The lines of a record that has not ended wait for more of them, and become one record: so
+        there are no more records than lines were read."""
         quote, wrong = self.quote, None
         records, rest = lines, list[bytes]()
         if quote is not None and any(quote.encode() in line for line in lines):
             records, rest, wrong = join_lines(lines, dialect(self.sep, quote), last)
-        self.ready = self._place(records, self.begin)
-        self.ready_at, self.waiting = self.places, rest
+        kept, self.waiting = self._place(records, self.begin), rest
         self.begin += sum(map(len, records)) + len(records)
         if wrong is not None and not self.raw:
             index, fault = wrong
             at = self.begin - sum(map(len, records[index:])) - len(records[index:])
             raise ValueError(fault_text(self.path, at, records[index], fault))
+        return kept
 
     @property
     def position(self) -> Any:
         lines = self.lines
-        if self.ready:
-            return lines.version.position(self.ready_at[0])
         return lines.version.position(self.begin) if self.waiting else lines.position
 
 
