@@ -7,6 +7,7 @@
 - `watchers`: checks while a simulated job runs.
 - `random_flows`: dataflows by chance, against a plain interpreter.
 - `planted`: bugs that the searches must find. `python -m search.finding NAME` reports how soon.
-- `stops`, `starts`, `changes`, `outages`, `values`, `replay`: searches of their own, each with `python -m search.NAME`.
+- `stops`, `starts`, `changes`, `outages`, `servers`, `values`, `replay`: searches of their own, each with
+  `python -m search.NAME`.
 - `functions`: the functions of Arrow against exact Python.
 """

@@ -1,5 +1,6 @@
 """Searches for a seed under which a job is not exactly once: `python -m search --seeds 0:2000` goes through the golden
-programs, with `--random` through random dataflows, with `--outages` through stores that come and go, with `--followed`
+programs, with `--random` through random dataflows, with `--outages` through stores that come and go, with `--servers`
+through servers that do, with `--followed`
 through files that change while they are read."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from search import followed, outages
+from search import followed, outages, servers
 from search.campaigns.replacements import TUNES, run_of
 from search.programs.golden import PROGRAMS
 from search.random_flows.drawing import Run, draw
@@ -112,6 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--outages", action="store_true", help="run the sink of files on a store that fails now and then"
     )
+    parser.add_argument(
+        "--servers", action="store_true", help="publish into a server that is slow, or away for a while"
+    )
     parser.add_argument("--followed", action="store_true", help="follow files that grow, are rotated and appear")
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
     parser.add_argument(
@@ -128,6 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--shrink needs --random: golden programs are not shrunk")
     if options.outages:
         return _files(seeds, options, outages.look, "refused by the store of a sink")
+    if options.servers:
+        return _files(seeds, options, servers.look, "a sink that publishes was refused")
     if options.followed:
         return _files(seeds, options, followed.look, "rotated a followed file")
     tune = TUNES[options.lost] if options.lost else lambda made: made

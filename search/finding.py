@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from search import changes, followed, stops
 from search.__main__ import search
 from search.outages import look
-from search.planted.patches import CHANGES, FOLLOWED, OUTAGES, RANDOM, STOPS, Bug
+from search.planted.patches import CHANGES, FOLLOWED, OUTAGES, RANDOM, SERVERS, STOPS, Bug
 from search.planted.table import BUGS, plant
 from search.random_flows.hunting import hunt
 from search.replay import replays
 from search.scenarios import Scenario
+from search.servers import look as look_at_servers
 
 TURNS = 20_000
 """Number of turns after which a golden program with a bug in it counts as one that never ends."""
@@ -67,6 +68,11 @@ def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return (failed[0].seed, failed[0].wrong) if failed else None
 
 
+def _servers(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = look_at_servers(seeds)
+    return (failed[0].seed, failed[0].wrong) if failed else None
+
+
 def _followed(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     _, failed = followed.look(seeds)
     return (failed[0].seed, failed[0].wrong) if failed else None
@@ -89,7 +95,14 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return None
 
 
-SEARCHES = {RANDOM: _random, OUTAGES: _outages, FOLLOWED: _followed, STOPS: _stops, CHANGES: _changes}
+SEARCHES = {
+    RANDOM: _random,
+    OUTAGES: _outages,
+    SERVERS: _servers,
+    FOLLOWED: _followed,
+    STOPS: _stops,
+    CHANGES: _changes,
+}
 """Searches for bugs that no golden program shows."""
 
 

@@ -18,7 +18,7 @@ from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.output import JobOutput
 from tailrace.coordinator.output.publication import HeldOutput, OutputState, Resolution, resolve
-from tailrace.protocol.deployment import FailureKind, NotPublished, Publish, Published
+from tailrace.protocol.deployment import FailureKind, Publish, Published
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more
 from tailrace.state.paths import manifest_name
@@ -27,6 +27,7 @@ from tailrace.storage.filesystem import Folder
 from tailrace.storage.origins import Origin
 from tailrace.storage.slots import Newest, holds_manifest, incarnations_in, numbers_in
 from tailrace.storage.store import Store
+from tailrace.task.contract.actions import ToCoordinator
 from tailrace.task.worker.publishing import Publisher
 from tailrace.testing.faults import Fault
 
@@ -117,8 +118,8 @@ def _marked_though_given_up() -> Patches:
     """Bug: a start that gives output up still has the checkpoint marked as published."""
 
     def make(published: Any) -> Any:
-        def whole(self: JobOutput, report: Published) -> Any:
-            return published(self, replaced(report, skipped=False))
+        def whole(self: JobOutput, report: Published, slot: int, now: int) -> Any:
+            return published(self, replaced(report, skipped=False), slot, now)
 
         return whole
 
@@ -147,15 +148,15 @@ def _copies_settle() -> Patches:
 def _lost_with_its_sink() -> Patches:
     """Bug: prepared output of a sink that is not in the dataflow any more is skipped."""
 
-    def make(publish: Any) -> Any:
-        def passing(self: Publisher, number: int, uid: str, prepared: list[bytes]) -> None:
-            if uid in self._sinks:
-                publish(self, number, uid, prepared)
+    def make(begin: Any) -> Any:
+        def passing(self: Publisher, message: Publish) -> Any:
+            known = [(uid, prepared) for uid, prepared in message.prepared if uid in self._sinks]
+            return begin(self, replaced(message, prepared=known))
 
         return passing
 
     nothing: Any = mock.patch("tailrace.api.compat.unpublishable", lambda prepared, nodes: {})
-    return [nothing, method(Publisher, "_publish", make)]
+    return [nothing, method(Publisher, "_begin", make)]
 
 
 def _no_answer_is_no() -> Patches:
@@ -224,30 +225,18 @@ def _manifests(folder: Folder, incarnation: int) -> list[str]:
     return [name for name in names if holds_manifest(folder.read(name))]
 
 
-def _output_that_goes_through_ends_the_wait() -> Patches:
-    """Bug: a publication that failed is requested again only as long as no other one succeeds."""
+def _failures_count_as_visible() -> Patches:
+    """Bug: a worker whose sink has failed reports that all is visible."""
 
-    def publish_patch(_: Any) -> Any:
-        def patched(self: Durability, report: Published, now: int) -> Any:
-            decided = self.output.publication_done(report)
-            return None if decided is None else [*self.places.over(now), *decided, *self.copies()]
-
-        return patched
-
-    return [method(Durability, "publication_done", publish_patch)]
-
-
-def _parts_behind_a_failure_count() -> Patches:
-    """Bug: a publisher that could not make a part visible reports with the last part that all of it is."""
-
-    def publish(publish: Any) -> Any:
-        def patched(self: Publisher, message: Publish) -> Any:
-            report = publish(self, message)
-            return [Published(one.number) if isinstance(one, NotPublished) else one for one in report]
+    def make(failure: Any) -> Any:
+        def patched(self: Publisher, publication: Any, answer: Any) -> Any:
+            failure(self, publication, answer)
+            message = publication.message
+            return ToCoordinator(Published(message.number, False, message.part))
 
         return patched
 
-    return [method(Publisher, "publish", publish)]
+    return [method(Publisher, "_failure", make)]
 
 
 def _commits_in_doubt_are_given_up() -> Patches:
@@ -298,13 +287,7 @@ OUTPUT_BUGS = (
     Bug("a job that has finished leaves no mark", "counted", _no_mark_of_the_end, _started_again),
     Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end, seed=2),
     Bug("checkpoints are removed before the end is marked", "counted", _removed_before_the_mark, _started_again),
-    Bug(
-        "output that goes through ends the wait for what did not",
-        OUTAGES,
-        _output_that_goes_through_ends_the_wait,
-        seed=2,
-    ),
-    Bug("a publisher says that all is visible of which a part is not", OUTAGES, _parts_behind_a_failure_count),
+    Bug("a publisher says that all is visible of which a part is not", OUTAGES, _failures_count_as_visible),
     Bug("a commit without an answer counts as not done", "counted", _commits_in_doubt_are_given_up, _no_answers),
     Bug(
         "a successor sweeps away that a checkpoint is published",

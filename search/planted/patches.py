@@ -13,6 +13,7 @@ Patches = list[Any]
 RANDOM = "random"
 """Name of the search through random flows, for a bug that no golden program shows."""
 OUTAGES = "outages"
+SERVERS = "servers"
 """Name of the search with a store of files that goes out of reach."""
 FOLLOWED = "followed"
 """Name of the search with followed files that change."""

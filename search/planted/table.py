@@ -28,6 +28,7 @@ from search.planted.output import OUTPUT_BUGS
 from search.planted.patches import Bug, Patches, method
 from search.planted.replacements import REPLACING_BUGS
 from search.planted.replay import REPLAY_BUGS
+from search.planted.servers import SERVER_BUGS
 from search.planted.stops import STOP_BUGS
 from search.planted.succession import SUCCESSION_BUGS
 from search.planted.unaligned import OVERTAKING_BUGS
@@ -36,7 +37,7 @@ from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.output.output import PUBLISHER, JobOutput
+from tailrace.coordinator.output.output import JobOutput
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled
@@ -186,7 +187,9 @@ def _publish_before_commit() -> Patches:
         def early(self: Durability, now: int, running: bool) -> Decisions:
             decided: Decisions = commit_next(self, now, running)
             made = self.checkpoints.committing
-            return [*decided, *self.output._publish(made.checkpoint, made.prepared)] if decided and made else decided
+            return (
+                [*decided, *self.output._publish(made.checkpoint, made.prepared, now)] if decided and made else decided
+            )
 
         return early
 
@@ -213,9 +216,9 @@ def _forget_before_the_mark() -> Patches:
     """Bug: sinks forget what they have published as soon as it is visible, and the mark may never be made."""
 
     def make(published: Any) -> Any:
-        def early(self: JobOutput, report: Published) -> Decisions | None:
-            decided = published(self, report)
-            return None if decided is None else [*decided, Tell(Settled(report.number, report.number == 0), PUBLISHER)]
+        def early(self: JobOutput, report: Published, slot: int, now: int) -> Decisions | None:
+            decided = published(self, report, slot, now)
+            return None if decided is None else [*decided, Tell(Settled(report.number, report.number == 0), slot)]
 
         return early
 
@@ -482,6 +485,7 @@ BUGS: dict[str, Bug] = {
             seed=3,
         ),
         *OUTPUT_BUGS,
+        *SERVER_BUGS,
         *FEEDBACK_BUGS,
         *LIFETIME_BUGS,
         *LOOP_BUGS,

@@ -37,6 +37,8 @@ class Book:
     """Transactions that are known to have been published, even where they are not visible any more."""
     taken: set[bytes] = field(default_factory=set)
     """Published transactions that a reader has taken away."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """The newest transaction that was published of a subtask in an attempt, where each worker publishes its own."""
     incarnation: int = 0
     """The newest incarnation under which a sink writes."""
     committed: set[bytes] | None = None
@@ -57,6 +59,7 @@ class Ledger(Sink):
     """A transactional sink in memory. Its copies in the workers of a simulation share one book."""
 
     description = "ledger"
+    one_publisher = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -117,6 +120,29 @@ class Ledger(Sink):
                 book.removed.add(token)
                 book.counts["leftovers removed"] += 1
             book.traces.discard(token)
+
+
+class ServerLedger(Ledger):
+    """A ledger of which each worker publishes what its own subtasks have prepared, in order. It may have to publish
+    something once more, where its answer was lost. What it knows of published transactions stays when leftovers go."""
+
+    description = "ledger of a server"
+    one_publisher = False
+
+    def publish(self, prepared: Sequence[bytes]) -> None:
+        self._published.difference_update(prepared)
+        for token in prepared:
+            place, _, count = token.decode().rpartition("|")
+            newest = self.book.newest.get(place, -1)
+            if token not in self.book.published and int(count) < newest:
+                self.book.wrong.append(f"{token!r} was published, and number {newest} before it")
+            self.book.newest[place] = max(newest, int(count))
+        super().publish(prepared)
+
+    def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
+        traces = set(self.book.traces)
+        super().recover(run_ids, incarnation, uid)
+        self.book.traces |= traces
 
 
 class _Entry(Finished):

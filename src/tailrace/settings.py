@@ -90,6 +90,8 @@ _ENVIRONMENT = (
         "[none is needed](on-a-cluster.md#how-dataframes-and-results-travel)"),
     Parameter("slot_timeout", "duration", 60.0, "seconds", "", "",
         "how long a job waits for task slots; at a restart on a cluster [longer](on-a-cluster.md#when-something-hangs)"),
+    Parameter("publish_timeout", "duration", 600.0, "seconds", "", "",
+        "how long a job goes on while output waits for a [server that is away](sources-and-sinks.md#a-server-that-is-away)"),
     Parameter("task_cpus", "float", None, "cores", "", "",
         "the share of a core that each [task slot](#task-slots) takes on a cluster; None: `spark.task.cpus`"),
     Parameter("progress", "bool", None, "", "TAILRACE_PROGRESS", "--no-progress",

@@ -144,6 +144,13 @@ class Job:
         self.actions()
         return self
 
+    def published(self, number: int = 0) -> None:
+        """The workers report, part by part, that all output of a number is visible."""
+        lanes = self.machine.durability.output.lanes
+        while parts := [part for part in lanes.heads() if part.message.number == number]:
+            for part in parts:
+                self.says(part.slot, Published(number, part=part.message.part))
+
     # The clock.
 
     def wait(self, seconds: float) -> None:

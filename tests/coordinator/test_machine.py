@@ -90,10 +90,16 @@ def test_a_job_from_its_start_to_its_end() -> None:
     job.says(0, SubtasksFinished([("seven", b"a"), ("nine", b"b")]))
     assert job.actions() == []
     job.says(1, SubtasksFinished([("seven", b"c")]))
-    publish = Publish([("nine", [b"b"]), ("seven", [b"a", b"c"])])
-    assert job.actions() == [StatusChanged(S.FINISHING), Send(0, 1, publish)]
+    own = [
+        (0, Publish([("nine", [b"b"])])),
+        (0, Publish([("seven", [b"a"])], part=1)),
+        (1, Publish([("seven", [b"c"])])),
+    ]
+    assert job.actions() == [StatusChanged(S.FINISHING), *(Send(slot, 1, message) for slot, message in own)]
 
-    job.says(0, Published())
+    for slot, message in own:
+        assert [one for one in job.actions() if isinstance(one, Send)] == [], "all of it has to be visible"
+        job.says(slot, Published(part=message.part))
     assert job.actions() == [WasPublished(), *(Send(i, 1, Leave("the job has finished")) for i in range(2))]
     assert job.status is S.FINISHING
     job.ended(0)
@@ -116,7 +122,7 @@ def test_publishing_is_sent_once_and_finishing_once() -> None:
     job = at(S.FINISHING)
     job.all_say(SubtasksFinished([("files", b"again")]))
     assert job.actions() == []
-    job.says(0, Published())
+    job.published()
     assert leaves(job) == [0, 1]
     job.says(0, Published())
     assert job.actions() == []
@@ -361,7 +367,7 @@ def test_a_job_may_be_cancelled_until_its_outcome_is_decided(status: JobStatus) 
 
 def test_once_sinks_have_published_it_is_too_late_to_cancel_or_to_fail() -> None:
     job = at(S.FINISHING)
-    job.says(0, Published())
+    job.published()
     job.actions()
     job.machine.cancel(job.now)
     job.says(1, Failed(FailureKind.USER, "close raised"))
@@ -376,7 +382,7 @@ def test_once_sinks_have_published_it_is_too_late_to_cancel_or_to_fail() -> None
 def test_after_the_end_nothing_changes_any_more(final: JobStatus) -> None:
     job = at({S.FINISHED: S.FINISHING, S.FAILED: S.FAILING, S.CANCELLED: S.CANCELLING}[final])
     if final is S.FINISHED:
-        job.says(0, Published())
+        job.published()
     job.ended(0)
     job.ended(1)
     job.actions()
@@ -420,7 +426,7 @@ def test_who_was_killed_and_is_gone_ends_the_job(status: JobStatus) -> None:
 
 def test_a_job_that_has_published_ends_as_finished_though_somebody_stays() -> None:
     job = at(S.FINISHING)
-    job.says(0, Published())
+    job.published()
     job.ended(0)
     job.silence(29)  # after a good end users' functions may take their time to close
     assert Kill(1) not in job.actions()
@@ -465,15 +471,18 @@ def test_a_tick_when_it_is_due_changes_something(status: JobStatus) -> None:
 
 
 def test_what_was_prepared_may_come_in_parts() -> None:
-    job = at(S.RUNNING)
-    job.says(0, SubtasksFinished([("sink", b"a")], more=True))
-    job.says(0, SubtasksFinished([("sink", b"b")], more=True))
-    job.says(1, SubtasksFinished([("sink", b"d")]))
-    assert job.status is S.RUNNING, "the first one has not said all"
-    job.says(0, SubtasksFinished([("sink", b"c")]))
-    assert job.status is S.FINISHING
-    [*_, found] = job.actions()
-    assert found == Send(0, 1, Publish([("sink", [b"a", b"b", b"c", b"d"])]))
+    for alone in ([], ["sink"]):
+        job = at(S.RUNNING)
+        job.says(0, SubtasksFinished([("sink", b"a")], True, alone))
+        job.says(0, SubtasksFinished([("sink", b"b")], True, alone))
+        job.says(1, SubtasksFinished([("sink", b"d")], False, alone))
+        assert job.status is S.RUNNING, "the first one has not said all"
+        job.says(0, SubtasksFinished([("sink", b"c")], False, alone))
+        assert job.status is S.FINISHING
+        found = [(one.slot, one.message.prepared) for one in job.actions(Send)]
+        first, second = [b"a", b"b", b"c"], [b"d"]
+        each = [(0, [("sink", first)]), (1, [("sink", second)])]
+        assert found == ([(0, [("sink", first + second)])] if alone else each)
 
 
 def test_what_a_worker_has_printed_goes_to_the_watchers_and_a_report_without_lines_does_not() -> None:

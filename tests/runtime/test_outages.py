@@ -19,10 +19,10 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.coordinator.durability.outages import SINKS, STORAGE
 from tailrace.coordinator.job.restarts import Never
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.output.outages import SINKS, STORAGE
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.job import Job

@@ -13,9 +13,9 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.filesinks import FileSink, FileWriter
-from tailrace.coordinator.durability.outages import SINKS, STORAGE
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never
+from tailrace.coordinator.output.outages import SINKS, STORAGE
 from tailrace.coordinator.view.slice_views import Books, books_of
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation

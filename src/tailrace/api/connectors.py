@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tailrace.elements.batches import Form
+from tailrace.errors import TailraceError
 
 NOTHING_YET: Sequence[Any] = ()
 """The result of a reader that has no record at the moment."""
@@ -307,14 +308,25 @@ class Sink:
     """The form of the batches that the writers take; None: either form."""
     description: ClassVar[str] = "sink"
     """Name of the kind of sink, for names of operators, progress reports and errors."""
+    one_publisher: ClassVar[bool] = False
+    """True if one worker publishes what all subtasks have prepared, because `publish` compares it, or `recover` must know
+    it. By default the worker of each subtask publishes what that subtask has prepared."""
 
     @property
     def out_of_reach(self) -> tuple[type[Exception], ...]:
-        """Exceptions that mean, raised by the sink or a writer, that its place is out of reach: a full disk, a store that
-        does not answer. The job tries again after growing pauses, for `storage_patience`, whatever its restart strategy is:
-        it calls `publish` again while records go on, and restarts for a writer. Subclasses of `OSError` for a path that is
-        wrong or forbidden do not count."""
+        """Exceptions that mean, raised by a writer, that its place is out of reach: a full disk, a store that does not
+        answer. The job restarts after growing pauses, for `storage_patience`, whatever its restart strategy is. Subclasses
+        of `OSError` for a path that is wrong or forbidden do not count. What `publish` raises does not need it: see
+        `permanent`."""
         return ()
+
+    @property
+    def permanent(self) -> tuple[type[Exception], ...]:
+        """Exceptions of `publish` and `recover` after which no other try would help: the attempt fails at once. After any
+        other one the call is made again, after growing pauses, for `publish_timeout`, while records go on. By default
+        errors of the program: `TypeError`, `AttributeError`, `NameError`, `ImportError`, `NotImplementedError`. Errors of
+        Tailrace, and those of `OSError` for a path that is wrong or forbidden, are permanent in any case."""
+        return _OF_THE_PROGRAM
 
     @property
     def place(self) -> str | None:
@@ -330,25 +342,40 @@ class Sink:
         raise NotImplementedError
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """Makes prepared writes visible. Called in a task once the checkpoint that has them is complete, or, without
-        checkpoints, once every subtask has prepared. To publish twice must be harmless, whole or in part, even if readers
-        have taken the output away since: after a failure the job cannot know how far the previous call came."""
+        """Makes prepared writes visible. Called once the checkpoint that has them is complete, or, without checkpoints, once
+        every subtask has prepared. To publish twice must be harmless, whole or in part, even if readers have taken the
+        output away since: after a failure the job cannot know how far the previous call came.
+
+        `publish`, `settled` and `recover` run in a thread of the worker that steps no task: one call of a sink at a time,
+        while `write` and `prepare` of its writers may run beside it. The prepared writes of a subtask are published in
+        order. A call may take long, and may raise while a server is away: it is made again (see `permanent`), and what was
+        prepared after it waits."""
 
     def settled(self, prepared: Sequence[bytes]) -> None:
-        """Called in a task when these were published and no checkpoint will require them again. The sink may remove the
-        notes by which its `publish` knows what is published. After a failure this call may never come."""
+        """Called when these were published and no checkpoint will require them again. The sink may remove the notes by
+        which its `publish` knows what is published. After a failure this call may never come. Where it raises, what it was
+        given comes again with the next call."""
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
         """Removes what writers of this sink (`uid`) left unpublished in these runs and in lower incarnations: nothing needs
-        it any more. Called in a task after a restart, once the output of the checkpoint is published."""
+        it any more. Called in one worker after a restart, once all output of the checkpoint is published, by whichever
+        worker. It must leave the notes by which `publish` knows what is published, except in a sink with `one_publisher`,
+        whose own object has published it."""
 
     def published(self) -> None:
         """Called in the driver, on the user's own object, when output of this sink was published."""
 
 
+_OF_THE_PROGRAM = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
 _WRONG_PATHS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def is_out_of_reach(sink: Any, error: BaseException) -> bool:
     """True if an error of a sink, or of one of its writers, means that its place is out of reach."""
     return isinstance(error, getattr(sink, "out_of_reach", ())) and not isinstance(error, _WRONG_PATHS)
+
+
+def is_permanent(sink: Any, error: BaseException) -> bool:
+    """True if an error of a sink that publishes would come again, however often it is tried."""
+    permanent = getattr(sink, "permanent", _OF_THE_PROGRAM)
+    return not isinstance(error, Exception) or isinstance(error, (TailraceError, *_WRONG_PATHS, *permanent))

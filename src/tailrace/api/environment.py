@@ -48,6 +48,7 @@ class Environment:
     - `work_dir`: a folder or URL that driver and executors reach, through which DataFrames and results travel; it may be
       left out.
     - `slot_timeout`: how long (seconds, a `timedelta` or a text) the job waits for Spark to give it its task slots.
+    - `publish_timeout`: how long a sink is called again whose server is away, while the job goes on; then the job fails.
     - `task_cpus`: the number of cores that each slot takes on a cluster; None: Spark's own setting, one core by default.
     - `progress`: a running job prints a line on standard error each second.
 
@@ -71,6 +72,7 @@ class Environment:
         debug: bool = False,
         work_dir: str | None = None,
         slot_timeout: Duration = 60.0,
+        publish_timeout: Duration = 600.0,
         task_cpus: float | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -92,8 +94,9 @@ class Environment:
         self.state_backend = state_backend
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
             raise ConfigError(f"max_parallelism must be from 1 to {MAX_SUBTASKS}, not {max_parallelism!r}")
-        if span(slot_timeout, "slot_timeout") <= 0:
-            raise ConfigError(f"slot_timeout must be above zero, not {slot_timeout!r}")
+        for setting, given in (("slot_timeout", slot_timeout), ("publish_timeout", publish_timeout)):
+            if span(given, setting) <= 0:
+                raise ConfigError(f"{setting} must be above zero, not {given!r}")
         if task_cpus is not None and (not isinstance(task_cpus, int | float) or not 0 < task_cpus < math.inf):
             raise ConfigError(f"task_cpus must be a number of cores above zero, not {task_cpus!r}")
         chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
@@ -114,6 +117,7 @@ class Environment:
         self.debug = bool(debug)
         self.work_dir = launcher().work_dir(work_dir)
         self.slot_timeout = span_seconds(slot_timeout)
+        self.publish_timeout = span_seconds(publish_timeout)
         self.task_cpus = None if task_cpus is None else float(task_cpus)
         self.progress = progress
         self._graph = GraphBuilder(max_parallelism)

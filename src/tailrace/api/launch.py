@@ -152,6 +152,7 @@ class Settings(Protocol):
     state_backend: str
     work_dir: str | None
     slot_timeout: float
+    publish_timeout: float
     task_cpus: float | None
     progress: bool | None
 

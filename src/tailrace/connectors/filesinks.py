@@ -152,6 +152,7 @@ def _difference(one: dict[str, str], other: dict[str, str]) -> str:
 class FileSink(Sink):
     """A sink whose writers are `FileWriter`s."""
 
+    one_publisher = True
     same_columns = True
     """True if all files of the sink must have equal columns. Such a sink cannot go on from a checkpoint in which its
     subtasks had different columns, nor with columns other than there."""
@@ -166,6 +167,10 @@ class FileSink(Sink):
     def out_of_reach(self) -> tuple[type[Exception], ...]:
         botocore = sys.modules.get("botocore.exceptions")  # s3fs passes errors of botocore on as they are
         return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
+
+    @property
+    def permanent(self) -> tuple[type[Exception], ...]:
+        return (*super().permanent, ValueError, msgspec.DecodeError)
 
     @property
     def place(self) -> str | None:

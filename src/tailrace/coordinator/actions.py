@@ -150,6 +150,8 @@ class OutOfReach:
     since: int
     pause: int
     patience: int
+    setting: str = "storage_patience"
+    """The name of the setting that the patience comes from."""
 
 
 @dataclass(frozen=True)

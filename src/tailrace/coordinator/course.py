@@ -135,7 +135,7 @@ class Course:
         deployed."""
         self._attempts.publishing = True
         self.do(self._durability.restore_done(now), now)
-        self.do(self._durability.output.begin(restarted=self._attempts.restarts > 0), now)
+        self.do(self._durability.output.begin(self._attempts.restarts > 0, now), now)
         self.do(self._durability.copies(), now)
         self._maybe_start(now)
         self.maybe_finish(now)
@@ -208,9 +208,9 @@ class Course:
 
     # Published output.
 
-    def was_published(self, report: Published, now: int) -> None:
+    def was_published(self, report: Published, slot: int, now: int) -> None:
         """Takes a worker's report that output of sinks is published."""
-        decided = self._durability.publication_done(report, now)
+        decided = self._durability.publication_done(report, slot, now)
         if decided is not None:
             self.do([*decided, WasPublished()], now)
             self._maybe_start(now)
@@ -400,7 +400,7 @@ class Course:
             self.do(self._durability.last(now), now)
         else:
             self.move(JobStatus.FINISHING)
-            self.do(self._durability.output.finish(self._roster.prepared), now)
+            self.do(self._durability.output.finish(self._roster.prepared, now), now)
             self.maybe_finish(now)
 
     def maybe_finish(self, now: int) -> None:

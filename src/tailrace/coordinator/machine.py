@@ -222,13 +222,13 @@ class Coordinator:
                     self.course.begin(now)
             case SubtasksFinished():
                 slot.finished = not message.more
-                slot.prepared = [*slot.prepared, *message.prepared]
+                slot.add_prepared(message)
                 if self.course.flowing and self.roster.finished:
                     self.course.all_finished(now)
             case Published():
-                self.course.was_published(message, now)
+                self.course.was_published(message, index, now)
             case NotPublished():
-                self.course.do(self.durability.not_published(message, now), now)
+                self.course.do(self.durability.output.lanes.note_failure(message, index, now), now)
             case OperatorEvent():
                 self.takeovers.sent_event(index, message.vertex)
                 self._relay(message, index, now)
@@ -468,6 +468,7 @@ class Coordinator:
         if not self.course.ending:
             yield roster.silent_at(limits.lease), lambda now: roster.replace_silent(now, limits.lease)
             yield durability.silent_at, lambda now: [durability.storage.given_up()]
+            yield durability.output.lanes.late_at, durability.output.lanes.late
             yield durability.retry_at, durability.retry
         if self.status is JobStatus.RESTARTING:
             yield roster.reset_late_at(limits.leave), lambda now: roster.replace_late(now, limits.leave)

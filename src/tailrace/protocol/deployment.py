@@ -8,9 +8,9 @@
                               <-    Start                   when all have deployed
     Progress                  ->                            again and again
     SubtasksFinished          ->                            all tasks of the slice ended; what its sinks prepared
-                              <-    Publish(prepared)       when all slices have ended; to one worker
+                              <-    Publish(prepared)       when all slices have ended; to each what its sinks prepared
     Published                 ->
-    NotPublished              ->                            or the place of a sink is out of reach; it is sent once more
+    NotPublished              ->                            or the sink has failed; it is sent once more
                               <-    Settled(number)         with checkpoints: it will never be sent again
                               <-    Leave                   at the end, and whenever the job is over for another reason
     (closes)
@@ -170,6 +170,8 @@ class SubtasksFinished(Message, frozen=True):
     prepared: list[tuple[str, bytes]]
     more: bool = False
     """True if this is a part of what was prepared, and more parts follow."""
+    one_publisher: list[str] = []
+    """The uids of sinks for which one worker publishes what all subtasks have prepared."""
 
 
 class Published(Message, frozen=True):
@@ -179,16 +181,24 @@ class Published(Message, frozen=True):
     """The number of the `Publish`."""
     skipped: bool = False
     """True if some of the output stays hidden: no sink of the dataflow can publish it, and the user has given it up."""
+    part: int = 0
+    """The part of the `Publish`."""
 
 
 class NotPublished(Message, frozen=True):
-    """A report of a worker: the place of a sink is out of reach, and not everything of a `Publish` is visible. The
-    coordinator has to send the `Publish` once more."""
+    """A report of a worker: the sink has failed, and not everything of a `Publish` is visible. The coordinator has to send
+    the `Publish` once more."""
 
     number: int
     tries: int
     """The tries of the `Publish`."""
     reason: str
+    part: int = 0
+    """The part of the `Publish`."""
+    operator: str = ""
+    """The name of the sink."""
+    traceback: str = ""
+    """The user's part of the traceback."""
 
 
 class OperatorEvent(Message, frozen=True):
@@ -273,19 +283,20 @@ class Start(Message, frozen=True):
 
 
 class Publish(Message, frozen=True):
-    """A command to a worker: make this output visible, (uid of the sink, what its subtasks prepared)."""
+    """A command to a worker: make this output visible, (uid of the sink, what its subtasks prepared), and then remove what
+    was not published."""
 
     prepared: list[tuple[str, list[bytes | Placed]]]
     number: int = 0
     """The number of the checkpoint; 0 for output of the restored checkpoint, and where there are no checkpoints."""
     recover: list[str] = []
     """Runs whose unpublished leftovers are to be removed, after a restart; empty where there are none."""
-    more: bool = False
-    """True if more parts of this number follow. The worker answers only the last part."""
     folder: str = ""
     """The URL of the job's folder with the bytes that are not in this message; empty for this job's own."""
     tries: int = 0
     """The number of earlier sends of this `Publish` that have failed."""
+    part: int = 0
+    """The place of the message among those of this number to this worker."""
 
 
 class Settled(Message, frozen=True):

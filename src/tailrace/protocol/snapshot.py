@@ -75,6 +75,8 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
     """The bytes, or where they are in the worker's file."""
     first: int = 0
     """The first checkpoint that had it: every complete one from there on has it, too. 0 where that is this checkpoint."""
+    subtask: int = -1
+    """The subtask, if its own worker publishes it; -1 where one worker publishes what all subtasks have prepared."""
 
 
 class Ack(Message, frozen=True):

@@ -70,12 +70,14 @@ class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):
     """The classes of the records, as they were at that time."""
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True, omit_defaults=True):
     """Output that the sink `uid` has prepared for publishing in one subtask. Only the sink can read it."""
 
     uid: str
     data: bytes | Placed
     """The bytes, or their place in a state file."""
+    subtask: int = -1
+    """The subtask, if its own worker publishes it; -1 where one worker publishes what all subtasks have prepared."""
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

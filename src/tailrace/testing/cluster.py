@@ -41,6 +41,7 @@ class Cluster:
 
     def __init__(self, seed: int, conditions: Conditions, keep_trace: bool, ahead: int = 0) -> None:
         self.conditions = conditions
+        self.seed = seed
         self.chance = random.Random(f"tailrace simulation {seed}")
         self.now = EPOCH
         """The right time, int64 microseconds. It advances steadily."""

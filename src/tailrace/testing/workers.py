@@ -13,6 +13,7 @@ from tailrace.protocol.succession import Rejoin
 from tailrace.task.contract.actions import (
     Action,
     BeginCalls,
+    CallSink,
     ClosePeers,
     ConnectPeers,
     DropState,
@@ -43,6 +44,7 @@ from tailrace.task.worker.rendezvous import Acceptance, Meeting
 from tailrace.testing.beside import SimulatedBeside
 from tailrace.testing.calls import SimulatedCalls
 from tailrace.testing.cluster import Cluster
+from tailrace.testing.publishing import Publishing
 from tailrace.testing.recording import Recordings
 from tailrace.testing.setting import Setting
 from tailrace.testing.storing import Storage
@@ -69,6 +71,7 @@ class Workers:
         self._setting = setting
         self._recordings = recordings
         """Recordings of the events and actions of the workers; None: nothing is recorded."""
+        self._publishing = Publishing(cluster, self.act)
         self.reports: list[SubtaskReport] = []
         """The last figures of every subtask, taken when its worker left."""
 
@@ -199,7 +202,10 @@ class Workers:
                 self._require_storage().read_placed_parts(process, action)
             case BeginCalls():
                 self._begin_calls(process, action)
+            case CallSink():
+                self._publishing.call(process, action)
             case Exit():
+                self._publishing.end(process)
                 machine = process.machine
                 if machine.slice is not None and process.driver is self._cluster.driver:
                     self.reports.extend(machine.slice.reports({}))

@@ -40,6 +40,10 @@ class Conditions:
     """Time that the process of a cancelled Spark job lives on, and that a worker takes to notice a dead driver."""
     startup: tuple[int, int] = (0, 0)
     """Time that a worker's process takes until it sends its `Hello`."""
+    publishing: tuple[int, int] = (0, 0)
+    """Time that a call of a sink to publish takes. It is made at its end."""
+    refused: float = 0.0
+    """Probability with which such a call fails, before or behind its effect."""
     executor_slots: int = 0
     """Task slots of each executor, which processes fill one after the other; 0: no process knows its executor."""
 

@@ -44,7 +44,7 @@ class Books:
         manifest = self.manifest()
         self.output.before_commit(number)
         complete = self.books.complete(number, manifest, path(number), f"url/{path(number)}", now)
-        self.output.commit_done(number, manifest, path(number), complete.fresh)
+        self.output.commit_done(number, manifest, path(number), complete.fresh, now)
         return complete
 
     def manifest(self) -> Manifest:
@@ -295,11 +295,11 @@ def test_what_was_prepared_goes_with_every_manifest_until_it_is_published() -> N
     assert [one.data for one in b.manifest().prepared] == [b"a", b"b"]
     b.commit(number)
     assert b.unpublished == [b"a", b"b"]
-    b.output.publication_done(Published(1))
+    b.output.publication_done(Published(1), 0, 0)
     assert b.unpublished == [b"b"]
     b.complete()
     assert b.unpublished == [b"b"]
-    b.output.publication_done(Published(2))
+    b.output.publication_done(Published(2), 0, 0)
     assert b.unpublished == []
 
 

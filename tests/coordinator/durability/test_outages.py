@@ -14,9 +14,9 @@ from tailrace.coordinator.actions import (
     OutOfReach,
     Restarting,
 )
-from tailrace.coordinator.durability.outages import SINKS, STORAGE
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.restarts import Fixed, Never
+from tailrace.coordinator.output.outages import SINKS, STORAGE
 from tailrace.coordinator.view.slice_views import books_of
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import (
@@ -30,7 +30,7 @@ from tailrace.protocol.deployment import (
     SubtasksFinished,
 )
 from tailrace.protocol.recovery import WasReset
-from tailrace.protocol.snapshot import Declined, Trigger
+from tailrace.protocol.snapshot import Ack, Declined, Transaction, Trigger
 
 MOST = LIMITS.retry_most // SECOND
 
@@ -255,6 +255,82 @@ def test_one_that_times_out_while_all_wait_for_the_storage_is_not_counted() -> N
 # Output.
 
 
+def own_parts(job: Job, *prepared: bytes) -> int:
+    """A complete checkpoint for which each subtask has prepared what its own worker publishes."""
+    number = job.trigger()
+    for slot, data in enumerate(prepared):
+        name = f"1/chk-{number}/w{slot}-1.state"
+        job.says(slot, Ack(number, name, 10, prepared=[Transaction("sink", data, 0, slot)]))
+    job.commit()
+    return number
+
+
+def test_each_worker_publishes_what_its_own_subtasks_have_prepared_in_order() -> None:
+    """A worker whose sink is away does not hold the other ones back. The next part of a sink comes behind the one before."""
+    job = Job(restarts=Never()).run()
+    own_parts(job, b"a", b"b")
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"a"])], 1)), (1, Publish([("sink", [b"b"])], 1))]
+    own_parts(job, b"c", b"d")
+    assert job.sent(Publish) == []
+    job.says(1, Published(1))
+    assert job.sent(Publish) == [(1, Publish([("sink", [b"d"])], 2))]
+    job.says(0, NotPublished(1, 0, "away", operator="files"))
+    job.says(1, Published(2))
+    output = job.machine.durability.output
+    assert job.sent(Publish) == [] and output.visible_through == 0
+    job.wait(1)
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"a"])], 1, tries=1))]
+    job.says(0, Published(1))
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"c"])], 2))] and output.visible_through == 1
+    job.says(0, Published(2))
+    assert (output.visible_through, output.pending, job.status) == (2, False, S.RUNNING)
+
+
+def test_a_sink_that_is_away_for_publish_timeout_fails_the_job_with_its_own_error() -> None:
+    job = Job(restarts=Never()).run()
+    own_parts(job, b"a", b"b")
+    job.says(0, Published(1))
+    began, tries = job.now, 0
+    while job.status is S.RUNNING and job.now - began < 2 * LIMITS.publish:
+        job.says(1, NotPublished(1, tries, "the sink 'files': publishing raised ConnectionError: refused", 0, "files"))
+        tries += 1
+        job.wait(MOST)
+    assert LIMITS.publish <= job.now - began < LIMITS.publish + 2 * MOST * SECOND
+    cause = job.machine.cause
+    assert job.status is not S.RUNNING and cause is not None
+    assert (cause.operator, cause.subtask, cause.kind) == ("files", 1, FailureKind.SILENT)
+    assert "600 s (publish_timeout): the sink 'files': publishing raised ConnectionError: refused" in cause.message
+
+
+@pytest.mark.parametrize("failed_before", [False, True])
+def test_a_sink_that_does_not_come_back_fails_the_job_after_publish_timeout(failed_before: bool) -> None:
+    """One that refuses first has no more time than one that hangs at once."""
+    job = Job(restarts=Never()).run()
+    own_parts(job, b"a", b"b")
+    job.says(0, Published(1))
+    if failed_before:
+        job.says(1, NotPublished(1, 0, "refused", 0, "files"))
+    job.wait(LIMITS.publish // SECOND - 1)
+    assert job.status is S.RUNNING
+    job.wait(2)
+    assert job.status is S.FAILING and job.machine.cause is not None
+    assert job.machine.cause.operator == ("files" if failed_before else "sink")
+    assert "(publish_timeout)" in job.machine.cause.message
+
+
+def test_a_sink_whose_calls_take_longer_than_a_minute_to_fail_is_not_given_the_time_anew() -> None:
+    job = Job(restarts=Never()).run()
+    own_parts(job, b"a", b"b")
+    job.says(0, Published(1))
+    began, tries = job.now, 0
+    while job.status is S.RUNNING and job.now - began < 2 * LIMITS.publish:
+        job.wait(127)
+        job.says(1, NotPublished(1, tries, "no answer", 0, "files"))
+        tries += 1
+        job.wait(MOST)
+    assert job.machine.cause is not None and job.now - began < LIMITS.publish + 300 * SECOND
+
+
 def test_output_whose_place_is_out_of_reach_is_reported_again_while_checkpoints_go_on() -> None:
     job = Job(restarts=Never()).run()
     job.complete(b"a")
@@ -267,22 +343,25 @@ def test_output_whose_place_is_out_of_reach_is_reported_again_while_checkpoints_
         [again] = job.said(Publish)
         assert again == Publish(first.prepared, 1, tries=tries + 1)
     number = job.complete(b"b")
+    assert job.said(Publish) == [], "it waits for what was prepared before it"
+    job.says(0, Published(1))
     assert [one.number for one in job.said(Publish)] == [number]
     job.says(0, Published(number))
-    job.says(0, Published(1))
     assert (job.status, job.machine.attempts.restarts) == (S.RUNNING, 0)
     assert job.machine.durability.output.visible_through == number and job.machine.durability.retry_at is None
 
 
 def test_output_that_goes_through_does_not_end_the_wait_for_what_did_not() -> None:
+    """The servers of two subtasks, of which one answers."""
     job = Job().run()
-    job.complete(b"a")
+    own_parts(job, b"a", b"b")
     job.says(0, NotPublished(1, 0, "full"))
-    number = job.complete(b"b")
-    job.says(0, Published(number))
+    job.says(1, Published(1))
     assert job.actions(InReach) == []
     job.wait(1)
-    assert [one.number for one in job.said(Publish)][-1:] == [1]
+    assert job.sent(Publish)[-1:] == [(0, Publish([("sink", [b"a"])], 1, tries=1))]
+    job.says(0, Published(1))
+    assert [one.place for one in job.actions(InReach)] == [SINKS]
 
 
 def test_what_a_publisher_says_of_an_earlier_telling_counts_for_nothing() -> None:

@@ -94,6 +94,21 @@ def test_what_is_settled_marked_and_removed_is_what_a_plain_model_says(state: Ou
 # The life of a run.
 
 HERE = "file:///jobs/job"
+SLOTS = 2
+
+
+def _prepared(data: bytes, subtask: int) -> Prepared:
+    """A piece of output, in whose bytes is the subtask that has prepared it; -1 where one worker publishes all."""
+    return Prepared("sink", data + b" of %d" % subtask, subtask)
+
+
+def _slot_of(data: bytes) -> int:
+    """The slot that publishes a piece. One of the runs before is published as one of a run without publishers."""
+    return max(0, int(data.rpartition(b" of ")[2])) % SLOTS if b" of " in data else 0
+
+
+def _pieces(manifest: Manifest) -> set[bytes]:
+    return {bytes(one.data) for one in manifest.prepared}  # type: ignore[arg-type]
 
 
 @dataclass
@@ -105,7 +120,7 @@ class Stored:
 
     @property
     def pieces(self) -> set[bytes]:
-        return {bytes(one.data) for one in self.manifest.prepared}  # type: ignore[arg-type]
+        return _pieces(self.manifest)
 
     def read(self) -> Manifest:
         """The manifest as a claim reads it: the output of a marked one is not published again."""
@@ -120,8 +135,11 @@ class World:
     storage: dict[str, Stored]
     publications: dict[int, set[bytes]] = field(default_factory=dict)
     """What was sent in this attempt, by number."""
-    awaited: dict[int, int] = field(default_factory=dict)
-    """Number that the publisher has to answer -> how often it was sent before."""
+    awaited: dict[tuple[int, int, int], Publish] = field(default_factory=dict)
+    """Part that a worker has to answer, by its number, slot and place."""
+    lanes: dict[tuple[int, str], int] = field(default_factory=dict)
+    """The newest number that a worker has received for a sink, in this attempt."""
+    now: int = 0
     marking: list[str] = field(default_factory=list)
     visible: set[bytes] = field(default_factory=set)
     settled: set[bytes] = field(default_factory=set)
@@ -135,14 +153,14 @@ class World:
         found = {path: Stored(manifest) for path, manifest in others}
         if origin.manifest is not None:
             found[origin.path or "elsewhere"] = Stored(origin.manifest)
-        world = cls(JobOutput("job", "run", HERE, origin, ["abandoned"]), found)
+        world = cls(JobOutput("job", "run", HERE, origin, ["abandoned"], SLOTS), found)
         world.attempt(restarted=False)
         return world
 
     def attempt(self, restarted: bool) -> None:
         """All have deployed. The attempt runs when its restored output is published."""
-        self.publications, self.awaited, self.marking = {}, {}, []
-        self.carry_out(self.book.begin(restarted))
+        self.publications, self.awaited, self.marking, self.lanes = {}, {}, [], {}
+        self.carry_out(self.book.begin(restarted, self.now))
         while self.awaited:
             self.report(min(self.awaited), done=True)
 
@@ -152,19 +170,31 @@ class World:
                 case MarkPublished():
                     assert self.storage[one.path].pieces <= self.visible, "some of it is not visible"
                     self.marking.append(one.path)
-                case Tell(Publish() as message):
-                    self.send(message)
+                case Tell(Publish() as message, slot):
+                    assert slot is not None
+                    self.send(message, slot)
                 case Tell(Settled() as message):
                     numbers = [n for n in self.publications if 0 < n <= message.number or (n == 0 and message.restored)]
                     self.settle(set().union(*(self.publications[n] for n in numbers)))
 
-    def send(self, message: Publish) -> None:
+    def send(self, message: Publish, slot: int) -> None:
         pieces = {bytes(one) for _, several in message.prepared for one in several}  # type: ignore[arg-type]
         assert pieces <= set().union(*(one.pieces for one in self.storage.values())), "no manifest has it (J2)"
         assert not pieces & self.settled, "the publisher has forgotten it"
         earlier = {number: sent for number, sent in self.publications.items() if number != message.number}
         assert not pieces & set().union(*earlier.values()), "it was sent under another number (U1)"
-        self.publications[message.number], self.awaited[message.number] = pieces, message.tries
+        key = message.number, slot, message.part
+        for uid, several in message.prepared:
+            assert all(_slot_of(bytes(one)) == slot for one in several), "its own worker publishes it"  # type: ignore[arg-type]
+            assert self.lanes.get((slot, uid), 0) <= message.number, "in order (U3)"
+            self.lanes[slot, uid] = message.number
+            busy = [one for one in self.awaited if one[1] == slot and one != key]
+            assert uid not in [one for at in busy for one, _ in self.awaited[at].prepared], "one at a time (U3)"
+        self.publications[message.number] = self.publications.get(message.number, set()) | pieces
+        self.awaited[key] = message
+        if message.recover:
+            restored_pieces = set() if self.book.restored.manifest is None else _pieces(self.book.restored.manifest)
+            assert restored_pieces - pieces <= self.visible, "it is published first"
         restored = self.book.restored.manifest
         for run in message.recover:
             kept = [one.read() for one in self.storage.values() if one.manifest.run_id == run]
@@ -182,7 +212,7 @@ class World:
         """All have acked a checkpoint, with so many new pieces."""
         if self.requested is None:
             self.checkpoint += 1
-            new = [Prepared("sink", f"{self.checkpoint} {i}".encode()) for i in range(fresh)]
+            new = [_prepared(f"{self.checkpoint} {i}".encode(), (self.checkpoint + i) % 4 - 1) for i in range(fresh)]
             prepared = [*self.book.carried_output(), *new]
             self.requested = Stored(
                 Manifest("job", "run", 1, self.checkpoint, 0, 128, 1, [], prepared=prepared, root=HERE)
@@ -198,7 +228,7 @@ class World:
             path = f"1/{number}.manifest"
             self.storage[path] = stored
             fresh = [one for one in stored.manifest.prepared if bytes(one.data).startswith(b"%d " % number)]  # type: ignore[arg-type]
-            self.carry_out(self.book.commit_done(number, stored.manifest, path, fresh))
+            self.carry_out(self.book.commit_done(number, stored.manifest, path, fresh, self.now))
             ours = [path for path, one in self.storage.items() if one.manifest.run_id == "run"]
             for old in ours[:-keep]:
                 if old in self.book.unmarked:
@@ -207,15 +237,14 @@ class World:
                 del self.storage[old]
             self.book.keep_only([path for path in ours if path in self.storage])
 
-    def report(self, number: int, done: bool) -> None:
-        """The publisher answers for a number."""
-        tries = self.awaited[number]
+    def report(self, key: tuple[int, int, int], done: bool) -> None:
+        """A worker answers for a part."""
+        (number, slot, part), message = key, self.awaited.pop(key)
         if done:
-            del self.awaited[number]
-            self.visible |= self.publications[number]
-            self.carry_out(self.book.publication_done(Published(number)))
+            self.visible |= {bytes(one) for _, several in message.prepared for one in several}  # type: ignore[arg-type]
+            self.carry_out(self.book.publication_done(Published(number, part=part), slot, self.now))
         else:
-            assert self.book.not_published(NotPublished(number, tries, "away"))
+            self.book.lanes.note_failure(NotPublished(number, message.tries, "away", part, "sink"), slot, self.now)
 
     def mark(self, which: int, done: bool) -> None:
         """The storage answers for a mark."""
@@ -225,9 +254,10 @@ class World:
         (self.book.mark_done if done else self.book.not_marked)(path)
 
     def retry(self) -> None:
-        """The place of a sink that was out of reach is tried again."""
-        self.carry_out(self.book.send_again())
-        assert not self.book.unpublished
+        """Sinks that were away are tried again."""
+        self.now += 10_000_000
+        self.carry_out(self.book.lanes.send_again(self.now))
+        assert self.book.lanes.due_at is None
 
     def restart(self, existed: bool) -> None:
         """A new attempt. The manifest on its way came to exist, or not; and so did marks."""
@@ -249,10 +279,12 @@ class World:
         self.attempt(restarted=True)
 
 
+def _of_before(data: bytes) -> Prepared:
+    return Prepared("sink", data) if data == b"a" else _prepared(data, 5)
+
+
 def of_before(number: int, *pieces: bytes, root: str = HERE) -> Manifest:
-    return Manifest(
-        "job", "before", 7, number, 0, 128, 1, [], prepared=[Prepared("sink", one) for one in pieces], root=root
-    )
+    return Manifest("job", "before", 7, number, 0, 128, 1, [], prepared=[_of_before(one) for one in pieces], root=root)
 
 
 ORIGINS = {
@@ -310,8 +342,8 @@ def ends_well(world: World) -> None:
     for _ in range(3):
         world.request(0)
         world.commit(1)
-        for number in sorted(world.awaited):
-            world.report(number, done=True)
+        while world.awaited:
+            world.report(min(world.awaited), done=True)
         while world.marking:
             world.mark(0, done=True)
     assert not world.book.pending and world.book.carried_output() == []

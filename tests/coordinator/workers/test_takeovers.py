@@ -33,7 +33,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.replay import Gained, KnownHistory, Replaced, Resume, Severed, WorkerLost
 from tailrace.protocol.replay import ReplayDone as SaidReplayed
 from tailrace.protocol.snapshot import Abort, Ack, Declined, Trigger
-from tailrace.state.manifest import decode_manifest
+from tailrace.state.manifest import Prepared, decode_manifest
 from tests.coordinator.driving import SECOND, Job, S
 
 
@@ -589,12 +589,17 @@ def test_without_standbys_every_loss_is_a_restart() -> None:
     assert job.status is S.RESTARTING and job.actions(NotReplaced) == []
 
 
-def test_who_takes_the_place_of_the_publisher_is_told_what_is_to_be_published() -> None:
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_worker_in_the_place_of_a_lost_one_gets_what_that_one_had_to_publish(lost: int) -> None:
     job = running()
-    job.machine.durability.output._send(3, [], [])
-    resumed(job, 0)
-    job.says(0, SaidReplayed(0))
-    assert [message.number for message in job.said(Publish)] == [3]
+    prepared = [Prepared("sink", b"%d" % subtask, subtask) for subtask in (0, 1)]
+    job.machine.durability.output._send(3, prepared, [], job.now)
+    job.machine.durability.output._send(4, prepared, [], job.now)
+    resumed(job, lost)
+    job.says(lost, SaidReplayed(0))
+    assert job.sent(Publish) == [(lost, Publish([("sink", [b"%d" % lost])], 3))], (
+        "and the next part when that is visible"
+    )
 
 
 def test_records_in_flight_at_the_newest_checkpoint_are_no_reason_to_start_again() -> None:

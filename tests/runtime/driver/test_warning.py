@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.coordinator.actions import CheckpointFailed, InReach, OutOfReach
-from tailrace.coordinator.durability.outages import STORAGE
+from tailrace.coordinator.output.outages import STORAGE
 from tailrace.runtime.driver.warning import warn
 
 SECOND = 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -11,7 +12,7 @@ from tailrace.protocol.deployment import Deploy, Failed, FailureKind, Peer, Publ
 from tailrace.state.format import Placed, TableInfo
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.task.contract import events
-from tailrace.task.contract.actions import Exit, ToPeer, WriteState
+from tailrace.task.contract.actions import CallSink, Exit, ToPeer, WriteState
 from tailrace.task.journal.recorded_answers import Gave, Raised, Told
 from tailrace.task.worker.eventlog import LogEntry, action_bytes, decode, encode
 
@@ -43,6 +44,7 @@ EVENTS: list[Any] = [
     events.PlacedRead(1, [b"a", b"b"]),
     events.CallsAnswered("u", 3),
     events.ReaderWoken("u"),
+    events.SinkAnswered(4, "OSError: no route", "a line", True),
     events.PlacedUnreadable(1, "gone", False),
     events.StateWritten(1, 99),
     events.StateNotWritten(1, "full"),
@@ -66,5 +68,7 @@ def test_a_step_takes_some_twenty_bytes() -> None:
 def test_equal_actions_have_equal_bytes_and_others_have_not() -> None:
     assert action_bytes(ToPeer(1, b"frame")) == action_bytes(ToPeer(1, b"frame"))
     actions = [ToPeer(1, b"frame"), ToPeer(2, b"frame"), ToPeer(1, b"other"), Exit("done")]
+    actions += [CallSink(1, "u", "publish", ([b"a"],), None), CallSink(1, "u", "publish", ([b"b"],), None)]
+    assert action_bytes(actions[-1]) == action_bytes(replace(actions[-1], sink=object()))  # type: ignore[type-var]
     actions += [WriteState(1, "f", [b"ab"], True), WriteState(1, "f", [b"a", b"b"], True)]
     assert len({action_bytes(action) for action in actions}) == len(actions)

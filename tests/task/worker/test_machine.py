@@ -34,7 +34,16 @@ from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.termination import EventTimeMoved, Quiet
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.channels.outbox import MAX_AGE
-from tailrace.task.contract.actions import ClosePeers, ConnectPeers, DropState, Exit, ToCoordinator, ToPeer, WriteState
+from tailrace.task.contract.actions import (
+    CallSink,
+    ClosePeers,
+    ConnectPeers,
+    DropState,
+    Exit,
+    ToCoordinator,
+    ToPeer,
+    WriteState,
+)
 from tailrace.task.contract.events import (
     CoordinatorLost,
     CoordinatorSaid,
@@ -53,6 +62,7 @@ from tailrace.task.contract.events import (
     Step,
 )
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.contract.sinkcalls import call_sink
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.slice.turns import PATIENCE
 from tailrace.task.subtask.idleness import Idle, Reason
@@ -112,8 +122,14 @@ class Driven:
         return actions
 
     def said(self) -> list[Any]:
-        """Messages to the coordinator since the last call."""
-        return [action.message for action in self.actions() if isinstance(action, ToCoordinator)]
+        """Messages to the coordinator since the last call. Sinks are called at once."""
+        found = []
+        while actions := self.actions():
+            found += [action.message for action in actions if isinstance(action, ToCoordinator)]
+            for action in actions:
+                if isinstance(action, CallSink):
+                    self.machine.handle(call_sink(action))
+        return found
 
     def deploy(self) -> "Driven":
         self.machine.handle(CoordinatorSaid(Welcome(1)))
@@ -905,12 +921,12 @@ class Shelf(tr.Sink):
     def publish(self, prepared: Any) -> None:
         self.told.append(("publish", prepared))
         if self.broken:
-            raise OSError("no route")
+            raise PermissionError("no entry")
 
     def recover(self, *args: Any) -> None:
         self.told.append(("recover", *args))
         if self.broken:
-            raise OSError("no way")
+            raise PermissionError("no way")
 
 
 TOLD: list[Any] = []
@@ -950,8 +966,8 @@ def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_ove
 @pytest.mark.parametrize(
     ("one_", "what"),
     [
-        (Publish([("shelf", [b"a"])]), "publishing raised OSError: no route"),
-        (Publish([], 0, ["run"]), "removing what was not published raised OSError: no way"),
+        (Publish([("shelf", [b"a"])]), "publishing raised PermissionError: no entry"),
+        (Publish([], 0, ["run"]), "removing what was not published raised PermissionError: no way"),
     ],
     ids=["publish", "recover"],
 )

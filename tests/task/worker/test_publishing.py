@@ -1,7 +1,9 @@
-"""The worker that publishes: in order, output in files read first, and remembered until no request for it can come."""
+"""The part of a worker in publishing: sinks are called beside its steps, output in files is read first, and what is
+published is remembered until no request for it can come."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -13,7 +15,9 @@ from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.format import Placed
 from tailrace.task.channels.services import Services
-from tailrace.task.worker.publishing import Awaited, Publisher
+from tailrace.task.contract.actions import CallSink, ReadPlaced, ToCoordinator
+from tailrace.task.contract.sinkcalls import call_sink
+from tailrace.task.worker.publishing import PREPARED, Publisher, with_one_publisher
 
 
 class Shelf(tr.Sink):
@@ -24,7 +28,7 @@ class Shelf(tr.Sink):
 
     def publish(self, prepared: Any) -> None:
         if b"broken" in prepared:
-            raise OSError("no route")
+            raise PermissionError("no entry")
         self.told.append(("publish", list(prepared)))
 
     def settled(self, prepared: Any) -> None:
@@ -34,33 +38,82 @@ class Shelf(tr.Sink):
         self.told.append(("recover", *args))
 
 
-def publisher(allowed: bool | tuple[str, ...] = False) -> tuple[Publisher, list[Any]]:
-    env = tr.Environment(parallelism=1)
+class Driven:
+    """A publisher whose calls are made when the test has them made."""
+
+    def __init__(self, sink: tr.Sink, allowed: bool | tuple[str, ...] = False) -> None:
+        env = tr.Environment(parallelism=1)
+        env.from_collection([1]).sink_to(sink, uid="shelf", name="shelf")
+        services = Services(random.Random, incarnation=5, allow_dropped_state=allowed)
+        self.publisher = Publisher(0, env._plan(env._pending()), services, itertools.count(1))
+        self.waiting: list[CallSink] = []
+        self.reads: list[ReadPlaced] = []
+
+    def take(self, actions: list[Any]) -> list[Any]:
+        """Messages to the coordinator; calls and reads wait."""
+        self.waiting += [one for one in actions if isinstance(one, CallSink)]
+        self.reads += [one for one in actions if isinstance(one, ReadPlaced)]
+        return [one.message for one in actions if isinstance(one, ToCoordinator)]
+
+    def call(self) -> list[Any]:
+        """Makes the calls that wait, and those that follow."""
+        found = []
+        while self.waiting:
+            found += self.take(self.publisher.take_answer(call_sink(self.waiting.pop(0))))
+        return found
+
+    def publish(self, *messages: Publish) -> list[Any]:
+        """Has these published at once."""
+        return [answer for one in messages for answer in [*self.take(self.publisher.publish(one)), *self.call()]]
+
+    def settle(self, message: Settled) -> None:
+        assert self.take(self.publisher.settle(message)) == [] and self.call() == []
+
+
+def publisher(allowed: bool | tuple[str, ...] = False) -> tuple[Driven, list[Any]]:
     shelf = Shelf()
-    env.from_collection([1]).sink_to(shelf, uid="shelf", name="shelf")
-    services = Services(random.Random, incarnation=5, allow_dropped_state=allowed)
-    return Publisher(0, env._plan(env._pending()), services), shelf.told
+    return Driven(shelf, allowed), shelf.told
 
 
 PLACES = [Placed("1/chk-1/w0-1.state", 8 + n, 1, n) for n in range(3)]
 
 
-def test_what_lies_in_files_is_read_before_it_is_published_and_in_order() -> None:
+def test_sinks_are_called_by_the_driver_and_the_worker_reports_when_they_have_come_back() -> None:
     one, calls = publisher()
-    first = Publish([("shelf", [b"a", PLACES[0], b"b", PLACES[1]])], 1, more=True)
-    assert one.publish(first) == [Awaited("", tuple(PLACES[:2]))]
-    assert one.publish(Publish([("shelf", [b"c"])], 1)) == [] and calls == [], "it waits for its turn"
+    assert one.take(one.publisher.publish(Publish([("shelf", [b"a"])], 7, ["run"], part=3))) == [] and calls == []
+    [call] = one.waiting
+    assert (call.uid, call.method, call.args) == ("shelf", "publish", ([b"a"],))
+    assert one.call() == [Published(7, part=3)]
+    assert calls == [("publish", [b"a"]), ("recover", ["run"], 5, "shelf")]
+    assert one.publisher.take_answer(call_sink(call)) == [], "an answer counts once"
+
+
+def test_what_lies_in_files_is_read_before_it_is_published_and_holds_nothing_else_back() -> None:
+    one, calls = publisher()
+    first = Publish([("shelf", [b"a", PLACES[0], b"b", PLACES[1]])], 1)
+    assert one.publish(first) == []
     assert one.publish(Publish([("shelf", [PLACES[2]])], 2, ["run"], folder="elsewhere")) == []
-    assert one.read([b"0", b"1"]) == [Published(1), Awaited("elsewhere", (PLACES[2],))]
-    assert calls == [("publish", [b"a", b"0", b"b", b"1"]), ("publish", [b"c"])]
-    assert one.read([b"2"]) == [Published(2)]
-    assert calls[2:] == [("publish", [b"2"]), ("recover", ["run"], 5, "shelf")]
+    assert [(read.what, read.folder, read.required) for read in one.reads] == [
+        (PREPARED, "", tuple(PLACES[:2])),
+        (PREPARED, "elsewhere", (PLACES[2],)),
+    ]
+    assert one.publish(Publish([("shelf", [b"c"])], 3)) == [Published(3)]
+    for read, data in zip(one.reads, ([b"0", b"1"], [b"2"]), strict=True):
+        assert one.publisher.awaits(read.number)
+        one.take(one.publisher.read(read.number, data))
+        assert not one.publisher.awaits(read.number)
+    assert one.call() == [Published(1), Published(2)]
+    assert calls == [
+        ("publish", [b"c"]),
+        ("publish", [b"a", b"0", b"b", b"1"]),
+        ("publish", [b"2"]),
+        ("recover", ["run"], 5, "shelf"),
+    ]
 
 
 def test_what_is_settled_is_told_to_its_sink_once() -> None:
     one, calls = publisher()
-    for number in (0, 1, 2, 3):
-        one.publish(Publish([("shelf", [b"%d" % number])], number))
+    one.publish(*(Publish([("shelf", [b"%d" % number])], number) for number in (0, 1, 2, 3)))
     calls.clear()
     one.settle(Settled(2))
     one.settle(Settled(2))
@@ -76,80 +129,79 @@ def test_what_no_sink_can_publish_is_reported_unless_it_was_given_up() -> None:
         one.publish(Publish([("gone", [b"x"])], 1))
     for allowed in (True, ("gone",)):
         one, calls = publisher(allowed)
-        assert one.publish(Publish([("gone", [b"x"])], 1, more=True)) == []
-        assert one.publish(Publish([("shelf", [b"a"])], 1)) == [Published(1, skipped=True)]
+        assert one.publish(Publish([("gone", [b"x"]), ("shelf", [b"a"])], 1)) == [Published(1, skipped=True)]
         assert calls == [("publish", [b"a"])]
         assert one.publish(Publish([("shelf", [b"b"])], 2)) == [Published(2)]
 
 
 def test_what_a_sink_that_publishes_nothing_was_given_stays_under_cover() -> None:
     """It has the uid of one that did, and the user has given up what that one had prepared."""
-    env = tr.Environment(parallelism=1)
-    env.from_collection([1]).sink_to(tr.sinks.Print(), uid="shelf", name="shelf")
-    services = Services(random.Random, incarnation=5, allow_dropped_state=("shelf",))
-    one = Publisher(0, env._plan(env._pending()), services)
+    one = Driven(tr.sinks.Print(), ("shelf",))
     assert one.publish(Publish([("shelf", [b"a"])], 0)) == [Published(0, skipped=True)]
 
 
-def test_a_sink_that_raises_is_named() -> None:
+def test_a_sink_that_raises_for_good_is_named() -> None:
     one, _ = publisher()
-    with pytest.raises(UserCodeError, match="publishing raised OSError: no route"):
+    with pytest.raises(UserCodeError, match="publishing raised PermissionError: no entry") as raised:
         one.publish(Publish([("shelf", [b"broken"])], 1))
+    assert (raised.value.operator, raised.value.subtask) == ("shelf", 0)
+    assert "test_publishing.py" in raised.value.user_traceback
 
 
 class Far(Shelf):
-    """Its place is out of reach for a while."""
+    """Its server is away for a while."""
 
     away = True
 
-    @property
-    def out_of_reach(self) -> tuple[type[Exception], ...]:
-        return (OSError,)
-
     def publish(self, prepared: Any) -> None:
         if self.away and b"b" in prepared:
-            raise OSError(28, "No space left on device")
+            raise ConnectionError("no route")
         super().publish(prepared)
 
     def settled(self, prepared: Any) -> None:
         if self.away:
-            raise OSError("no route")
+            raise ConnectionError("no route")
         super().settled(prepared)
 
+    def recover(self, *args: Any) -> None:
+        if self.away:
+            raise ConnectionError("no route")
+        super().recover(*args)
 
-def far(sink: Shelf) -> Publisher:
-    env = tr.Environment(parallelism=1)
-    env.from_collection([1]).sink_to(sink, uid="shelf", name="shelf")
-    return Publisher(0, env._plan(env._pending()), Services(random.Random, incarnation=5))
 
-
-def test_what_follows_of_a_publication_that_failed_counts_for_nothing_until_it_is_told_once_more() -> None:
-    """Its last part was sent before the coordinator knew of the failure: an answer to it would report that all is
-    visible."""
+def test_a_part_that_fails_is_published_when_it_is_sent_once_more() -> None:
     sink = Far()
-    one = far(sink)
-    parts = [Publish([("shelf", [data])], 1, more=data != b"c") for data in (b"a", b"b", b"c")]
-    assert one.publish(parts[0]) == []
-    [failed] = one.publish(parts[1])
-    what = "the sink 'shelf': publishing raised OSError: [Errno 28] No space left on device"
-    assert failed == NotPublished(1, 0, what)
-    assert one.publish(parts[2]) == []
-    assert one.publish(Publish([("shelf", [b"x"])], 2)) == [Published(2)], "others go on"
-    again = [structs.replace(part, tries=1) for part in parts]
-    assert [answer for part in again[:2] for answer in one.publish(part)] == [NotPublished(1, 1, what)]
+    one = Driven(sink)
+    what = "the sink 'shelf': publishing raised ConnectionError: no route"
+    for tries in (0, 1):
+        message = Publish([("shelf", [b"b"])], 1, tries=tries, part=2)
+        [report] = one.publish(message)
+        assert report == NotPublished(1, tries, what, 2, "shelf", report.traceback)
+        assert 'raise ConnectionError("no route")' in report.traceback
+        assert one.publish(Publish([("shelf", [b"x"])], 2 + tries)) == [Published(2 + tries)], "others go on"
     sink.away = False
-    again = [structs.replace(part, tries=2) for part in parts]
-    assert [answer for part in again for answer in one.publish(part)] == [Published(1)]
-    one.settle(Settled(2))
-    assert sink.told[-1] == ("settled", [b"a", b"b", b"c", b"x"]) or sink.told[-1] == (
-        "settled",
-        [b"x", b"a", b"b", b"c"],
-    )
+    assert one.publish(structs.replace(message, tries=2)) == [Published(1, part=2)]
+    one.settle(Settled(3))
+    assert sink.told[-1][0] == "settled" and sorted(sink.told[-1][1]) == [b"b", b"x", b"x"]
+
+
+def test_what_was_published_and_comes_again_with_what_failed_is_forgotten_once() -> None:
+    """The removal of leftovers failed behind it."""
+    sink = Far()
+    one = Driven(sink)
+    message = Publish([("shelf", [b"a"])], 0, ["run"])
+    what = "the sink 'shelf': removing what was not published raised ConnectionError: no route"
+    [report] = one.publish(message)
+    assert report == NotPublished(0, 0, what, 0, "shelf", report.traceback)
+    sink.away = False
+    assert one.publish(structs.replace(message, tries=1)) == [Published(0)]
+    one.settle(Settled(0, True))
+    assert sink.told[-1] == ("settled", [b"a"])
 
 
 def test_what_cannot_be_settled_is_settled_with_what_comes_next() -> None:
     sink = Far()
-    one = far(sink)
+    one = Driven(sink)
     one.publish(Publish([("shelf", [b"a"])], 1))
     one.settle(Settled(1))
     sink.away = False
@@ -158,15 +210,38 @@ def test_what_cannot_be_settled_is_settled_with_what_comes_next() -> None:
     assert sink.told[-1] == ("settled", [b"a", b"c"])
 
 
-@pytest.mark.parametrize(
-    "error",
-    [FileNotFoundError("lost"), PermissionError("forbidden"), NotADirectoryError("a file"), ValueError("a record")],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_path_that_is_wrong_and_a_record_that_is_are_no_outage(error: Exception) -> None:
-    class Wrong(Far):
-        def publish(self, prepared: Any) -> None:
+class Strict(Far):
+    """A sink that names an error of its server that no other try would mend."""
+
+    @property
+    def permanent(self) -> tuple[type[Exception], ...]:
+        return (KeyError,)
+
+
+FOR_GOOD = [FileNotFoundError("lost"), PermissionError("forbidden"), tr.ConfigError("no such topic"), SystemExit(3)]
+A_WHILE = [ConnectionError("refused"), TimeoutError("late"), OSError(28, "full"), ValueError("odd"), RuntimeError("?")]
+
+
+@pytest.mark.parametrize("error", [*FOR_GOOD, *A_WHILE, TypeError("a bug"), KeyError("its own")], ids=repr)
+def test_every_error_of_a_sink_is_tried_again_except_those_that_would_come_again(error: BaseException) -> None:
+    for kind in (Shelf, Strict):
+
+        def publish(self: Any, prepared: Any) -> None:
             raise error
 
-    with pytest.raises(UserCodeError, match="publishing raised"):
-        far(Wrong()).publish(Publish([("shelf", [b"a"])], 1))
+        one = Driven(type("Wrong", (kind,), {"publish": publish})())
+        theirs = KeyError if kind is Strict else TypeError
+        if error in FOR_GOOD or isinstance(error, theirs):
+            with pytest.raises(UserCodeError, match="publishing raised"):
+                one.publish(Publish([("shelf", [b"a"])], 1))
+        else:
+            [found] = one.publish(Publish([("shelf", [b"a"])], 1))
+            assert isinstance(found, NotPublished) and str(error.args[0]) in found.reason
+
+
+def test_sinks_of_files_have_one_publisher_and_others_have_not() -> None:
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_collection([1])
+    numbers.sink_to(tr.sinks.TextFiles("out"), uid="files")
+    numbers.sink_to(Shelf(), uid="shelf")
+    assert with_one_publisher(env._plan(env._pending())) == {"files"}

@@ -344,7 +344,10 @@ class Checkpoints:
         """The manifest of a checkpoint that all workers have acked."""
         acks = [pending.acks[slot] for slot in sorted(pending.acks)]
         pending.fresh = [
-            Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
+            Prepared(one.uid, one.data, one.subtask)
+            for ack in acks
+            for one in ack.prepared
+            if not 0 < one.first <= self.newest
         ]
         prepared = carried + pending.fresh
         written = {ack.file for ack in acks}
@@ -539,3 +542,16 @@ class Checkpoints:
             referred=sum(ack.referred for ack in pending.acks.values()),
             policy=policy_of(list(pending.acks.values())),
         )
+
+
+def what_follows(aborted: Aborted, counts: bool, left: int) -> str:
+    """The sentence on what comes after a checkpoint that has failed."""
+    if aborted.too_many:
+        return "that is more than tolerated_failures: the job fails, or starts again"
+    if aborted.hold:
+        return "the stop has come to nothing, and the job goes on"
+    if not counts:
+        return "the job goes on, and the next one is taken when the storage is tried again"
+    if aborted.final:
+        return "the job cannot end without it: it is taken once more"
+    return f"the job goes on, and the next one is taken as ever; {left} more may fail in a row (tolerated_failures)"

@@ -13,18 +13,18 @@ from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
 from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
-from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint
+from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint, what_follows
 from tailrace.coordinator.durability.incarnation import IncarnationClaims
 from tailrace.coordinator.durability.manifest_entries import differing_copies
-from tailrace.coordinator.durability.outages import SINKS, STORAGE, Outage, what_follows
 from tailrace.coordinator.durability.savepoints import SavepointRequest, Savepoints
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
+from tailrace.coordinator.output.outages import SINKS, STORAGE, Outage
 from tailrace.coordinator.output.output import JobOutput
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
-from tailrace.protocol.deployment import FailureKind, NotPublished, Published
+from tailrace.protocol.deployment import FailureKind, Published
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.state.ending import FINISHED, STOPPED, Ending
 from tailrace.state.manifest import Manifest
@@ -53,7 +53,8 @@ class Durability:
         self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
         self.claims = IncarnationClaims(incarnation)
         self.checkpoints = checkpoints
-        self.output = JobOutput(job, run_id, checkpoints.settings.origin, start_from, abandoned)
+        origin = checkpoints.settings.origin
+        self.output = JobOutput(job, run_id, origin, start_from, abandoned, checkpoints.slots, limits)
         self.savepoints = Savepoints()
         self.newest: tuple[int, Manifest] | None = None
         """The newest checkpoint that was complete in this attempt."""
@@ -144,6 +145,7 @@ class Durability:
         under way. Returns what follows, and the number of the checkpoint whose commit was under way, if it is there; else
         0."""
         self.claims.go_on(incarnation)
+        self.output.lanes.go_on(now)
         self.checkpoints.go_on(manifest)
         self._commit_due_at = self._held_since = None
         given_up = self.suspend(reason, now)
@@ -185,7 +187,7 @@ class Durability:
     def _retries(self) -> Iterator[tuple[int | None, Callable[[int], Decisions]]]:
         yield self._commit_due_at, self._commit_again
         yield self._marks_due_at, self._mark_again
-        yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.send_again()
+        yield self.output.lanes.due_at, self.output.lanes.send_again
         if self.checkpoints.final_again:
             yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
 
@@ -410,14 +412,14 @@ class Durability:
         if manifest is None or number not in checkpoints.pending:
             return [], None
         self._commit = self._commit_due_at = None
-        decided: Decisions = [*self.storage.over(now), *([] if self.output.unpublished else self.places.calm(now))]
+        decided: Decisions = [*self.storage.over(now), *self.places.calm(now)]
         for older in checkpoints.earlier_pending(number):
             reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
         complete = checkpoints.complete(number, manifest, path, url, now)
         self.newest, self._last_complete = (number, manifest), manifest
         decided += [complete.ended, Tell(Complete(number, self.output.visible_through))]
-        decided += self.output.commit_done(number, manifest, path, complete.fresh)
+        decided += self.output.commit_done(number, manifest, path, complete.fresh, now)
         self.savepoints.complete(number, manifest, complete.stats)
         decided += [*self.copies(), *self._delete_surplus()]
         if complete.ends and running:
@@ -440,20 +442,13 @@ class Durability:
 
     # Output, marks and files.
 
-    def publication_done(self, report: Published, now: int) -> Decisions | None:
+    def publication_done(self, report: Published, slot: int, now: int) -> Decisions | None:
         """Takes the report of a worker that output of a number is visible; None where the report is not awaited."""
-        tried, decided = self.output.was_tried(report.number), self.output.publication_done(report)
+        decided = self.output.publication_done(report, slot, now)
         if decided is None:
             return None
-        written = report.number > 0  # in this attempt, so its writers are in reach, too
-        decisions = self.places.over(now) if (tried or written) and not self.output.unpublished else []
-        return [*decisions, *decided, *self.copies()]
-
-    def not_published(self, report: NotPublished, now: int) -> Decisions:
-        """Takes the report of a worker that the place of a sink is out of reach: the publication is sent once more."""
-        if not self.output.not_published(report):
-            return []
-        return self.places.note_failure(report.reason, now)
+        written = report.number > 0  # in this attempt, so its writers are in reach
+        return [*(self.places.over(now) if written else []), *decided, *self.copies()]
 
     def copies(self) -> Decisions:
         """Copies savepoints whose output is visible."""

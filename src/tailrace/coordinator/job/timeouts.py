@@ -24,8 +24,10 @@ class Limits:
     finish: int = 30_000_000
     """The wait for workers to leave a job that has finished: users' `close` may take its time."""
     patience: int = 600_000_000
-    """The wait for the storage of checkpoints, or the place of a sink, to be in reach again, and for an answer of the
-    storage."""
+    """The wait for the storage of checkpoints, or the place of a writer of a sink, to be in reach again, and for an answer
+    of the storage."""
+    publish: int = 600_000_000
+    """The wait for prepared output to become visible, through all tries, and for an answer of the sink that publishes it."""
     retry: int = 500_000
     """The pause from the first try that fails to the next one; each pause after that is twice as long."""
     retry_most: int = 10_000_000

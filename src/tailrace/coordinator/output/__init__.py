@@ -2,6 +2,7 @@
 
 - `publication`: what may be published and what never again; a pure function.
 - `output`: the book of output: what was sent, what is visible, which manifests are marked.
-- `parts`: the messages of a publication.
+- `parts`: the messages of a publication. `lanes`: their way to the workers that publish, and the sinks that are away.
+- `outages`: places that are out of reach, and when they are tried again.
 - `origin`: the checkpoint that the run has started from, and the one that the next attempt restores.
 """

@@ -1,7 +1,7 @@
 """The book of output: what sinks prepared is published, its manifests are marked, and sinks may forget it.
 
-`JobOutput` keeps the state of one run's output, and carries out what `resolution` makes of it. One worker publishes, the one
-of slot `PUBLISHER`.
+`JobOutput` keeps the state of one run's output, and carries out what `resolution` makes of it. `lanes` has the messages to
+the workers that publish.
 """
 
 from __future__ import annotations
@@ -14,26 +14,31 @@ import msgspec
 
 from tailrace.coordinator.actions import MarkPublished, MarkSwept
 from tailrace.coordinator.decisions import Decisions, Tell
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.output.lanes import OutputPart, PublishingLanes
 from tailrace.coordinator.output.origin import NOTHING, RestoredCheckpoint, StartFrom
 from tailrace.coordinator.output.parts import publish_messages
 from tailrace.coordinator.output.publication import HeldOutput, OutputState, Resolution, Settlement, resolve
-from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
+from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.manifest import Manifest, Prepared
-
-PUBLISHER = 0
-"""The slot whose worker publishes what the sinks of all workers prepared."""
 
 
 @dataclass
 class _Publication:
-    """Output that was sent to the publisher under one number."""
+    """Output that goes to the workers that publish it under one number."""
 
     prepared: Sequence[Prepared]
-    messages: list[Publish]
-    visible: bool = False
-    """True if the publisher has reported that all of it is visible."""
-    failed: bool = False
-    """True if the publisher could not make all of it visible, and it is to be sent once more."""
+    parts: int
+    """The number of its parts that are not visible."""
+    last: OutputPart | None = None
+    """The part that is sent when all others are visible: it removes what was not published."""
+    skipped: bool = False
+    """True if some of it stays hidden."""
+
+    @property
+    def visible(self) -> bool:
+        """True if the workers have reported that all of it is visible."""
+        return not self.parts and self.last is None
 
 
 class JobOutput:
@@ -47,7 +52,14 @@ class JobOutput:
     """
 
     def __init__(
-        self, job: str, run_id: str, folder: str, origin: StartFrom = NOTHING, abandoned: Sequence[str] = ()
+        self,
+        job: str,
+        run_id: str,
+        folder: str,
+        origin: StartFrom = NOTHING,
+        abandoned: Sequence[str] = (),
+        slots: int = 1,
+        limits: Limits | None = None,
     ) -> None:
         self.origin = origin
         self.restored = RestoredCheckpoint(origin.manifest, origin.path, origin.folder)
@@ -60,6 +72,11 @@ class JobOutput:
         """The manifests that have output: those of this run that are kept, and those of the origin's run."""
         self._origin_visible = False
         """True if all output is visible that the origin had prepared."""
+        self.lanes = PublishingLanes(Limits() if limits is None else limits)
+        """The parts of publications that are not visible."""
+        self._slots = slots
+        self._publishers: set[int] = set()
+        """The slots whose workers have published in this attempt, or are to."""
         self._sent: dict[int, _Publication] = {}
         """The publications of the attempt, from the oldest on that is not visible."""
         self._made = (0, 1)
@@ -67,7 +84,7 @@ class JobOutput:
         self._due = Settlement()
         """The output that was settled when the newest commit was requested."""
         self._settled = Settlement()
-        """The newest settlement that was sent to the publisher."""
+        """The newest settlement that was sent to the publishers."""
         self._abandoned = set(abandoned)
         """Earlier runs whose sinks may have left hidden output that will never be published, until it is removed."""
         self._swept = False
@@ -107,7 +124,7 @@ class JobOutput:
             self.restored = RestoredCheckpoint(ours, path, own=True)
             self._adopt(ours, path)
 
-    def begin(self, restarted: bool) -> Decisions:
+    def begin(self, restarted: bool, now: int) -> Decisions:
         """Begins an attempt whose workers have deployed. Output that the restored checkpoint had prepared may not be
         published yet, and output that was prepared after it never will be: the former is published, and the latter removed,
         before anything else happens."""
@@ -118,7 +135,7 @@ class JobOutput:
             runs.add(self._run_id)
         prepared = [] if restored is None else restored.prepared
         if runs or prepared:
-            return self._send(0, prepared, sorted(runs))
+            return self._send(0, prepared, sorted(runs), now)
         self._origin_visible = self._origin_visible or self.restored.is_origin
         return self.mark_visible()
 
@@ -136,91 +153,73 @@ class JobOutput:
 
     def anew(self) -> None:
         """Begins another attempt: it publishes from its manifest what was on its way to be published."""
-        self._sent, self._due, self._settled = {}, Settlement(), Settlement()
+        self._sent, self._due, self._settled, self._publishers = {}, Settlement(), Settlement(), set()
+        self.lanes.clear()
 
     # Publishing.
 
-    def finish(self, prepared: list[Prepared]) -> Decisions:
+    def finish(self, prepared: list[Prepared], now: int) -> Decisions:
         """Publishes the output of a job without checkpoints, all of whose slices have finished: its only publication."""
-        return self._publish(0, prepared)
+        return self._publish(0, prepared, now)
 
-    def commit_done(self, number: int, manifest: Manifest, path: str, fresh: list[Prepared]) -> Decisions:
+    def commit_done(self, number: int, manifest: Manifest, path: str, fresh: list[Prepared], now: int) -> Decisions:
         """Publishes the output of a committed manifest that no earlier one has (`fresh`). Sinks may then forget output that
         was marked as published before the commit was requested. No other driver has read a manifest without its mark: a
         driver that claims reads after our commit, and finds a later manifest."""
         self._adopt(manifest, path)
-        return [*self._publish(number, fresh), *self._settle()]
+        return [*self._publish(number, fresh, now), *self._settle()]
 
-    def _publish(self, number: int, prepared: list[Prepared]) -> Decisions:
-        return self._send(number, prepared, []) if prepared else self.mark_visible()
+    def _publish(self, number: int, prepared: list[Prepared], now: int) -> Decisions:
+        return self._send(number, prepared, [], now) if prepared else self.mark_visible()
 
     def _settle(self) -> Decisions:
         if self._due <= self._settled:
             return []
         self._settled = self._due
-        return [Tell(Settled(*self._settled), PUBLISHER)]
+        return [Tell(Settled(*self._settled), slot) for slot in sorted(self._publishers)]
 
-    def _send(self, number: int, prepared: list[Prepared], recover: list[str]) -> Decisions:
+    def _send(self, number: int, prepared: list[Prepared], recover: list[str], now: int) -> Decisions:
         folder = "" if number else self.restored.folder  # the restored checkpoint has number 0 here
-        messages = publish_messages(number, prepared, recover, folder)
-        self._sent[number] = _Publication(prepared, messages)
-        return [Tell(one, PUBLISHER) for one in messages]
+        messages = publish_messages(number, prepared, recover, folder, self._slots)
+        parts = [OutputPart(slot, message) for slot, message in messages]
+        self._publishers.update(part.slot for part in parts)
+        last = parts.pop() if len(parts) > 1 and not parts[-1].uid else None
+        self._sent[number] = _Publication(prepared, len(parts), last)
+        return self.lanes.add(parts, now)
 
-    def publisher_replaced(self) -> Decisions:
-        """Sends everything again to the worker that has taken the place of the lost publisher. It may publish again what the
-        worker before had published and not reported."""
-        decided: Decisions = []
-        for sent in self._open.values():
-            sent.failed = False
-            decided += [Tell(one, PUBLISHER) for one in sent.messages]
-        return decided if self._settled == Settlement() else [*decided, Tell(Settled(*self._settled), PUBLISHER)]
+    def worker_replaced(self, slot: int, now: int) -> Decisions:
+        """Sends everything again that the lost worker of a slot was to publish."""
+        decided = self.lanes.worker_replaced(slot, now)
+        if self._settled == Settlement() or slot not in self._publishers:
+            return decided
+        return [*decided, Tell(Settled(*self._settled), slot)]
 
-    def publication_done(self, report: Published) -> Decisions | None:
-        """Takes the worker's report that all output of a number is visible; None where it is not awaited."""
-        if report.number not in self._open:
+    def publication_done(self, report: Published, slot: int, now: int) -> Decisions | None:
+        """Takes the report of a slot's worker that a part of a number is visible; None where it is not awaited."""
+        decided = self.lanes.complete(report, slot, now)
+        if decided is None:
             return None
-        self._sent[report.number].visible = True
+        sent = self._sent[report.number]
+        sent.parts -= 1
+        sent.skipped = sent.skipped or report.skipped
+        if not sent.parts and sent.last is not None:
+            last, sent.last, sent.parts = sent.last, None, 1
+            return [*decided, *self.lanes.add([last], now)]
         # Skipped output is not visible: a run that starts from the origin with its sink publishes it.
-        if report.number == 0 and not report.skipped and self.restored.is_origin:
+        if report.number == 0 and sent.visible and not sent.skipped and self.restored.is_origin:
             self._origin_visible = True
         through = self.visible_through
         self._sent = {number: sent for number, sent in self._sent.items() if number > through}
-        return self.mark_visible()
-
-    def not_published(self, report: NotPublished) -> bool:
-        """Takes the worker's report that not all output of a number is visible. Returns True if the report is about the
-        newest send."""
-        sent = self._open.get(report.number)
-        if sent is None or sent.messages[0].tries != report.tries:
-            return False
-        sent.failed = True
-        return True
-
-    def was_tried(self, number: int) -> bool:
-        """True if a number was sent before without success."""
-        return number in self._open and self._sent[number].messages[0].tries > 0
-
-    @property
-    def unpublished(self) -> bool:
-        """True if something is to be sent once more."""
-        return any(sent.failed for sent in self._open.values())
-
-    def send_again(self) -> Decisions:
-        """Sends once more what could not be made visible."""
-        failed = [sent for sent in self._open.values() if sent.failed]
-        for sent in failed:
-            sent.failed = False
-            sent.messages = [msgspec.structs.replace(one, tries=one.tries + 1) for one in sent.messages]
-        return [Tell(one, PUBLISHER) for sent in failed for one in sent.messages]
+        return [*decided, *self.mark_visible()]
 
     @property
     def pending(self) -> bool:
-        """True if the worker has a publication to answer."""
+        """True if workers have a publication to answer."""
         return bool(self._open)
 
     @property
     def _open(self) -> dict[int, _Publication]:
-        """The publications that the publisher has to answer, the oldest first."""
+        """The publications that are not visible, the oldest first."""
         return {number: sent for number, sent in sorted(self._sent.items()) if not sent.visible}
 
     # Commits and marks.

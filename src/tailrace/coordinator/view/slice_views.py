@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tailrace.coordinator.durability.checkpoints import PendingCheckpoint
-from tailrace.coordinator.durability.outages import Outage
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.output.outages import Outage
 from tailrace.coordinator.stats import Books, PendingStats, Waits
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
@@ -100,7 +100,7 @@ def books_of(machine: Coordinator, now: int) -> Books | None:
     checkpoints, durability = machine.checkpoints, machine.durability
     if not durability.takes_checkpoints:
         return None
-    waits = (durability.storage, durability.places)
+    waits = [found for one in (durability.storage, durability.places) if (found := _waits(one, now)) is not None]
     return Books(
         tuple(checkpoints.history),
         checkpoints.completed,
@@ -108,7 +108,7 @@ def books_of(machine: Coordinator, now: int) -> Books | None:
         tuple(_under_way(one, machine.roster, now) for one in list(checkpoints.pending.values())),
         checkpoints.in_a_row,
         checkpoints.last_failure,
-        tuple(found for one in waits if (found := _waits(one, now)) is not None),
+        (*waits, *durability.output.lanes.waits(now)),
     )
 
 

@@ -24,7 +24,6 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests
-from tailrace.coordinator.output.output import PUBLISHER
 from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.hot_standbys import HotStandbys
 from tailrace.coordinator.workers.roster import Roster, Slot
@@ -262,8 +261,7 @@ class Replacements:
         place = self._roster.slots[slot]
         decided: Decisions = [WorkerReplaced(slot, now - active.began_at)]
         decided += [Send(place.index, place.epoch, message) for message in history]
-        if slot == PUBLISHER:
-            decided += self._durability.output.publisher_replaced()
+        decided += self._durability.output.worker_replaced(slot, now)
         if not self.active:
             self._roster.standbys.fill_at_last(now + self._limits.calm)
             self._durability.resume()

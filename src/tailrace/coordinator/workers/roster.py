@@ -22,7 +22,16 @@ from tailrace.coordinator.workers.places import (
 )
 from tailrace.coordinator.workers.standby_placement import Executor
 from tailrace.coordinator.workers.standbys import Standby, Standbys
-from tailrace.protocol.deployment import PHASES, FailureKind, Hello, Peer, Progress, SubtaskReport, UnderWay
+from tailrace.protocol.deployment import (
+    PHASES,
+    FailureKind,
+    Hello,
+    Peer,
+    Progress,
+    SubtaskReport,
+    SubtasksFinished,
+    UnderWay,
+)
 from tailrace.protocol.recovery import Reset
 from tailrace.state.manifest import Prepared
 
@@ -43,7 +52,8 @@ class Slot(WorkerPlace):
     """The standby that is to send `Hello` for the slot: its place, and its epoch there."""
     hot: int = 0
     """The attempt as which its worker has followed the one before it, as a hot standby; 0: it has not."""
-    prepared: list[tuple[str, bytes]] = field(default_factory=list)
+    prepared: list[Prepared] = field(default_factory=list)
+    """The output that its sinks have prepared by their end, without checkpoints."""
     reports: list[SubtaskReport] = field(default_factory=list)
     worked: dict[int, int] = field(default_factory=dict)
     """The time that lost workers which were replaced alone had been busy with each vertex (microseconds), as far as they
@@ -116,6 +126,13 @@ class Slot(WorkerPlace):
         """The figures that the worker has reported last, with their age."""
         age = now - self.reported_at
         return [msgspec.structs.replace(one, age_micros=age) for one in self.reports]
+
+    def add_prepared(self, message: SubtasksFinished) -> None:
+        """Adds output of the report that its subtasks have ended."""
+        one_publisher = frozenset(message.one_publisher)
+        self.prepared += [
+            Prepared(uid, data, -1 if uid in one_publisher else self.index) for uid, data in message.prepared
+        ]
 
     def lost_alone(self) -> None:
         """Notes that the worker is lost, and that another one goes on in its place."""
@@ -366,7 +383,7 @@ class Roster:
     @property
     def prepared(self) -> list[Prepared]:
         """The output that all sinks have prepared by their end."""
-        return [Prepared(uid, data) for slot in self.slots for uid, data in slot.prepared]
+        return [one for slot in self.slots for one in slot.prepared]
 
     def peers(self) -> list[Peer]:
         """The address at which each worker listens, and its executor."""

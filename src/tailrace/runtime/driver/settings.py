@@ -37,9 +37,12 @@ def settings_of(config: CheckpointConfig, folder: str = "", dataflow: Dataflow =
     )
 
 
-def limits_of(config: CheckpointConfig | None, slot_timeout: float, notice: float) -> Limits:
-    """Time limits of a coordinator. `slot_timeout`: for its slots, and `notice` more at a restart, both in seconds."""
-    limits = Limits(slots=int(slot_timeout * 1_000_000), notice=int(notice * 1_000_000))
+def limits_of(config: CheckpointConfig | None, slot_timeout: float, notice: float, publish: float) -> Limits:
+    """Time limits of a coordinator. `slot_timeout`: for its slots, and `notice` more at a restart. `publish`: for output to
+    become visible. All in seconds."""
+    limits = Limits(
+        slots=int(slot_timeout * 1_000_000), notice=int(notice * 1_000_000), publish=int(publish * 1_000_000)
+    )
     return limits if config is None else replace(limits, patience=span_micros(config.storage_patience))
 
 

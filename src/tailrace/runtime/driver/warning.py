@@ -22,6 +22,8 @@ from tailrace.coordinator.actions import (
 from tailrace.elements.sizes import size_text
 from tailrace.log import PACED, log
 
+_MINUTE = 60_000_000
+
 
 @dataclass(frozen=True)
 class StorageWarning:
@@ -77,14 +79,19 @@ def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:
                 what = "checkpoint %d has failed%s: %s; %s"
                 log.warning("job %r: " + what, job, action.checkpoint, row, action.reason, action.then, extra=PACED)
         case OutOfReach():
-            if _is_reported(action.tries):
+            if _is_due(action) if action.setting == "publish_timeout" else _is_reported(action.tries):
                 left = max(0, action.patience - action.since) / 1e6
                 what = "%s is out of reach, for %.0f s now: %s; "
-                what += "tried again in %.1f s, and for %.0f s more (storage_patience)"
-                parts = action.place, action.since / 1e6, action.reason, action.pause / 1e6, left
+                what += "tried again in %.1f s, and for %.0f s more (%s)"
+                parts = action.place, action.since / 1e6, action.reason, action.pause / 1e6, left, action.setting
                 log.warning("job %r: " + what, job, *parts, extra=PACED)
         case InReach():
             log.warning("job %r: %s is in reach again, after %.1f s", job, action.place, action.took / 1e6, extra=PACED)
+
+
+def _is_due(action: OutOfReach) -> bool:
+    """True for the first failure, and for one in each minute after it."""
+    return action.tries == 1 or (action.since >= _MINUTE and action.since % _MINUTE < action.pause)
 
 
 def _is_reported(count: int) -> bool:

@@ -56,6 +56,11 @@ class StorageThread:
         """Lets the loop call `event`; to be called from the thread."""
         self._loop.call_soon_threadsafe(event)
 
+    @property
+    def alive(self) -> bool:
+        """True until the thread has ended."""
+        return self._thread.is_alive()
+
     def close(self, timeout: float) -> None:
         """Ends the thread after what was requested, waiting at most `timeout` seconds; if the storage does not answer an
         earlier request, only `STUCK_SECONDS`."""

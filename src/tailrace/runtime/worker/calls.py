@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from tailrace.graph.operators import MapAsync
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.worker.callloop import OperatorCalls, Outcome
+from tailrace.runtime.worker.sinkthreads import SinkThreads
 from tailrace.runtime.worker.threads import WorkerThreads
 from tailrace.task.contract.actions import BeginCalls
 from tailrace.task.contract.calls import Answer
@@ -76,6 +77,8 @@ class WorkerCalls:
         """The world outside of the worker, with these calls."""
         self.outside.calls = self
         self.outside.beside = self.threads = WorkerThreads(loop)
+        self.sinks = SinkThreads(loop)
+        """The calls of sinks."""
 
     def open(self, uid: str, operator: MapAsync, ctx: Any) -> None:
         """Opens the function of an operator. Raises what its `open` raises."""

@@ -43,6 +43,7 @@ from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.actions import (
     Action,
     BeginCalls,
+    CallSink,
     ClosePeers,
     ConnectPeers,
     DropState,
@@ -93,6 +94,7 @@ class WorkerProcess:
         self.machine = Worker(config.slot, load, *own, outside=self._calls.outside, shared=self._shared)
         self._calls.on_answers = lambda uid, count: self.machine.handle(CallsAnswered(uid, count))
         self._calls.threads.on_wake = lambda uid: self.machine.handle(ReaderWoken(uid))
+        self._calls.sinks.on_answer = self.machine.handle
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
@@ -132,8 +134,10 @@ class WorkerProcess:
             self._report_closing()
         finally:
             heart.spare()
+            self._calls.sinks.end()
             self._close()
             heart.stop()
+            self._calls.sinks.end_process()
         return self.exit_reason
 
     def _send_hello(self, slot: int) -> None:
@@ -246,6 +250,8 @@ class WorkerProcess:
                 self._storing().read_placed_parts(action)
             case BeginCalls():
                 self._calls.begin(action)
+            case CallSink():
+                self._calls.sinks.call(action)
             case Exit():
                 self.exit_reason = action.reason
             case _:

@@ -124,7 +124,12 @@ def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolde
         claimed.incarnation or 1,
         plan.slots,
         dump_job(spec),
-        limits_of(config, env.slot_timeout, notices_after(allocated.app.master, allocated.app.setting)),
+        limits_of(
+            config,
+            env.slot_timeout,
+            notices_after(allocated.app.master, allocated.app.setting),
+            env.publish_timeout,
+        ),
         run_id=spec.run_id,
         max_parallelism=plan.graph.max_parallelism,
         checkpoints=None

@@ -125,6 +125,18 @@ class BeginCalls:
     records: list[list[Any]] = field(compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class CallSink:
+    """An action: call a method of a sink, in a thread where nothing but calls of this sink is done, one after the other.
+    `SinkAnswered` answers it, with the number of the request."""
+
+    number: int
+    uid: str
+    method: str
+    args: tuple[Any, ...]
+    sink: Any = field(compare=False, repr=False)
+
+
 Action = (
     ToCoordinator
     | ConnectPeers
@@ -138,4 +150,5 @@ Action = (
     | Exit
     | ToPeer
     | BeginCalls
+    | CallSink
 )

@@ -195,6 +195,18 @@ class ReaderWoken(_Event, frozen=True, gc=False):
     uid: str
 
 
+class SinkAnswered(_Event, frozen=True):
+    """Answers `CallSink` of this number: the call has come back, or raised."""
+
+    number: int
+    error: str = ""
+    """What it raised, in words; empty where it has raised nothing."""
+    traceback: str = ""
+    """The user's part of the traceback."""
+    permanent: bool = False
+    """True if the same call would raise again, however often it is made."""
+
+
 Event = (
     Step
     | Flush
@@ -220,4 +232,5 @@ Event = (
     | StateNotWritten
     | CallsAnswered
     | ReaderWoken
+    | SinkAnswered
 )

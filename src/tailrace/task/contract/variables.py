@@ -80,7 +80,9 @@ def _fields_of(value: Any) -> Iterator[tuple[str, Any]] | None:
     if names is not None:
         return ((name, getattr(value, name, None)) for name in names)
     own = getattr(value, "__dict__", None)
-    return iter(own.items()) if isinstance(own, dict) and own and not isinstance(value, BaseException | Mapping) else None
+    return (
+        iter(own.items()) if isinstance(own, dict) and own and not isinstance(value, BaseException | Mapping) else None
+    )
 
 
 def frames_of(trace: TracebackType | None, redact: Collection[str]) -> list[CodeFrame]:

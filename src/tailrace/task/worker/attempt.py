@@ -11,11 +11,9 @@ from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
     EndSources,
-    NotPublished,
     OperatorEvent,
     Peer,
     Publish,
-    Published,
     Settled,
     SubtasksFinished,
 )
@@ -39,11 +37,10 @@ from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
-from tailrace.task.worker.publishing import Awaited, Publisher, in_parts
+from tailrace.task.worker.publishing import Publisher, in_parts, with_one_publisher
 from tailrace.task.worker.replacement import ReplacementRestorer
 from tailrace.task.worker.restore import Restorer
 
-PREPARED = "output that sinks have prepared"
 RETURNED = "records in flight at the restored checkpoint"
 AttemptMessage = (
     Trigger | Abort | Complete | WorkerLost | Replaced | Feed | Publish | Settled | OperatorEvent | EndSources
@@ -85,7 +82,8 @@ class Attempt:
         if resume is not None:
             services.inputs_closed, services.in_flight = False, frozenset(resume.in_flight)
         self.slice = slice_of(spec, slot, deploy.attempt, services, self.follows)
-        self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
+        self._one_publisher = with_one_publisher(spec.plan)
+        self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks, self._one_publisher)
         """The checkpoints under way; none in a job that takes none."""
         self.closed = False
         """True once the user's functions were closed."""
@@ -95,7 +93,8 @@ class Attempt:
         self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
         if isinstance(self.slice, RecordedSlice):
             self.slice.place({peer.slot: peer.home for peer in deploy.peers})
-        self._publisher = Publisher(slot, spec.plan, services)
+        self.publisher = Publisher(slot, spec.plan, services, numbers)
+        """The part of this worker in publishing."""
         self._resume = resume
         self._succeeds = None if resume is None else resume.checkpoint
         """If it takes the place of a lost worker: the newest checkpoint with output of that worker's sinks, until all of
@@ -113,8 +112,6 @@ class Attempt:
         attempt is never the number of a request of this one."""
         self.state_requested = 0
         """The number of the `ReadState` request."""
-        self._prepared_requested = 0
-        """The number of the newest `ReadPlaced` request for output to be published."""
         self._loads: dict[int, tuple[Task, InputChannel, list[Parked]]] = {}
         """`ReadPlaced` requests for records in flight at the restored cut, by number: the task, the channel and the
         records that each loads."""
@@ -223,10 +220,9 @@ class Attempt:
             case Feed():
                 return self._feed(message)
             case Publish():
-                return self._publish(self._publisher.publish(message))
+                return self.publisher.publish(message)
             case Settled():
-                self._publisher.settle(message)
-                return []
+                return self.publisher.settle(message)
             case OperatorEvent():
                 self.slice.note(message)
                 self.slice.operator_event(message.vertex, message.source, message.payload)
@@ -523,33 +519,14 @@ class Attempt:
             return [*self.checkpoints.drop_ahead()]
         return [ToCoordinator(Declined(checkpoint, reason, out_of_reach=True))]
 
-    # Publishing.
-
-    def awaits_prepared(self, number: int) -> bool:
-        """True if an answer with this number is for the newest `ReadPlaced` request for output to be published."""
-        return number == self._prepared_requested
-
-    def prepared_read(self, data: list[bytes]) -> list[Action]:
-        """Goes on publishing with prepared output that was read."""
-        return self._publish(self._publisher.read(data))
-
-    def _publish(self, found: list[Published | NotPublished | Awaited]) -> list[Action]:
-        actions: list[Action] = []
-        for one in found:
-            if not isinstance(one, Awaited):
-                actions.append(ToCoordinator(one))
-            else:
-                self._prepared_requested = next(self._numbers)
-                actions.append(ReadPlaced(self._prepared_requested, PREPARED, one.folder, one.placed))
-        return actions
-
     # The end.
 
     def finish(self) -> list[Action]:
         """Reports the end of all tasks, in a job without checkpoints, with the output that sinks have prepared, in parts."""
         *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared_output()])
-        messages = [SubtasksFinished(part, more=True) for part in parts]
-        return [*self.at_rest(), *map(ToCoordinator, messages), ToCoordinator(SubtasksFinished(last))]
+        alone = sorted(self._one_publisher)
+        messages = [SubtasksFinished(part, True, alone) for part in parts]
+        return [*self.at_rest(), *map(ToCoordinator, messages), ToCoordinator(SubtasksFinished(last, False, alone))]
 
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns the errors that they raised."""

@@ -66,8 +66,17 @@ class WorkerCheckpoints:
     is complete and encoded; `Ack` is sent only when it is durable.
     """
 
-    def __init__(self, slot: int, epoch: int, services: Services, tasks: list[Task]) -> None:
+    def __init__(
+        self,
+        slot: int,
+        epoch: int,
+        services: Services,
+        tasks: list[Task],
+        one_publisher: frozenset[str] = frozenset(),
+    ) -> None:
+        """`one_publisher`: the uids of sinks for which one worker publishes everything."""
         self._slot = slot
+        self._one_publisher = one_publisher
         self._named_by = epoch
         """The epoch of the worker, which is in the names of its files."""
         self._services = services
@@ -154,7 +163,8 @@ class WorkerCheckpoints:
         pending.logs += snapshot.recordings
         pending.acks.append(snapshot.ack(task.vertex.id, self._slot))
         for uid, data, first in snapshot.prepared:
-            pending.prepared.append(Transaction(uid, self._place(pending, data), first))
+            subtask = -1 if uid in self._one_publisher else self._slot
+            pending.prepared.append(Transaction(uid, self._place(pending, data), first, subtask))
         pending.waiting.discard(task.vertex.id)
         task.checkpoints.snapshot = None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tailrace.task.contract.actions import Action, BeginCalls
+from tailrace.task.contract.actions import Action, BeginCalls, CallSink
 from tailrace.task.contract.events import Event
 from tailrace.task.journal.recorded_answers import Answer
 
@@ -35,7 +35,9 @@ def decode(data: bytes) -> LogEntry:
 
 def action_bytes(action: Action) -> bytes:
     """An action as bytes: equal actions have equal bytes. Frames and messages are in them as they are sent. The records of
-    calls are not: they are any objects, and in the state of their operator."""
+    calls are not: they are any objects, and in the state of their operator. Nor are sinks."""
     if isinstance(action, BeginCalls):
         action = replace(action, records=[])
+    elif isinstance(action, CallSink):
+        action = replace(action, sink=None)
     return _encoder.encode((type(action).__name__, action))

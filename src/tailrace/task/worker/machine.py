@@ -62,6 +62,7 @@ from tailrace.task.contract.events import (
     PlacedUnreadable,
     ReaderWoken,
     ReportDue,
+    SinkAnswered,
     StateNotWritten,
     StatePartRead,
     StateRead,
@@ -193,6 +194,8 @@ class Worker:
             case ReaderWoken():
                 if self._attempt is not None:
                     self._attempt.reader_woken(event.uid)
+            case SinkAnswered():
+                self._sink_answered(event)
             case _:
                 assert_never(event)
         return None
@@ -340,17 +343,23 @@ class Worker:
             self._hot.take_answer(event)
             or attempt is None
             or self.failed
-            or not (attempt.awaits_prepared(number) or attempt.awaits_records(number))
+            or not (attempt.publisher.awaits(number) or attempt.awaits_records(number))
         ):
             return
         if isinstance(event, PlacedUnreadable):
             self._unreadable(event)
             return
         data = event.data
-        if attempt.awaits_prepared(number):
-            self._guard(lambda: attempt.prepared_read(data))
+        if attempt.publisher.awaits(number):
+            self._guard(lambda: attempt.publisher.read(number, data))
         else:
             self._guard(lambda: attempt.records_read(number, data))
+
+    def _sink_answered(self, event: SinkAnswered) -> None:
+        """Handles the end of a call of a sink. One of an earlier attempt is ignored."""
+        attempt = self._attempt
+        if attempt is not None and not self.failed and self.phase is not Phase.LEFT:
+            self._guard(lambda: attempt.publisher.take_answer(event))
 
     def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
         self._fail(failure(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))

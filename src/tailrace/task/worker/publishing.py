@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.api.compat import may_be_dropped, publishes
-from tailrace.api.connectors import is_out_of_reach
-from tailrace.errors import IncompatibleState, OutOfReachError, UserCodeError, error_text
+from tailrace.errors import IncompatibleState, OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.format import Placed
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.usercode import user_traceback
+from tailrace.task.contract.actions import Action, CallSink, ReadPlaced, ToCoordinator
+from tailrace.task.contract.events import SinkAnswered
 from tailrace.task.operators.sink import LARGEST_PREPARED
 from tailrace.task.worker.attribution import sendable
 
+PREPARED = "output that sinks have prepared"
 _DOING = {
     "publish": "publishing",
     "settled": "forgetting what it had published",
@@ -29,127 +30,149 @@ _DOING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """Prepared output in files that must be read before anything else can be published."""
+class _Call(NamedTuple):
+    """A call of a sink."""
 
-    folder: str
-    placed: tuple[Placed, ...]
+    uid: str
+    method: str
+    args: tuple[Any, ...]
+
+
+@dataclass
+class _Publication:
+    """A `Publish` with the calls that are still to be made for it. The first one is under way."""
+
+    message: Publish
+    calls: deque[_Call] = field(default_factory=deque)
+    skipped: bool = False
+    """True if output of it was dropped."""
+
+
+@dataclass(frozen=True)
+class _Settlement:
+    """Output that a sink is to forget, by a `Settled` of this number."""
+
+    number: int
+    call: _Call
 
 
 class Publisher:
-    """Publishes, in order, what the coordinator sends, and remembers it until the coordinator can never request it again.
-    Output in files is read first, for one message at a time."""
+    """Publishes what the coordinator sends, and remembers it until the coordinator can never request it again. Output in
+    files is read first. The calls of a message are made one after the other, beside the steps of the worker; those of
+    another message do not wait for them."""
 
-    def __init__(self, slot: int, plan: Plan, services: Services) -> None:
+    def __init__(self, slot: int, plan: Plan, services: Services, numbers: Iterator[int]) -> None:
+        """`numbers`: of requests, through all attempts of the worker."""
         self._slot = slot
         self._incarnation = services.incarnation
-        self._outside = services.outside
         self._sinks: dict[str, Node] = {n.uid: n for n in plan.graph.nodes if isinstance(n.operator, Sink)}
         self._allowed = services.allow_dropped_state
-        self._waiting: deque[Publish] = deque()
-        """Messages in the order in which they are published. The first one waits for output that lies in files."""
-        self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
-        """Published output that may be requested again, by the number of the publication."""
-        self._skipped: set[int] = set()
-        """Numbers of publications from which output was dropped."""
-        self._failed: dict[int, int] = {}
-        """Number of a publication that could not be made visible in full, because the place of a sink was out of reach ->
-        the try of the coordinator's request that failed. Further parts of this try are ignored: the coordinator sends the
-        whole publication once more."""
+        self._numbers = numbers
+        self._reads: dict[int, Publish] = {}
+        """Messages whose output is being read, by the number of the request."""
+        self._calls: dict[int, _Publication | _Settlement] = {}
+        """What calls that are under way are made for, by the number of the request."""
+        self._unsettled: dict[int, dict[tuple[int, str], list[bytes]]] = {}
+        """Published output that may be requested again, by the number of the publication, its part and the sink."""
 
-    def publish(self, message: Publish) -> list[Published | NotPublished | Awaited]:
-        """Takes a message of the coordinator. Returns, in order, what to report or to read first."""
-        if message.tries <= self._failed.get(message.number, -1):
-            return []
-        self._waiting.append(message)
-        return self._go_on() if len(self._waiting) == 1 else []
+    def publish(self, message: Publish) -> list[Action]:
+        """Takes a message of the coordinator. Raises `IncompatibleState` where no sink can publish it."""
+        placed = tuple(one for _, prepared in message.prepared for one in prepared if isinstance(one, Placed))
+        if not placed:
+            return self._begin(message)
+        number = next(self._numbers)
+        self._reads[number] = message
+        return [ReadPlaced(number, PREPARED, message.folder, placed)]
 
-    def read(self, data: Sequence[bytes]) -> list[Published | NotPublished | Awaited]:
-        """Goes on with the first message, whose awaited output was read."""
-        bytes_of = iter(data)
-        message = self._waiting[0]
+    def awaits(self, number: int) -> bool:
+        """True if an answer with this number is for a `ReadPlaced` request of this publisher."""
+        return number in self._reads
+
+    def read(self, number: int, data: Sequence[bytes]) -> list[Action]:
+        """Goes on with a message whose output was read."""
+        bytes_of, message = iter(data), self._reads.pop(number)
         whole = [
             (uid, [next(bytes_of) if isinstance(one, Placed) else one for one in prepared])
             for uid, prepared in message.prepared
         ]
-        self._waiting[0] = msgspec.structs.replace(message, prepared=whole)
-        return self._go_on()
+        return self._begin(msgspec.structs.replace(message, prepared=whole))
 
-    def _go_on(self) -> list[Published | NotPublished | Awaited]:
-        found: list[Published | NotPublished | Awaited] = []
-        while self._waiting:
-            message = self._waiting[0]
-            placed = tuple(one for _, prepared in message.prepared for one in prepared if isinstance(one, Placed))
-            if placed:
-                return [*found, Awaited(message.folder, placed)]
-            try:
-                self._carry_out(message)
-            except OutOfReachError as error:
-                found.append(self._give_up(message, error))
-                continue
-            self._waiting.popleft()
-            if not message.more:
-                found.append(Published(message.number, message.number in self._skipped))
-        return found
-
-    def _give_up(self, message: Publish, error: OutOfReachError) -> NotPublished:
-        """Gives up a try, because the place of a sink is out of reach. The coordinator sends the whole publication once
-        more."""
-        number, tries = message.number, message.tries
-        self._failed[number] = tries
-        self._waiting = deque(one for one in self._waiting if (one.number, one.tries) != (number, tries))
-        self._unsettled.pop(number, None)
-        return NotPublished(number, tries, sendable(str(error)))
-
-    def _carry_out(self, message: Publish) -> None:
-        """Makes a part of a publication visible, and with the last part removes what was never published."""
+    def _begin(self, message: Publish) -> list[Action]:
+        publication = _Publication(message)
         for uid, prepared in message.prepared:
-            self._publish(message.number, uid, [one for one in prepared if isinstance(one, bytes)])
-        if message.recover:
-            for uid, node in self._sinks.items():
-                self._call(node, "recover", message.recover, self._incarnation, uid)
+            if uid in self._sinks:
+                publication.calls.append(_Call(uid, "publish", (prepared,)))
+            elif may_be_dropped(uid, self._allowed):
+                publication.skipped = True
+            else:
+                raise IncompatibleState(
+                    f"the sink with uid {uid!r} prepared output that must still be published, and the dataflow has no such "
+                    f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
+                )
+        for uid in self._sinks if message.recover else ():
+            publication.calls.append(_Call(uid, "recover", (message.recover, self._incarnation, uid)))
+        return self._go_on(publication)
 
-    def _publish(self, number: int, uid: str, prepared: list[bytes]) -> None:
-        if uid in self._sinks:
-            node = self._sinks[uid]
-            self._call(node, "publish", prepared)
-            if isinstance(node.operator, Sink) and not publishes(node.operator.sink):
-                self._skipped.add(number)
-            self._unsettled.setdefault(number, []).append((uid, prepared))
-        elif may_be_dropped(uid, self._allowed):
-            self._skipped.add(number)
-        else:
-            raise IncompatibleState(
-                f"the sink with uid {uid!r} prepared output that must still be published, and the dataflow has no such "
-                f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
-            )
+    def _go_on(self, publication: _Publication) -> list[Action]:
+        """Makes the next call, or reports that all were made."""
+        if publication.calls:
+            return [self._call(publication, publication.calls[0])]
+        message = publication.message
+        return [ToCoordinator(Published(message.number, publication.skipped, message.part))]
 
-    def settle(self, message: Settled) -> None:
+    def _call(self, whose: _Publication | _Settlement, call: _Call) -> CallSink:
+        number, operator = next(self._numbers), self._sinks[call.uid].operator
+        assert isinstance(operator, Sink)
+        self._calls[number] = whose
+        return CallSink(number, *call, operator.sink)
+
+    def take_answer(self, answer: SinkAnswered) -> list[Action]:
+        """Takes the end of a call; one of an earlier attempt is ignored. Raises `UserCodeError` for an error that would come
+        again."""
+        whose = self._calls.pop(answer.number, None)
+        if isinstance(whose, _Settlement):
+            if answer.error:  # the sink is called again with what is settled next
+                self._unsettled.setdefault(whose.number, {})[-answer.number, whose.call.uid] = whose.call.args[0]
+            return []
+        if whose is None:
+            return []
+        if answer.error:
+            return [self._failure(whose, answer)]
+        self._note(whose, whose.calls.popleft())
+        return self._go_on(whose)
+
+    def _failure(self, publication: _Publication, answer: SinkAnswered) -> Action:
+        call, message = publication.calls[0], publication.message
+        name, what = self._sinks[call.uid].name, f"{_DOING[call.method]} raised {answer.error}"
+        if answer.permanent:
+            raise UserCodeError(what, operator=name, subtask=self._slot, user_traceback=answer.traceback)
+        reason = sendable(str(OutOfReachError(what, operator=name, subtask=self._slot)))
+        trace = sendable(answer.traceback)
+        return ToCoordinator(NotPublished(message.number, message.tries, reason, message.part, name, trace))
+
+    def _note(self, publication: _Publication, call: _Call) -> None:
+        """Notes the end of a call."""
+        operator, message = self._sinks[call.uid].operator, publication.message
+        if call.method != "publish" or not isinstance(operator, Sink):
+            return
+        publication.skipped = publication.skipped or not publishes(operator.sink)
+        self._unsettled.setdefault(message.number, {})[message.part, call.uid] = call.args[0]
+
+    def settle(self, message: Settled) -> list[Action]:
         """Lets sinks forget publications that the coordinator will never request again."""
         done = [n for n in self._unsettled if 0 < n <= message.number or (n == 0 and message.restored)]
         by_uid: dict[str, list[bytes]] = {}
-        for uid, prepared in [one for number in done for one in self._unsettled.pop(number)]:
-            by_uid.setdefault(uid, []).extend(prepared)
-        for uid, prepared in by_uid.items():
-            try:
-                self._call(self._sinks[uid], "settled", prepared)
-            except OutOfReachError:  # the sink is called again with what is settled next
-                self._unsettled.setdefault(message.number, []).append((uid, prepared))
+        for number in done:
+            for (_, uid), prepared in self._unsettled.pop(number).items():
+                by_uid.setdefault(uid, []).extend(prepared)
+        calls = [_Call(uid, "settled", (prepared,)) for uid, prepared in by_uid.items()]
+        return [self._call(_Settlement(message.number, call), call) for call in calls]
 
-    def _call(self, node: Node, what: str, *args: Any) -> None:
-        assert isinstance(node.operator, Sink)
-        call: Callable[..., object] = getattr(node.operator.sink, what)
-        try:
-            self._outside.act(lambda: call(*args))
-        except Exception as error:
-            raised = OutOfReachError if is_out_of_reach(node.operator.sink, error) else UserCodeError
-            raise raised(
-                f"{_DOING[what]} raised {error_text(error)}",
-                operator=node.name,
-                subtask=self._slot,
-                user_traceback=user_traceback(error),
-            ) from error
+
+def with_one_publisher(plan: Plan) -> frozenset[str]:
+    """The uids of the sinks for which one worker publishes what all subtasks have prepared."""
+    sinks = [(n.uid, n.operator.sink) for n in plan.graph.nodes if isinstance(n.operator, Sink)]
+    return frozenset(uid for uid, sink in sinks if getattr(sink, "one_publisher", False))
 
 
 def in_parts(prepared: list[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:

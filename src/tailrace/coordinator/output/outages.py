@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from tailrace.coordinator.actions import InReach, OutOfReach
 from tailrace.coordinator.decisions import Decisions
-from tailrace.coordinator.durability.checkpoints import Aborted
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.protocol.deployment import FailureKind
@@ -25,7 +24,11 @@ class Outage:
     first try that fails `patience` after the first one that did.
     """
 
-    def __init__(self, place: str, limits: Limits) -> None:
+    def __init__(
+        self, place: str, limits: Limits, patience: int | None = None, setting: str = "storage_patience"
+    ) -> None:
+        """`patience`: the time for which it is tried again, where each success is reported; None: `Limits.patience`.
+        `setting`: its name for users."""
         self.place = place
         self.since: int | None = None
         """The time of the first failed try that no success has followed."""
@@ -36,6 +39,10 @@ class Outage:
         self.due_at: int | None = None
         """The time of the next try."""
         self._limits = limits
+        self._patience = limits.patience if patience is None else patience
+        self._setting = setting
+        self._calms = patience is None
+        """True if a long time without a reported failure counts as a success."""
 
     def note_failure(self, reason: str, now: int) -> Decisions:
         """Notes that a try has failed."""
@@ -43,11 +50,12 @@ class Outage:
             self.since, self.tries = now, 0
         self.tries += 1
         self.reason = reason
-        if now - self.since >= self._limits.patience:
+        if now - self.since >= self._patience:
             return [self.given_up()]
         pause = min(self._limits.retry_most, self._limits.retry << min(self.tries - 1, 32))
         self.due_at = now + pause
-        return [OutOfReach(self.place, reason, self.tries, now - self.since, pause, self._limits.patience)]
+        since = now - self.since
+        return [OutOfReach(self.place, reason, self.tries, since, pause, self._patience, self._setting)]
 
     def over(self, now: int) -> Decisions:
         """Notes that a try has succeeded."""
@@ -59,33 +67,20 @@ class Outage:
         return self.over(now) if self._is_calm(now) else []
 
     def _is_calm(self, now: int) -> bool:
-        return self.due_at is not None and now - self.due_at >= self._limits.calm_after
+        return self._calms and self.due_at is not None and now - self.due_at >= self._limits.calm_after
 
     def silent_at(self, sent_at: int | None) -> int | None:
         """The time at which patience is over with a request that was sent at `sent_at` and has no answer."""
         if sent_at is None:
             return None
-        return (sent_at if self.since is None else min(sent_at, self.since)) + self._limits.patience
+        return (sent_at if self.since is None else min(sent_at, self.since)) + self._patience
 
     def given_up(self) -> Cause:
         """The failure of a job whose patience is over."""
-        seconds = f"{self._limits.patience / 1e6:g} s (storage_patience)"
+        seconds = f"{self._patience / 1e6:g} s ({self._setting})"
         what = (
             f"has been out of reach for {seconds}: {self.reason}" if self.reason else f"has not answered for {seconds}"
         )
         return Cause(
             f"{self.place} {what}; once it is back, start the job again from its newest checkpoint", FailureKind.SILENT
         )
-
-
-def what_follows(aborted: Aborted, counts: bool, left: int) -> str:
-    """The sentence on what comes after a checkpoint that has failed."""
-    if aborted.too_many:
-        return "that is more than tolerated_failures: the job fails, or starts again"
-    if aborted.hold:
-        return "the stop has come to nothing, and the job goes on"
-    if not counts:
-        return "the job goes on, and the next one is taken when the storage is tried again"
-    if aborted.final:
-        return "the job cannot end without it: it is taken once more"
-    return f"the job goes on, and the next one is taken as ever; {left} more may fail in a row (tolerated_failures)"

@@ -1,0 +1,54 @@
+"""The threads in which the sinks of a worker publish, forget and remove: one for each sink."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.storing import StorageThread
+from tailrace.task.contract.actions import CallSink
+from tailrace.task.contract.events import SinkAnswered
+from tailrace.task.contract.sinkcalls import call_sink
+
+END_SECONDS = 20.0
+"""Seconds that the end of the worker waits for calls, as long as they come back."""
+
+
+class SinkThreads:
+    """Calls of sinks beside the loop of a worker. A thread lives as long as the process: a call of an earlier attempt that
+    has not come back holds those of the next attempt back, so that no two calls of a sink overlap."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self.on_answer: Callable[[SinkAnswered], object] = lambda answer: None
+        """A callback in the loop: a call has come back."""
+        self._loop = loop
+        self._threads: dict[str, StorageThread] = {}
+
+    def call(self, action: CallSink) -> None:
+        """Makes a call, when those before it of the same sink have ended."""
+        thread = self._threads.get(action.uid)
+        if thread is None:
+            thread = self._threads[action.uid] = StorageThread(self._loop, "tailrace-publish")
+        thread.do(lambda: thread.post(self._call(action)))
+
+    def _call(self, action: CallSink) -> Callable[[], object]:
+        """Makes the call in the thread. Returns what the loop is to do."""
+        answer = call_sink(action)
+        if answer.error and action.method == "settled":  # what it was given comes again
+            print(f"tailrace: settled() of sink {action.uid!r} raised {answer.error}", file=sys.stderr)
+            print(answer.traceback, file=sys.stderr)
+        return lambda: self.on_answer(answer)
+
+    def end(self) -> None:
+        """Ends the threads, as far as their calls come back."""
+        for thread in self._threads.values():
+            thread.close(END_SECONDS)
+
+    def end_process(self) -> None:
+        """Ends this process, if a call has not come back at the end of the worker. Spark may use the process again, and the
+        sink would publish beside another worker."""
+        if any(thread.alive for thread in self._threads.values()):
+            os.kill(os.getpid(), signal.SIGKILL)
