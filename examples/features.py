@@ -1,12 +1,9 @@
-"""Features of customers, kept up to date from the changes of a table of orders in PostgreSQL.
+"""Features of customers in Redis, from the changes of a table `orders` (id, customer, total) in PostgreSQL.
 
-    python examples/features.py postgresql://user@host/shop
-
-`orders` has the columns id (its primary key), customer, total; `features` has customer (its primary key), orders, total.
+    python examples/features.py postgresql://user@host/shop redis://host:6379
 """
 
 import argparse
-from collections.abc import Iterator
 from typing import Any
 
 import tailrace as tr
@@ -17,7 +14,7 @@ class Moves(tr.KeyedProcessFunction):
 
     known = tr.ValueState(tuple, default=None)
 
-    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple]:
+    def process(self, change: Any, ctx: tr.Context) -> Any:
         if self.known.value is not None:
             customer, total = self.known.value
             yield customer, -1, -total
@@ -32,10 +29,10 @@ class Totals(tr.KeyedProcessFunction):
     orders = tr.ValueState(int, default=0)
     total = tr.ValueState(object, default=0)
 
-    def process(self, move: tuple, ctx: tr.Context) -> Iterator[dict]:
+    def process(self, move: tuple, ctx: tr.Context) -> Any:
         self.orders.value += move[1]
         self.total.value += move[2]
-        yield {"customer": ctx.key, "orders": self.orders.value, "total": self.total.value}
+        yield {"customer": ctx.key, "orders": self.orders.value, "total": str(self.total.value)}
 
 
 def features(changes: tr.DataStream) -> tr.DataStream:
@@ -44,17 +41,20 @@ def features(changes: tr.DataStream) -> tr.DataStream:
     return moves.key_by(lambda move: move[0], uid="by_customer").process(Totals(), uid="totals")
 
 
-def sink(dsn: str) -> Any:
-    """The table of features. A customer without orders has no row."""
-    return tr.sinks.Postgres(dsn, "features", mode="upsert", keys=["customer"], delete=lambda row: row["orders"] == 0)
+def sink(url: str) -> Any:
+    """Hashes `customer:NAME`, for a service that reads features. A customer without orders has none."""
+    return tr.sinks.RedisHash(
+        url, key=lambda row: f"customer:{row['customer']}", fields=lambda row: row if row["orders"] else None
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Features of customers from changes of orders.")
-    parser.add_argument("dsn")
+    parser.add_argument("postgres")
+    parser.add_argument("redis")
     args = parser.parse_args()
 
     env = tr.Environment(checkpoint=tr.CheckpointConfig(dir="checkpoints", interval=1.0), progress=True)
-    changes = env.from_source(tr.sources.PostgresChanges(args.dsn, ["orders"], slot="features"), uid="changes")
-    features(changes).sink_to(sink(args.dsn), uid="features")
+    changes = env.from_source(tr.sources.PostgresChanges(args.postgres, ["orders"], slot="features"), uid="changes")
+    features(changes).sink_to(sink(args.redis), uid="features")
     env.execute("features", from_checkpoint="latest-or-new").await_termination()
