@@ -298,9 +298,9 @@ class _Connection:
         _create_marks(self._connection, sink.marks)
 
     def last(self) -> int | None:
-        found = self._connection.execute(
-            f"SELECT mark FROM {self.sink.marks} WHERE scope = %s", [self.scope]
-        ).fetchone()
+        statement = f"SELECT mark FROM {self.sink.marks} WHERE scope = %s"
+        with self.sink.server.refusing(f"table {self.sink.marks!r} of marks (marks=)"):
+            found = self._connection.execute(statement, [self.scope]).fetchone()
         return None if found is None else int(found[0])
 
     def commit(self, counter: int, pieces: Sequence[bytes]) -> None:
