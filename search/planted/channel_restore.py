@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import replacing_run, standing_by
+from search.campaigns.replacements import replacing, replacing_run, standing_by
 from search.planted.patches import FOLLOWED, RANDOM, Bug, Patches, method
 from search.random_flows.description import Do, Events, Kind
 from search.random_flows.drawing import Phase, Run
@@ -23,6 +23,7 @@ from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal import recorded_answers
 from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.split_readers import SharedReader
 from tailrace.task.operators.timers import Keyed, Timers
 
 
@@ -39,6 +40,15 @@ def _enumerator_forgets() -> Patches:
         return forgetful
 
     return [method(SourceTask, "_look_where_it_is", make)]
+
+
+def _read_by_turns() -> Patches:
+    """Bug: a replacement reads all splits of a shared reader where it should read one of them."""
+
+    def make(take: Any) -> Any:
+        return lambda self, limit, now, only: take(self, limit, now, None)
+
+    return [method(SharedReader, "take", make)]
 
 
 def _opened_anew() -> Patches:
@@ -179,6 +189,7 @@ AS_IT_WAS_BUGS = (
         suits=_finds("anew"),
         seed=40,
     ),
+    Bug("a replacement reads splits as they come", "in_partitions", _read_by_turns, replacing, seed=4),
     Bug("sets come back in another order", RANDOM, _in_any_order, shape=_alone(SETS, SETS), seed=11),
     Bug("a cut that is done again cuts no state", RANDOM, _no_cut_of_state, shape=_alone(SETS, SETS), seed=45),
     Bug(

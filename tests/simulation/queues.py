@@ -9,6 +9,8 @@ from typing import Any
 
 import tailrace as tr
 
+FALLBACK = 2.0
+"""Seconds after which the reader of all splits is read, if it is not woken."""
 SPLITS, SIZE = 5, 90
 SERVERS: list[Server] = []
 
@@ -36,7 +38,7 @@ class Server:
 
 
 class Queue(tr.Source):
-    """A source whose reader is woken: without that it is read once a minute."""
+    """A source whose reader is woken: without that it is read every two seconds."""
 
     description = "queue"
 
@@ -76,7 +78,8 @@ class Together(tr.SplitReader):
     def read(self, limit: int, now: float) -> Iterator[tuple[int, Any]]:
         self.reads += 1
         if self.reads % 3 == 0:
-            self.wake()
+            if not self.paused:  # else what a lost worker has read is read once more, and it was woken before
+                self.wake()
             return
         numbers = [number for number in self.at if number not in self.paused]
         for number in numbers if self.reads % 2 else numbers[::-1]:
@@ -92,7 +95,7 @@ class Together(tr.SplitReader):
         return self.at[split]
 
     def next_at(self, now: float) -> float:
-        return now + 60.0
+        return now + FALLBACK
 
     def completed(self, positions: Mapping[int, int]) -> None:
         SERVERS[self.server].acknowledge(positions)

@@ -10,6 +10,9 @@ from tailrace.task.contract.events import ReaderWoken
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.world import SimulatedProcess
 
+CALLS_TAKE = 20
+"""Time that a call takes, as a multiple of the delay of a message: it may wait for a server."""
+
 
 class SimulatedBeside(Beside):
     """What a simulated process does beside its tasks. Nothing of it is done once the process is killed."""
@@ -32,7 +35,7 @@ class SimulatedBeside(Beside):
     def call(self, uid: str, call: Callable[[], object]) -> None:
         self._cluster.count("calls behind a checkpoint")
         self._calls[uid].append(call)
-        self._later("a call beside a task", lambda process: self._next_call(uid))
+        self._later("a call beside a task", lambda process: self._next_call(uid), CALLS_TAKE)
 
     def wait(self, uid: str) -> None:
         while self._calls[uid]:
@@ -51,7 +54,7 @@ class SimulatedBeside(Beside):
         if self._calls[uid]:
             self._calls[uid].popleft()()
 
-    def _later(self, what: str, do: Callable[[SimulatedProcess], object]) -> None:
+    def _later(self, what: str, do: Callable[[SimulatedProcess], object], times: int = 1) -> None:
         cluster = self._cluster
 
         def act() -> None:
@@ -63,4 +66,4 @@ class SimulatedBeside(Beside):
             else:
                 do(process)
 
-        cluster.later(cluster.now + cluster.chance.randint(*cluster.conditions.delay), what, act)
+        cluster.later(cluster.now + times * cluster.chance.randint(*cluster.conditions.delay), what, act)

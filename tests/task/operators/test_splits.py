@@ -324,6 +324,32 @@ def test_a_split_that_is_gone_ends_where_it_is_and_one_that_has_moved_is_read_on
             assert read == list(range(len(read))), (seed, name)
 
 
+def test_a_split_that_moved_while_its_reader_was_at_its_cut_is_read_where_it_is_now() -> None:
+    """The message about the move is in no checkpoint."""
+    listed = [(0, 9, False), (1, 9, False)]
+    enumerator, reader = (task_of(Leaving(listed), i, 2, all_at_once=True) for i in (0, 1))
+    enumerator.out = reader.out = lambda batch: None
+    enumerator.open()
+    reader.open()
+    enumerator.event(1, reader.events.pop()[1])
+    enumerator.read(1, 0)  # finds both
+    reader.event(0, next(payload for target, payload in enumerator.events if target == 1))
+    reader.read(1, 0)
+    enumerator.events.clear()
+    enumerator.read(1, 0)  # finds that the first has gone and the second has moved
+    assert enumerator.events, "the reader gets the message behind its cut"
+    parts = [MetaPart(i, 2, False, task.snapshot(1)) for i, task in enumerate((enumerator, reader))]
+    again = task_of(Leaving(listed), 1, 2, parts, all_at_once=True)
+    again.open()
+    assert [pickle.loads(split.held.split) for split in again.splits] == [(1, 9, True)]
+    assert reader.splits[0].held.split != again.splits[0].held.split
+    reader.event(0, enumerator.events[0][1])
+    reader.read(1, 0)
+    assert [pickle.loads(split.held.split) for split in reader.splits] == [(1, 9, True)]
+    moved = reader.splits[0].reader
+    assert isinstance(moved, Numbers) and moved.slow and moved.position == 1
+
+
 def counted_in(make: Callable[[list[Any]], tuple[tr.Source, bool]], listed: list[Any], rng: random.Random) -> list[Any]:
     """The records that count, of a job that is lost again and again."""
     counted: list[Any] = []
