@@ -286,9 +286,18 @@ class SinkWriter:
         end of the input. Later writes belong to the next transaction."""
         return None
 
+    released: bool = True
+    """The answer of `release` for the next `prepare`, if the class has a `release` of its own. The task sets it."""
+
+    def release(self) -> bool:
+        """True if the next `prepare` is to prepare also what a writer keeps back in `tr.OperatorState`. Called before each
+        `prepare` of a writer that overrides it. It may read clocks: the answer is recorded, so a worker that takes the place
+        of a lost one gives its records to the same transactions. It must change nothing, since then it is not called."""
+        return True
+
     def finish(self) -> None:
         """Called at the end of the input, before the last `prepare`. A writer that keeps records back in `tr.OperatorState`
-        writes them now: no later call comes."""
+        prepares them then: no later call comes."""
 
     def took_over(self) -> None:
         """Called if the worker of this writer has replaced a lost one while the other workers went on

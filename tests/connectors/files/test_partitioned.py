@@ -19,6 +19,7 @@ import tailrace as tr
 from tailrace.connectors import hidden
 from tailrace.connectors.files import holding, partitioned
 from tailrace.connectors.filesinks import remove_unfinished
+from tailrace.testing.faults import Fault
 from tests import buckets
 from tests.connectors.test_sinks import Place
 from tests.connectors.test_sources import everything
@@ -243,6 +244,8 @@ def test_files_go_on_over_checkpoints_and_each_row_is_published_once(
         over = done == len(rows)
         for writer in writers if over else ():
             writer.finish()
+        for writer in writers:
+            writer.released = writer.release()
         tokens = [token for token in (writer.prepare() for writer in writers) if token is not None]
         states = [list(pickle.loads(pickle.dumps(writer.held.value))) for writer in writers]
         if random.random() < 0.3:  # the checkpoint does not become complete
@@ -283,3 +286,29 @@ def test_with_seconds_a_job_writes_fewer_files(tmp_path: Path) -> None:
         assert sorted(found) == [(x, x % 2) for x in range(2000)]
         counts[name] = len(list((tmp_path / name).glob("k=*/part-*")))
     assert counts["held"] == 2 < counts["each"]
+
+
+def test_a_worker_that_takes_the_place_of_a_lost_one_holds_back_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock by chance: each worker would decide for itself when files are old enough."""
+    taken = 0
+    for seed in range(3):
+        random, out = Random(seed), tmp_path / str(seed)
+        monkeypatch.setattr(holding.time, "monotonic", lambda random=random: random.uniform(0, 100))
+        env = tr.Environment(
+            parallelism=2,
+            checkpoint=tr.CheckpointConfig("memory", interval=0.003),
+            standby=tr.StandbyConfig(replicas=0),
+            restart=tr.FixedDelay(attempts=10, delay=0.0),
+        )
+        numbers = env.from_source(tr.sources.Sequence(0, 400, rate=10_000)).key_by(lambda x: x % 7)
+        sink = tr.sinks.Parquet(str(out), "x long, k long", partition_by="k", roll=tr.Roll(seconds=50))
+        numbers.map(lambda x: (x, x % 2)).sink_to(sink)
+        faults = [Fault(random.randint(60, 700), "kill", which=which) for which in (0, 1, 0)]
+        job = tr.testing.simulate(env, seed=seed, faults=faults)
+        assert job.await_termination()
+        taken += job.simulation.coordinator.takeovers.count
+        found = [row for part in everything(tr.sources.Parquet(str(out)), 1) for row in part]
+        assert sorted(found) == [(x, x % 2) for x in range(400)], seed
+    assert taken >= 2, taken

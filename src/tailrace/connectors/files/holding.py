@@ -64,7 +64,7 @@ class HoldingWriter(SinkWriter):
         self._restore()
         fresh, self._fresh = self._fresh, []
         held = self.held.value
-        if not self._is_due(sum(map(len, held))):
+        if not self.released:
             if fresh:
                 runs = groupby(fresh, lambda batch: getattr(batch, "schema", None))
                 self.held.value = [*held, *(_copy_of(list(run)) for _, run in runs)]
@@ -74,10 +74,11 @@ class HoldingWriter(SinkWriter):
             self.held.value = []
         return self.writer.prepare()
 
-    def _is_due(self, held: int) -> bool:
-        if self._over or self._begun_at is None or held > MOST_HELD:
+    def release(self) -> bool:
+        """True if the files are old enough, or too large to be held back, or if no more records come."""
+        if self._over or sum(map(len, self.held.value)) > MOST_HELD:
             return True
-        return time.monotonic() - self._begun_at >= self.seconds
+        return self._begun_at is not None and time.monotonic() - self._begun_at >= self.seconds
 
     @property
     def record(self) -> Any:  # type: ignore[override]

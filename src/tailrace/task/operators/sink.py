@@ -164,6 +164,9 @@ class SinkTask(OperatorTask, SinkCutState):
 
     def _prepare(self) -> list[bytes]:
         try:
+            if type(self.writer).release is not SinkWriter.release:
+                release = lambda: self.ctx.services.outside.request(self.writer.release)  # noqa: E731 - the user's
+                self.writer.released = self.call_user(release, what="releasing the sink's writes")
             prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
         except UserCodeError as error:
             if error.__cause__ is not None and is_out_of_reach(self.sink, error.__cause__):
