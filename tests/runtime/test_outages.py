@@ -54,11 +54,16 @@ class Running:
     """A job that numbers records, into files, with a checkpoint each few milliseconds, and without any restart."""
 
     def __init__(
-        self, checkpoints: str, out: str, storage_options: dict[str, Any] | None = None, interval: int = 20 * MS
+        self,
+        checkpoints: str,
+        out: str,
+        storage_options: dict[str, Any] | None = None,
+        interval: int = 20 * MS,
+        sink: tr.Sink | None = None,
     ) -> None:
         env = tr.Environment(parallelism=2)
         numbers = env.from_source(tr.sources.Sequence(0, None, rate=RATE), uid="numbers")
-        numbers.key_by(lambda n: n % 10).map(lambda n: n).sink_to(tr.sinks.TextFiles(out), uid="lines")
+        numbers.key_by(lambda n: n % 10).map(lambda n: n).sink_to(sink or tr.sinks.TextFiles(out), uid="lines")
         plan = env._plan(env._pending())
         store = Store(checkpoints, "job", storage_options)
         store.make()
@@ -112,6 +117,10 @@ class Running:
 
     def read(self) -> int:
         return int(self.job.metrics()["records_in"])
+
+    def read_by_subtask(self) -> dict[Any, int]:
+        """Records that each subtask has read."""
+        return {(one["vertex"], one["subtask"]): one["records_in"] for one in self.job.metrics()["subtasks"]}
 
     def stop(self, out: str) -> None:
         """It stops in order, and every record it has read is there, once."""
@@ -399,3 +408,64 @@ def test_a_job_whose_store_hangs_is_cancelled_within_seconds(
     assert job.job.await_termination(20) and str(job.job.status) == "CANCELLED"
     assert time.monotonic() - requested < 15
     way.set("refused")
+
+
+class SlowServer(tr.Sink):
+    """A sink whose server takes nothing before there is a file `open` in its folder, refuses the first request of each
+    subtask after that, and then keeps each transaction as a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def writer(self, ctx: Any) -> tr.SinkWriter:
+        return SlowWriter(f"{ctx.subtask}-{ctx.incarnation}")
+
+    def publish(self, prepared: Any) -> None:
+        subtask = prepared[0][:1].decode()
+        (self.folder / f"came-{subtask}").touch()
+        until((self.folder / "open").exists, "the server stays away")
+        refused = self.folder / f"refused-{subtask}"
+        if not refused.exists():
+            refused.touch()
+            raise ConnectionError("the server is not ready")
+        for one in prepared:
+            name, _, lines = one.decode().partition("|")
+            (self.folder / f"part-{name}").write_text(lines)
+
+
+class SlowWriter(tr.SinkWriter):
+    def __init__(self, name: str) -> None:
+        self.name, self.count, self.records = name, 0, []  # type: ignore[var-annotated]
+
+    def write(self, batch: Any) -> None:
+        self.records += batch
+
+    def prepare(self) -> bytes | None:
+        records, self.records, self.count = self.records, [], self.count + 1
+        lines = "\n".join(map(str, records))
+        return f"{self.name}-{self.count:06}|{lines}".encode() if records else None
+
+
+def test_a_server_that_is_slow_and_then_away_stops_no_subtask_and_restarts_nothing(
+    running: Any, tmp_path: Path
+) -> None:
+    """Subtask 0, whose worker published for all of them in its own loop, reads on as well."""
+    out = tmp_path / "out"
+    out.mkdir()
+    job = running(str(tmp_path / "checkpoints"), str(out), sink=SlowServer(out))
+    until(lambda: (out / "came-0").exists() and (out / "came-1").exists(), "not each worker publishes")
+    for _ in range(2):
+        read = job.read_by_subtask()
+        assert {subtask for _, subtask in read} == {0, 1}
+
+        def went_on(read: dict[Any, int] = read) -> bool:
+            return all(count > read[whose] + 50 for whose, count in job.read_by_subtask().items())
+
+        until(went_on, "a subtask stands still")
+        job.goes_on(2)
+    assert not list(out.glob("part-*"))
+    (out / "open").touch()
+    until(lambda: len(list(out.glob("part-*"))) > 4, "nothing was published")
+    assert {path.name for path in out.glob("refused-*")} == {"refused-0", "refused-1"}
+    assert job.job.restarts == 0
+    job.stop(out)

@@ -302,6 +302,26 @@ def test_a_sink_that_is_away_for_publish_timeout_fails_the_job_with_its_own_erro
     assert "600 s (publish_timeout): the sink 'files': publishing raised ConnectionError: refused" in cause.message
 
 
+def test_the_figures_of_a_job_have_a_sink_that_is_away_or_does_not_come_back() -> None:
+    def waits() -> list[tuple[str, int, int]]:
+        books = books_of(job.machine, job.now)
+        assert books is not None and all(one.place == SINKS for one in books.waits)
+        return [(one.reason, one.tries, one.age // SECOND) for one in books.waits]
+
+    job = Job().run()
+    own_parts(job, b"a", b"b")
+    job.says(0, Published(1))
+    job.wait(9)
+    assert waits() == []
+    job.wait(2)
+    assert waits() == [("sink 'sink' publishes in worker 1, and has not come back", 0, 11)]
+    job.says(1, NotPublished(1, 0, "the sink 'files': refused", 0, "files"))
+    job.wait(3)
+    assert waits() == [("the sink 'files': refused", 1, 3)]
+    job.says(1, Published(1))
+    assert waits() == []
+
+
 @pytest.mark.parametrize("failed_before", [False, True])
 def test_a_sink_that_does_not_come_back_fails_the_job_after_publish_timeout(failed_before: bool) -> None:
     """One that refuses first has no more time than one that hangs at once."""

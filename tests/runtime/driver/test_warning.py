@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.coordinator.actions import CheckpointFailed, InReach, OutOfReach
-from tailrace.coordinator.output.outages import STORAGE
+from tailrace.coordinator.output.outages import SINKS, STORAGE
 from tailrace.runtime.driver.warning import warn
 
 SECOND = 1_000_000
@@ -42,3 +42,17 @@ def test_a_place_out_of_reach_is_reported_with_pauses_that_double_and_when_it_is
         "more (storage_patience)"
     )
     assert caplog.messages[-1] == "job 'visits': the storage of checkpoints is in reach again, after 9.0 s"
+
+
+def test_a_sink_that_is_away_is_reported_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    since, pause, tries = 0, SECOND // 2, 1
+    while since < 300 * SECOND:
+        warn("visits", OutOfReach(SINKS, f"at {since // SECOND}", tries, since, pause, 600 * SECOND, "publish_timeout"))
+        since, pause, tries = since + pause, min(2 * pause, 10 * SECOND), tries + 1
+    assert len(caplog.messages) == 5
+    minutes = [int(one.partition("for ")[2].split()[0]) // 60 for one in caplog.messages]
+    assert minutes == [0, 1, 2, 3, 4]
+    assert caplog.messages[0] == (
+        "job 'visits': the place of a sink is out of reach, for 0 s now: at 0; tried again in 0.5 s, and for 600 s more "
+        "(publish_timeout)"
+    )
