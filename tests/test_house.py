@@ -444,6 +444,7 @@ ANAPHORA = re.compile(
 )
 """Words that refer to something else: a docstring that begins with one cannot be read alone, as in a hover."""
 SHARED = {
+    "Kafka",
     "Failed",
     "Nats",
     "Parquet",

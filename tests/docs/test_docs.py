@@ -29,6 +29,7 @@ PAGES = [README, CONTRIBUTING, *DOCS]
 NOT_RUN = {"mermaid", "toml", "sh", "dockerfile"}
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 ADDRESSES = {
+    "kafka": "kafka.example:9092",
     "nats": "nats://shop.example:4222",
     "postgres": "postgresql://shop@db.example/shop",
     "valkey": "redis://shop.example:6379/0",

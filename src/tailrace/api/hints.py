@@ -178,6 +178,7 @@ _PUBLIC: dict[str, str] = {
         ("TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows"),
         "windows are in event time; use timers in processing time: ctx.set_timer(processing_time=...)",
     ),
+    "Kafka": "use tr.sources.Kafka or tr.sinks.Kafka",
     **dict.fromkeys(("CountWindows", "CountTumblingWindow"), "use tr.CountWindow"),
     **dict.fromkeys(
         ("EventTimeTrigger", "CountTrigger", "ContinuousEventTimeTrigger", "ProcessingTimeTrigger", "Trigger"),
@@ -249,10 +250,11 @@ SOURCES: dict[str, str] = {
     **dict.fromkeys(("JSON", "JsonFiles", "JsonLines"), "use tr.sources.Json(path)"),
     **dict.fromkeys(("Table", "Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_READS),
     **dict.fromkeys(
-        ("Kafka", "KafkaSource", "Kinesis", "Pulsar", "Socket", "Http", "Rabbit", "Mqtt"),
+        ("Kinesis", "Pulsar", "Socket", "Http", "Rabbit", "Mqtt"),
         'there is no such source; write a tr.Source (its contract is in the guide, "A source of your own"), or have files '
         "followed: tr.sources.TextFiles(path, follow=True)",
     ),
+    "KafkaSource": "use tr.sources.Kafka(servers, topic)",
     "Files": "use tr.sources.TextFiles or tr.sources.Parquet",
     "FileSource": "use tr.sources.TextFiles or tr.sources.Parquet",
     "DataFrame": "use env.from_dataframe(df)",
@@ -267,11 +269,12 @@ SINKS: dict[str, str] = {
     ),
     **dict.fromkeys(("Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_WRITES),
     **dict.fromkeys(
-        ("Kafka", "KafkaSink", "Kinesis", "Pulsar", "Http", "Elasticsearch"),
+        ("Kinesis", "Pulsar", "Http", "Elasticsearch"),
         'there is no such sink; write a tr.Sink (its contract is in the guide, "A sink of your own"), or use '
         "tr.sinks.Callback(f)",
     ),
     "Redis": "use tr.sinks.RedisStream, or tr.sinks.RedisHash for the newest record of each key",
+    "KafkaSink": "use tr.sinks.Kafka(servers, topic)",
     "Console": "use tr.sinks.Print()",
     "StdOut": "use tr.sinks.Print()",
     "Foreach": "use tr.sinks.Callback(f)",
@@ -303,7 +306,7 @@ ENVIRONMENT: dict[str, str] = {
     "from_list": "use from_collection(items)",
     "fromCollection": "use from_collection(items)",
     "from_pandas": "use from_dataframe(spark.createDataFrame(df))",
-    "from_kafka": "there is no such source; write a tr.Source: from_source(source)",
+    "from_kafka": "use from_source(tr.sources.Kafka(servers, topic))",
     **dict.fromkeys(
         ("from_text", "from_file", "from_files", "from_folder", "text", "text_file"),
         "use from_source(tr.sources.TextFiles(path))",

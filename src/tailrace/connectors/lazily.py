@@ -7,6 +7,7 @@ from typing import Any
 
 SINKS: dict[str, str] = {
     "Database": "tailrace.connectors.databases",
+    "Kafka": "tailrace.connectors.kafka.sink",
     "Nats": "tailrace.connectors.nats.sink",
     "Postgres": "tailrace.connectors.postgres.sink",
     "RedisHash": "tailrace.connectors.redis.sinks",
@@ -14,6 +15,7 @@ SINKS: dict[str, str] = {
 }
 """Name in `tr.sinks` -> module that has it."""
 SOURCES: dict[str, str] = {
+    "Kafka": "tailrace.connectors.kafka.source",
     "Postgres": "tailrace.connectors.postgres.source",
     "PostgresChanges": "tailrace.connectors.postgres.changes",
     "Nats": "tailrace.connectors.nats.source",
