@@ -76,7 +76,7 @@ class JoinSegment:
     )  # fmt: skip
 
     def __init__(self, records: JoinRecords, index: Index | None = None) -> None:
-        """JoinRecords whose times an index takes, with the index if it is known."""
+        """Records whose times an index takes, with the index if it is known."""
         index = index or index_of(records)
         assert index is not None
         self.records = records
@@ -225,7 +225,7 @@ class Side:
         return self.waiting + sum(one.alive for one in self.segments)
 
     def add(self, segments: Iterable[JoinSegment]) -> None:
-        """Adds segments, and merges the last ones while one is not much larger than the next."""
+        """Adds segments, and merges the last ones while one is not larger than the next."""
         for one in segments:
             self.segments.append(one)
             while len(self.segments) > 1 and self._merge_last():
@@ -233,7 +233,7 @@ class Side:
 
     def _merge_last(self) -> bool:
         one, other = self.segments[-2:]
-        if len(one) > 2 * len(other) or len(one) + len(other) > LARGEST or one.waiting or other.waiting:
+        if len(one) > len(other) or len(one) + len(other) > LARGEST or one.waiting or other.waiting:
             return False
         if max(one.last, other.last) - min(one.base, other.base) >= (1 << _TIME_BITS[-1]) - 1:
             return False
