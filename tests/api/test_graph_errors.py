@@ -636,6 +636,7 @@ SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_parallelism": 0}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 0"),
     ({"max_parallelism": 40_000}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 40000"),
     ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout must be above zero, not 0"),
+    ({"publish_timeout": 0}, tr.ConfigError, "publish_timeout must be above zero, not 0"),
     ({"task_cpus": 0}, tr.ConfigError, "task_cpus must be a number of cores above zero, not 0"),
     ({"task_cpus": "1"}, tr.ConfigError, "task_cpus must be a number of cores above zero, not '1'"),
     (
