@@ -245,3 +245,4 @@ def test_a_job_writes_through_it() -> None:
     tr.testing.run(env)
     assert server.written == [b"{'n': [1, 2, 3]}"]
     assert [scope.uid for scope in server.marks] and len(server.opened) == 1
+    assert server.closed == server.opened

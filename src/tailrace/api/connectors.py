@@ -374,6 +374,10 @@ class Sink:
     def published(self) -> None:
         """Called in the driver, on the user's own object, when output of this sink was published."""
 
+    def close(self) -> None:
+        """Releases what `publish` holds, such as connections. Called in the thread of `publish`, when a worker publishes no
+        more with this object. What it raises is printed."""
+
 
 _OF_THE_PROGRAM = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
 _WRONG_PATHS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)

@@ -6,9 +6,10 @@ import random
 from collections import deque
 from collections.abc import Callable
 
+from tailrace.api.connectors import Sink
 from tailrace.task.contract.actions import CallSink
 from tailrace.task.contract.events import SinkAnswered
-from tailrace.task.contract.sinkcalls import call_sink
+from tailrace.task.contract.sinkcalls import call_sink, close_sink
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.world import SimulatedProcess
 
@@ -25,10 +26,16 @@ class Publishing:
         self._chance = random.Random(f"publishing {cluster.seed}")
         self._calls: dict[tuple[int, str], deque[CallSink]] = {}
         """The calls that have not come back, by process and sink; the first one of each is under way."""
+        self._sinks: dict[tuple[int, str], Sink] = {}
+        """The sink of the newest call, by process and sink."""
 
     def call(self, process: SimulatedProcess, action: CallSink) -> None:
         """Makes a call, when those before it of the same sink have come back."""
-        waiting = self._calls.setdefault((process.party, action.uid), deque())
+        key = (process.party, action.uid)
+        before, self._sinks[key] = self._sinks.get(key), action.sink
+        if before is not None and before is not action.sink:
+            close_sink(before, print)
+        waiting = self._calls.setdefault(key, deque())
         waiting.append(action)
         if len(waiting) == 1:
             self._begin(process, action)
@@ -38,6 +45,8 @@ class Publishing:
         for key in [key for key in self._calls if key[0] == process.party]:
             for action in self._calls.pop(key):
                 call_sink(action)
+        for key in [key for key in self._sinks if key[0] == process.party]:
+            close_sink(self._sinks.pop(key), print)
 
     def _begin(self, process: SimulatedProcess, action: CallSink) -> None:
         key, (low, high) = (process.party, action.uid), self._cluster.conditions.publishing

@@ -7,11 +7,12 @@ import signal
 import sys
 from collections.abc import Callable
 
+from tailrace.api.connectors import Sink
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.task.contract.actions import CallSink
 from tailrace.task.contract.events import SinkAnswered
-from tailrace.task.contract.sinkcalls import call_sink
+from tailrace.task.contract.sinkcalls import call_sink, close_sink
 
 END_SECONDS = 20.0
 """Seconds that the end of the worker waits for calls, as long as they come back."""
@@ -26,12 +27,17 @@ class SinkThreads:
         """A callback in the loop: a call has come back."""
         self._loop = loop
         self._threads: dict[str, StorageThread] = {}
+        self._sinks: dict[str, Sink] = {}
+        """The sink of the newest call in each thread."""
 
     def call(self, action: CallSink) -> None:
         """Makes a call, when those before it of the same sink have ended."""
         thread = self._threads.get(action.uid)
         if thread is None:
             thread = self._threads[action.uid] = StorageThread(self._loop, "tailrace-publish")
+        before, self._sinks[action.uid] = self._sinks.get(action.uid), action.sink
+        if before is not None and before is not action.sink:  # that of an earlier attempt
+            thread.do(lambda: close_sink(before, _report))
         thread.do(lambda: thread.post(self._call(action)))
 
     def _call(self, action: CallSink) -> Callable[[], object]:
@@ -44,7 +50,9 @@ class SinkThreads:
 
     def end(self) -> None:
         """Ends the threads, as far as their calls come back."""
-        for thread in self._threads.values():
+        for uid, thread in self._threads.items():
+            sink = self._sinks[uid]
+            thread.do(lambda sink=sink: close_sink(sink, _report))  # type: ignore[misc]
             thread.close(END_SECONDS)
 
     def end_process(self) -> None:
@@ -52,3 +60,7 @@ class SinkThreads:
         sink would publish beside another worker."""
         if any(thread.alive for thread in self._threads.values()):
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _report(text: str) -> None:
+    print(f"tailrace: {text}", file=sys.stderr)

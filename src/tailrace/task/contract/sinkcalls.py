@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.api.connectors import is_permanent
+from collections.abc import Callable
+
+from tailrace.api.connectors import Sink, is_permanent
 from tailrace.errors import error_text
 from tailrace.task.contract.actions import CallSink
 from tailrace.task.contract.events import SinkAnswered
@@ -17,3 +19,11 @@ def call_sink(action: CallSink) -> SinkAnswered:
         permanent = is_permanent(action.sink, error)
         return SinkAnswered(action.number, error_text(error), user_traceback(error), permanent)
     return SinkAnswered(action.number)
+
+
+def close_sink(sink: Sink, report: Callable[[str], object]) -> None:
+    """Closes a sink that publishes no more. An error changes nothing for the job: `report` gets its text."""
+    try:
+        sink.close()
+    except Exception as error:
+        report(f"close() of sink {type(sink).__name__} raised {error_text(error)}")
