@@ -2,7 +2,9 @@
 
 noida-db has no transaction time-outs, accepts a wrong epoch at the end of a transaction, and is a single broker without TLS,
 SASL and consumer groups of the new protocol: tests of these need a real Kafka. It writes to disk once a second, and when it
-is ended: a SIGKILL takes away up to a second of what it had acknowledged, as a failover to a replica that was behind does.
+is ended, and forgets which producer has which transactional id: behind a restart it neither refuses a producer of before
+nor aborts what that has left open. A SIGKILL takes away up to a second of what it had acknowledged, as a failover to a
+replica that was behind does.
 """
 
 from __future__ import annotations
