@@ -53,7 +53,7 @@ SAME = {
     "FusedRows": "_plain _timed",
     "Gate": "channels",
     "HeadTask": "_today channel queue redistribution",
-    "InOrderTask": "_floors waiting",
+    "InOrderTask": "_calls _floors waiting",
     "TimedTask": "copies keys processing_timers",
     "LoopPlace": "channels",
     "MapAsyncTask": "_pending spec",
