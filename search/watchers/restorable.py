@@ -15,6 +15,7 @@ from unittest import mock
 import msgspec
 
 from search.watchers.checker import Book, WatchedFiles
+from search.watchers.tables import entries_of
 from tailrace.coordinator.durability.checkpoints import Checkpoints
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import decode as decode_frame
@@ -102,7 +103,7 @@ class Restorable:
     def _copy(self, backend: LayeredBackend, checkpoint: int) -> None:
         tables = self._cuts.setdefault((self._incarnation, checkpoint), {})
         for name, table in backend.tables.items():
-            tables.setdefault((backend.uid, name), {})[backend.subtask] = pickle.dumps(dict(table.items()))
+            tables.setdefault((backend.uid, name), {})[backend.subtask] = pickle.dumps(dict(entries_of(table)))
 
     def _make(self, made: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
         def create(name: str, data: bytes) -> None:

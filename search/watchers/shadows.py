@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from search.watchers.checker import BOOKS, Book, Ledger
+from search.watchers.tables import entries_of
 from tailrace.elements.frames import ChannelId, encode_marker
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import TIMES, Barrier, EndOfInput, Marker
@@ -325,7 +326,7 @@ def differences_of_state(was: Task, now: Task) -> Iterator[str]:
         if not isinstance(one.backend, LayeredBackend) or not isinstance(other.backend, LayeredBackend):
             continue
         for name, table in one.backend.tables.items():
-            before, after = list(table.items()), list(other.backend.tables[name].items())
+            before, after = list(entries_of(table)), list(entries_of(other.backend.tables[name]))
             if table.info.kind in ("timers", "rounds"):  # only the order in which they came counts
                 before, after = _in_order(before), _in_order(after)
             if sorted(map(repr, before)) != sorted(map(repr, after)):

@@ -12,7 +12,7 @@ class FrozenColumns(Protocol):
         """Takes the next entries; empty when there are no more."""
         ...
 
-    def drop(self, limit: int) -> set[Any]:
+    def drop(self, limit: int) -> list[Any]:
         """Takes the next keys that were deleted; empty when there are no more."""
         ...
 
@@ -50,7 +50,7 @@ class Front(Protocol):
         deleted keys: deleting a key twice does no harm."""
         ...
 
-    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
         """Takes the entries that were written since the last cut, and the keys that were deleted. They do not count as
         written any more."""
         ...

@@ -31,7 +31,7 @@ from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.lifetimes import ExpiryOf
 from tailrace.state.restoring import Restoring
-from tailrace.state.tables import Base, ExactBase, Layer, MemoryBase, StateTable, Stored
+from tailrace.state.tables import Base, ExactBase, Keys, Layer, MemoryBase, StateTable, Stored
 from tailrace.state.ttl import Ttl, stamped_codec
 
 SMALL = 20_000
@@ -48,8 +48,8 @@ class Generation:
     def __init__(self, checkpoint: int, tables: int) -> None:
         self.checkpoint = checkpoint
         self.aborted = False
-        self.changed: list[list[set[Any]]] = [[set()] for _ in range(tables)]
-        """By table, the keys that the freeze changed, in one or several sets."""
+        self.changed: list[list[Keys]] = [[{}] for _ in range(tables)]
+        """By table, the keys that the freeze changed, in one or several parts."""
         self.full: list[int] = []
         self.delta: list[int] = []
         self.empty: set[int] = set()
@@ -58,14 +58,15 @@ class Generation:
     def absorb(self, other: Generation) -> None:
         """Takes over the keys of another aborted freeze."""
         for mine, others in zip(self.changed, other.changed, strict=True):
-            sets = sorted([*mine, *others], key=len)
-            largest = sets.pop()
-            largest.update(*sets)
+            parts = sorted([*mine, *others], key=len)
+            largest = parts.pop()
+            for part in parts:
+                largest.update(part)
             mine[:] = [largest]
 
     def size(self) -> int:
-        """Number of keys in all sets."""
-        return sum(len(one) for sets in self.changed for one in sets)
+        """Number of keys in all parts."""
+        return sum(len(one) for parts in self.changed for one in parts)
 
 
 class LayeredBackend:
@@ -109,7 +110,7 @@ class LayeredBackend:
         self._work: Iterator[int] | None = None
         self._draining = False
         """True while the frozen layers are on their way into the bases: nothing else may be written to a base."""
-        self._older: list[list[set[Any]]] = []
+        self._older: list[list[Keys]] = []
         self._known: set[int] = set()
         """The groups with a confirmed chain at the freeze."""
         self._overlapping = False
@@ -307,7 +308,7 @@ class LayeredBackend:
         self._touched = set()
         frozen = [table.frozen for table in tables if table.frozen is not None]
         changed = sum(map(len, frozen))
-        changed += sum(len(keys) for sets in self._older for keys in sets)
+        changed += sum(len(keys) for parts in self._older for keys in parts)
         entries = sum(table.base.count for table in tables) + sum(len(one) - one.deletions for one in frozen)
         self._everything = whole_cut or entries <= self._few
         ahead, self._ahead = self._ahead, 0
@@ -328,7 +329,7 @@ class LayeredBackend:
     def _drain(
         self,
         table: StateTable,
-        changed: set[Any],
+        changed: Keys,
         emit: Callable[[StateTable, int, Any, Any, bytes | None], None] | None,
     ) -> Iterator[int]:
         """Moves the frozen layer of a table into its base, a portion at a time."""
@@ -337,7 +338,7 @@ class LayeredBackend:
             return
         entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
         everything, whole, known = self._everything, self._whole, self._known
-        take, put, note, encoded = entries.popitem, base.put, changed.add, not base.mutable
+        take, put, encoded = entries.popitem, base.put, not base.mutable
         exact = table.exact is not None
         # A group without a confirmed chain is written as a whole next time, too. Its changed keys need not be noted, unless
         # a checkpoint that was pending when `known` was determined may give the group a chain without these changes.
@@ -361,26 +362,26 @@ class LayeredBackend:
                     data = self._encoder.value(table, key, value)
                 data = put(key, value, group, data) or data
                 if noted or group in known:
-                    note(key)
+                    changed[key] = None
                 if emit is not None and not (everything or group in whole or group not in known):
                     emit(table, group, key, value, data)
             base.commit()
             yield count
         table.drop_frozen()
 
-    def _drain_deleted(self, table: StateTable, frozen: Layer, changed: set[Any], quietly: bool, noted: bool) -> int:
+    def _drain_deleted(self, table: StateTable, frozen: Layer, changed: Keys, quietly: bool, noted: bool) -> int:
         """Removes a portion of the deleted keys of a frozen layer from the base, and returns their number. `noted`: each of
         them is noted as changed."""
         deleted = frozen.deleted
         count = min(len(deleted), _PORTION)
         for _ in range(count):
-            key = deleted.pop()
+            key, _ = deleted.popitem()
             if key in frozen.entries:
                 continue
             group = self._group_of(table, key)
             table.base.remove(key, group)
             if noted or group in self._known:
-                changed.add(key)
+                changed[key] = None
             if quietly or self._is_whole(group):
                 self._touched.add(group)
             else:
@@ -388,7 +389,7 @@ class LayeredBackend:
         table.base.commit()
         return count
 
-    def _earlier(self, table: StateTable, drained: set[Any]) -> Iterator[int]:
+    def _earlier(self, table: StateTable, drained: Keys) -> Iterator[int]:
         """Encodes the keys that earlier freezes with unconfirmed checkpoints have changed, and this one has not."""
         older, early, base = self._older[table.index], self._early[table.index], table.base
         for i, keys in enumerate(older):

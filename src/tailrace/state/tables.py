@@ -38,6 +38,9 @@ Entry = tuple[Any, Any, bytes | None]
 """A key with its value as an object, or as bytes if the bytes are not None."""
 Portion = tuple[list[Any], list[Any] | None, list[bytes]]
 """Some keys with their values as objects, or as bytes if there are no objects."""
+Keys = dict[Any, None]
+"""Distinct keys, in the order in which they came. Files have keys in this order; the order of a `set` of texts differs
+between processes."""
 
 
 class Layer:
@@ -45,7 +48,7 @@ class Layer:
 
     __slots__ = ("columns", "deleted", "entries")
 
-    def __init__(self, entries: dict[Any, Any], deleted: set[Any], columns: FrozenColumns | None = None) -> None:
+    def __init__(self, entries: dict[Any, Any], deleted: Keys, columns: FrozenColumns | None = None) -> None:
         self.entries = entries
         self.deleted = deleted
         self.columns = columns
@@ -67,18 +70,20 @@ class Layer:
         """Makes entries of the next columns, up to `limit`."""
         if self.columns is not None:
             self.entries.update(self.columns.take(limit))
-            self.deleted.update(self.columns.drop(limit))
+            self.deleted.update(dict.fromkeys(self.columns.drop(limit)))
             if not self.columns and not self.entries and not self.deleted:
                 self.columns = None
 
     def cover(self, newer: Layer) -> None:
         """Merges a newer layer into this one."""
-        self.deleted.difference_update(newer.entries)
+        if self.deleted:
+            for key in newer.entries:
+                self.deleted.pop(key, None)
         self.entries.update(newer.entries)
         for key in newer.deleted:
             if key not in newer.entries:
                 self.entries.pop(key, None)
-                self.deleted.add(key)
+                self.deleted[key] = None
 
 
 class ReadsTop(Protocol):
@@ -257,11 +262,11 @@ class StateTable:
         self.base = base
         self.group_by = group_by
         self.top: dict[Any, Any] = {}
-        self.deleted: set[Any] = set()
+        self.deleted: Keys = {}
         """Keys that were deleted since the last freeze and may be in a layer below. A deleted key that is in `top` was
         written again."""
         self.frozen: Layer | None = None
-        self.spilled: set[Any] = set()
+        self.spilled: Keys = {}
         """Keys that were written since the last freeze and have already gone into the base."""
         self.layered = False
         """True if there is, or was, any entry below `top`."""
@@ -322,7 +327,7 @@ class StateTable:
             return default
         self.top.pop(key, None)
         if self._is_below(key):
-            self.deleted.add(key)
+            self.deleted[key] = None
         return found
 
     def peek(self, key: Any, default: Any = None) -> Any:
@@ -342,7 +347,7 @@ class StateTable:
         """Removes a key, without a look at its value."""
         self.top.pop(key, None)
         if self.layered and self._is_below(key):
-            self.deleted.add(key)
+            self.deleted[key] = None
 
     def _is_below(self, key: Any) -> bool:
         if key in self.deleted:
@@ -372,7 +377,7 @@ class StateTable:
         yield from top.items()
         if not self.layered:
             return
-        above = Layer({}, set()) if frozen is None else frozen
+        above = Layer({}, {}) if frozen is None else frozen
         for key, value in above.entries.items():
             if key not in top and key not in deleted:
                 yield key, value if self.exact is None or comes_back(value) else self.exact(self, key, value)
@@ -410,7 +415,7 @@ class StateTable:
         about = self.base.count - len(self.deleted)
         for layer in layers:
             newest = dict.fromkeys(islice(reversed(layer), _SAMPLE))
-            about += self._more(newest, set(), None) * len(layer) // max(len(newest), 1)
+            about += self._more(newest, {}, None) * len(layer) // max(len(newest), 1)
         return max(about, 0)
 
     def certainly_empty(self) -> bool:
@@ -433,7 +438,7 @@ class StateTable:
             for key in deleted:
                 self.pop(key)
 
-    def _more(self, top: dict[Any, Any], deleted: set[Any], frozen: Layer | None) -> int:
+    def _more(self, top: dict[Any, Any], deleted: Keys, frozen: Layer | None) -> int:
         """Number of entries with these layers, minus the number in the base."""
         get, more = self.base.get, 0
         if frozen is None or not frozen:
@@ -450,13 +455,13 @@ class StateTable:
         """The key group of a key."""
         return groups.group_of(key if self.group_by is None else self.group_by(key))
 
-    def freeze(self, small: int = 0) -> set[Any]:
+    def freeze(self, small: int = 0) -> Keys:
         """Freezes the entries written since the last freeze, and returns the keys among them that had already gone into the
         base. A table of up to `small` entries counts as small."""
         if self.front is not None and self._freeze_front(self.front):
-            return set()
+            return {}
         written = Layer(self.top, self.deleted)
-        spilled, self.spilled = self.spilled, set()
+        spilled, self.spilled = self.spilled, {}
         if written:
             self.layered = True
             if self.frozen is None:
@@ -479,7 +484,7 @@ class StateTable:
         columns = front.cut()
         if columns is not None:
             self.layered = True
-            self.frozen = Layer({}, set(), columns)
+            self.frozen = Layer({}, {}, columns)
         return True
 
     def _next_top(self, entries: dict[Any, Any], small: int) -> dict[Any, Any]:
@@ -493,7 +498,7 @@ class StateTable:
         return dict(entries) if self.exact is None or comes_back(list(entries.values())) else {}
 
     def _renew(self, top: dict[Any, Any]) -> None:
-        self.top, self.deleted = top, set()
+        self.top, self.deleted = top, {}
         for user in self.users:
             user._top = top
 

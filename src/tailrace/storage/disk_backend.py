@@ -317,10 +317,10 @@ class DiskBackend(LayeredBackend):
                 pass
         top, spilled = table.top, table.spilled
         for key in list(islice(table.deleted, max(deleted, 0))):
-            table.deleted.discard(key)
+            table.deleted.pop(key, None)
             if key not in top:
                 base.remove(key, self._group_of(table, key))
-                spilled.add(key)
+                spilled[key] = None
         base.commit()
         for key in list(islice(top, max(over, 0))):
             value = top[key]
@@ -328,8 +328,8 @@ class DiskBackend(LayeredBackend):
                 self.on_inexact()  # the value will be read back as its bytes give it, without a cut in between
             base.put(key, value, self._group_of(table, key), self._encoder.value(table, key, value))
             del top[key]
-            table.deleted.discard(key)
-            spilled.add(key)
+            table.deleted.pop(key, None)
+            spilled[key] = None
         base.commit()
         table.layered = True
 

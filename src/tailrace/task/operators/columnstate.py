@@ -107,11 +107,11 @@ class ColumnState:
         self.dirty[slots] = True
         self.unknown[slots] |= unknown
 
-    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
         """Entries written since the last cut, and no deleted keys: an aggregate deletes nothing."""
         taken = self.cut()
         self._frozen = None
-        return ({} if taken is None else taken.take(len(taken))), set()
+        return ({} if taken is None else taken.take(len(taken))), []
 
     def entries(self) -> int:
         """Number of entries that the table has."""
@@ -206,9 +206,9 @@ class Frozen:
 
     drops = 0
 
-    def drop(self, limit: int) -> set[Any]:
-        """Empty set: an aggregate deletes nothing."""
-        return set()
+    def drop(self, limit: int) -> list[Any]:
+        """No keys: an aggregate deletes nothing."""
+        return []
 
     def new(self, taken: int) -> int:
         """Number of entries whose keys are not below, among those left and the `taken` last ones that were taken."""

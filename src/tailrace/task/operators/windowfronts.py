@@ -64,7 +64,7 @@ class WindowFront:
         keys = columns.remaining()
         self.state.dirty[keys] = self.state.below[keys] = True
 
-    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
         """Entries written since the last cut, and the keys whose windows are all over."""
         columns = self.cut()
         found = _everything(columns)
@@ -127,11 +127,11 @@ class FrozenWindows:
         parts = pairwise(bounds)
         return {key: dict(zip(starts[a:b], states[a:b], strict=True)) for key, (a, b) in zip(keys, parts, strict=True)}
 
-    def drop(self, limit: int) -> set[Any]:
+    def drop(self, limit: int) -> list[Any]:
         """The next `limit` keys at most that have no windows any more."""
         slots = self._deleted[self._dropped : self._dropped + limit]
         self._dropped += len(slots)
-        return set(settled_keys(self._keys.keys(slots))) if len(slots) else set()
+        return settled_keys(self._keys.keys(slots)) if len(slots) else []
 
     def remaining(self) -> Slots:
         """Slots of the keys that are left, of the keys that were taken last, and of all deleted keys."""
@@ -174,7 +174,7 @@ class TimerFront:
         for one, slots in zip(self.state.timers, columns.remaining(), strict=True):
             one.below[slots] = OTHERWISE
 
-    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
         """Timers that were set and deleted since the last cut."""
         return _everything(self.cut())
 
@@ -223,9 +223,9 @@ class FrozenTimers:
         """The next `limit` timers at most that were set."""
         return _next(self._set, limit)
 
-    def drop(self, limit: int) -> set[Any]:
+    def drop(self, limit: int) -> list[Any]:
         """The next `limit` timers at most that were deleted."""
-        return set(_next(self._gone, limit))
+        return [*_next(self._gone, limit)]
 
     def remaining(self) -> list[Slots]:
         """Slots by kind of the timers that are left, of the timers that were taken last, and of all deleted timers."""
@@ -239,8 +239,8 @@ def _next(some: list[_Some], limit: int) -> dict[Any, Any]:
     return found
 
 
-def _everything(columns: FrozenColumns | None) -> tuple[dict[Any, Any], set[Any]]:
+def _everything(columns: FrozenColumns | None) -> tuple[dict[Any, Any], list[Any]]:
     if columns is None:
-        return {}, set()
+        return {}, []
     limit = len(columns)
     return columns.take(limit), columns.drop(limit)

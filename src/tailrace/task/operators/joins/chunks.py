@@ -52,10 +52,10 @@ class Chunk:
     marked: bool = False
     """True if a checkpoint has changes."""
 
-    def entries(self, port: int, number: int) -> set[BlockKey]:
+    def entries(self, port: int, number: int) -> list[BlockKey]:
         """The keys of its entries."""
         kinds = (BLOCK, MARKS) if self.marked else (BLOCK,)
-        return {(key, port, number, kind) for key in self.keys.values() for kind in kinds}
+        return [(key, port, number, kind) for key in self.keys.values() for kind in kinds]
 
 
 @dataclass
@@ -190,14 +190,14 @@ class ChunkFront:
         for key, port, number, kind in keys:
             self._ended.append((port, number, Chunk(0, 0, {0: key}, marked=kind == MARKS)))
 
-    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
         """Entries written since the last cut, and the keys of deleted ones."""
         columns = self.cut()
         entries: dict[Any, Any] = {}
-        deleted: set[Any] = set()
+        deleted: list[Any] = []
         while columns is not None and len(columns):
             entries |= columns.take(1)
-            deleted |= columns.drop(len(columns))
+            deleted += columns.drop(len(columns))
         return entries, deleted
 
 
@@ -233,10 +233,10 @@ class FrozenChunks:
             if (groups == group).any()
         }
 
-    def drop(self, limit: int) -> set[Any]:
+    def drop(self, limit: int) -> list[Any]:
         """The next `limit` deleted keys at most."""
         some, self._deleted = self._deleted[-limit:], self._deleted[:-limit]
-        return set(some)
+        return some
 
     def _blocks(self, unit: _Unit) -> dict[Any, Any]:
         data = pa.concat_batches([part[0].take(pa.array(part[1])) for part in unit.parts])

@@ -49,11 +49,11 @@ class SessionFront:
         keys = columns.remaining()
         self.state.dirty[keys] = self.state.below[keys] = True
 
-    def take_written(self) -> tuple[dict[Any, Any], set[Any]]:
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
         """Entries written since the last cut, and the keys that have no sessions any more."""
         columns = self.cut()
         if columns is None:
-            return {}, set()
+            return {}, []
         limit = len(columns)
         return columns.take(limit), columns.drop(limit)
 
@@ -109,11 +109,11 @@ class FrozenSessions:
             key: dict(zip(starts[a:b], sessions[a:b], strict=True)) for key, (a, b) in zip(keys, parts, strict=True)
         }
 
-    def drop(self, limit: int) -> set[Any]:
+    def drop(self, limit: int) -> list[Any]:
         """The next `limit` keys at most that have no sessions any more."""
         slots = self._deleted[self._dropped : self._dropped + limit]
         self._dropped += len(slots)
-        return set(settled_keys(self._keys.keys(slots))) if len(slots) else set()
+        return settled_keys(self._keys.keys(slots)) if len(slots) else []
 
     def remaining(self) -> Slots:
         """Slots of the keys that are left, of the keys that were taken last, and of all deleted keys."""
