@@ -149,6 +149,23 @@ def test_a_waiting_reader_wakes_its_task_for_a_record(kafka: Server, opened: Ope
     assert read_until(reader, lambda found, _: bool(found.get(0))) == {0: ["new"]}
 
 
+def test_a_waiting_reader_commits_measures_its_lag_and_takes_more(kafka: Server, opened: Open) -> None:
+    """Two threads in one consumer hang all of the process."""
+    topic = Topic(kafka, 2)
+    topic.write([b"a", b"b"])
+    topic.write([b"other"], 1)
+    reader = opened(topic, (0, 0, None), uid=topic.name)
+    for split, records in enumerate([["a", "b"], ["other"]]):
+        if split:
+            reader.assign([AssignedSplit(1, PartitionSplit(topic.name, 1, 0, None))])
+        assert read_until(reader, lambda _, empty, split=split: split in empty)[split] == records
+        while reader.next_at(0.0) == 0.0:
+            list(reader.read(100, 0.0))
+        assert {n: lag.records for n, lag in reader.lag(0.0).items()} == dict.fromkeys(range(split + 1), 0)
+        reader.completed({0: split + 1})
+        assert topic.committed(f"tailrace.job.{topic.name}") == split + 1
+
+
 @pytest.mark.parametrize("held", [1, 50, 1000])
 def test_a_paused_split_gives_nothing_and_loses_nothing(
     kafka: Server, opened: Open, monkeypatch: pytest.MonkeyPatch, held: int

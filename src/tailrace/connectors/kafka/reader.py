@@ -125,6 +125,8 @@ class PartitionReading:
         """Messages that came while the partition was paused."""
         self.newest: float | None = None
         """The time of the last record that was read."""
+        self.high = -1
+        """The end of the partition when the client last received it; negative before that."""
 
     @property
     def at_end(self) -> bool:
@@ -166,13 +168,16 @@ class KafkaReader(SplitReader):
 
     A thread waits in the consumer while there are no records, takes the first one that comes, and wakes the task. So the
     consumer is in the hands of the task, or, between a read that found nothing and that record, in those of the thread.
+    Two threads in one consumer hang, and all of the process with them. Offsets are committed in a third thread, by a client
+    of its own.
     """
 
     def __init__(self, servers: str, options: Options, group: str, form: Form, committed: bool, if_lost: str) -> None:
         self._servers, self._form, self._if_lost = servers, form, if_lost
+        ours = {"group.id": group, "enable.auto.commit": False}
+        self._committer = Committer(servers, options, ours)
         own = {
-            "group.id": group,
-            "enable.auto.commit": False,
+            **ours,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
@@ -186,7 +191,7 @@ class KafkaReader(SplitReader):
         self._paused: set[int] = set()
         self._stopped: set[int] = set()
         """Partitions of which the client fetches nothing."""
-        self._waiter = Waiter(self._consumer, servers, lambda: self.wake())
+        self._waiter = Waiter(self._consumer, servers, lambda: self.wake(), self._look_at_ends)
         self.lost_records = 0
         """Number of records that retention has removed before they were read, since the task last looked."""
 
@@ -198,6 +203,7 @@ class KafkaReader(SplitReader):
             if not reading.over:
                 added.append(self._partition(reading))
         if added:
+            self._waiter.take_back()
             self._call("reading", lambda: self._consumer.incremental_assign(added))
 
     def revoke(self, splits: Sequence[int]) -> None:
@@ -207,6 +213,7 @@ class KafkaReader(SplitReader):
 
     def _remove(self, readings: list[PartitionReading]) -> None:
         """Gives partitions up, and what is under way from them."""
+        self._waiter.take_back()
         held = {(one.topic, one.partition) for one in self._consumer.assignment()}
         gone = [self._partition(one) for one in readings if one.split[:2] in held]
         if gone:
@@ -356,14 +363,20 @@ class KafkaReader(SplitReader):
             if one is not None and position is not None:
                 offsets.append(library().TopicPartition(one.split.topic, one.split.partition, position))
         if offsets:
-            self._call("committing offsets", lambda: self._consumer.commit(offsets=offsets, asynchronous=False))
+            self._committer.commit(offsets)
+
+    def _look_at_ends(self) -> None:
+        """Notes the ends of partitions that the client knows, in the thread that has the consumer."""
+        for one in list(self._splits.values()):
+            _, one.high = self._consumer.get_watermark_offsets(self._partition(one), cached=True)
 
     def lag(self, now: float) -> Mapping[int, SourceLag]:
+        if not self._waiter.waits:
+            self._look_at_ends()
         found: dict[int, SourceLag] = {}
         for number, one in self._splits.items():
-            _, high = self._consumer.get_watermark_offsets(self._partition(one), cached=True)
-            if high >= 0:
-                records = max(0, high - one.position)
+            if one.high >= 0:
+                records = max(0, one.high - one.position)
                 seconds = 0.0 if not records else None if one.newest is None else max(0.0, now - one.newest)
                 found[number] = SourceLag(records, seconds)
         return found
@@ -371,6 +384,7 @@ class KafkaReader(SplitReader):
     def close(self) -> None:
         self._waiter.close()
         self._consumer.close()
+        self._committer.close()
 
 
 def _by_place(messages: list[Any]) -> dict[tuple[str, int], list[Any]]:
@@ -387,11 +401,35 @@ def _by_place(messages: list[Any]) -> dict[tuple[str, int], list[Any]]:
     return found
 
 
-class Waiter:
-    """The thread that waits in the consumer. It has the consumer from `wait` until a message has come."""
+class Committer:
+    """A client that commits offsets of a group and reads nothing. It connects with the first commit."""
 
-    def __init__(self, consumer: Any, servers: str, wake: Callable[[], None]) -> None:
-        self._consumer, self._servers, self._wake = consumer, servers, wake
+    def __init__(self, servers: str, options: Options, own: Options) -> None:
+        self._servers, self._options, self._own = servers, options, own
+        self._used = threading.Lock()
+        self._client: Any = None
+
+    def commit(self, offsets: list[Any]) -> None:
+        with self._used:
+            if self._client is None:
+                self._client = new_client(library().Consumer, self._servers, self._options, self._own)
+            client = self._client
+            calls(self._servers, "committing offsets", lambda: client.commit(offsets=offsets, asynchronous=False))
+
+    def close(self) -> None:
+        """Closes the client, unless it waits for a server that does not answer."""
+        if self._used.acquire(blocking=False):
+            if self._client is not None:
+                self._client.close()
+            self._used.release()
+
+
+class Waiter:
+    """The thread that waits in the consumer. It has the consumer from `wait` until a message has come, and calls `look`
+    each time that it has waited."""
+
+    def __init__(self, consumer: Any, servers: str, wake: Callable[[], None], look: Callable[[], None]) -> None:
+        self._consumer, self._servers, self._wake, self._look = consumer, servers, wake, look
         self.waits = False
         """True while the thread has the consumer."""
         self.early: list[Any] = []
@@ -436,6 +474,7 @@ class Waiter:
             while not came and not self._back:
                 try:
                     came = self._consumer.consume(1, WAIT)
+                    self._look()
                 except Exception as error:  # the task meets it in its own call
                     logger.warning("Kafka at %s: %s", self._servers, error)
                     break
