@@ -39,6 +39,9 @@ class Topics(NamedTuple):
     end: Any
     group: str | None
 
+    def __repr__(self) -> str:  # options may have a password
+        return f"Topics({self.names!r} of {self.servers})"
+
     def select(self, known: Mapping[str, int]) -> list[str]:
         """The topics to read, of those of the server with their numbers of partitions."""
         if isinstance(self.names, re.Pattern):

@@ -154,19 +154,27 @@ class SinkTask(OperatorTask, SinkCutState):
         if self.withheld is not None:
             self.withheld.finish()
             return
-        self.call_user(self.writer.finish, what="finishing the sink's writes")
+        finish = self._own_method("finish")
+        if finish is not None:
+            self.call_user(finish, what="finishing the sink's writes")
         prepared = self._prepare()
         (self._over if self.ctx.services.checkpointing else self.final_prepared).extend(prepared)
         self._ended = True
+
+    def _own_method(self, name: str) -> Callable[[], Any] | None:
+        """A method of the writer that does something; a writer need not be a `SinkWriter`."""
+        method = getattr(type(self.writer), name, None)
+        return None if method in (None, getattr(SinkWriter, name)) else getattr(self.writer, name)
 
     def _out_of_reach(self, what: str) -> OutOfReachError:
         return OutOfReachError(what, operator=self.node.name, subtask=self.ctx.subtask)
 
     def _prepare(self) -> list[bytes]:
         try:
-            if type(self.writer).release is not SinkWriter.release:
-                release = lambda: self.ctx.services.outside.request(self.writer.release)  # noqa: E731 - the user's
-                self.writer.released = self.call_user(release, what="releasing the sink's writes")
+            release = self._own_method("release")
+            if release is not None:
+                request = lambda: self.ctx.services.outside.request(release)  # noqa: E731 - one call of the user's
+                self.writer.released = self.call_user(request, what="releasing the sink's writes")
             prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
         except UserCodeError as error:
             if error.__cause__ is not None and is_out_of_reach(self.sink, error.__cause__):
