@@ -3,9 +3,13 @@ the output is as if nothing had happened."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +141,60 @@ def test_sinks_of_a_hot_standby_open_and_write_nothing(monkeypatch: pytest.Monke
     job = tr.testing.simulate(env, seed=2)
     assert any("Follow" in line for line in job.simulation.trace)
     assert sorted(opened) == [0, 1]
+
+
+class HoldsBack(tr.SinkWriter):
+    """Keeps records back in state, which has no value as long as there are none."""
+
+    held = tr.OperatorState(list)
+
+    def __init__(self) -> None:
+        self.fresh: list[int] = []
+        self.over = False
+
+    def write(self, batch: list[int]) -> None:
+        self.fresh += batch
+
+    def finish(self) -> None:
+        self.over = True
+
+    def prepare(self) -> bytes | None:
+        found = [*(self.held.value if self.held.exists() else ()), *self.fresh]
+        self.fresh = []
+        if not found or (len(found) < 100 and not self.over):
+            if found:
+                self.held.value = found
+            return None
+        self.held.clear()
+        return json.dumps(found).encode()
+
+
+class Numbers(tr.Sink):
+    """Writes each prepared transaction into a file of its own: twice is harmless."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
+        return HoldsBack()
+
+    def publish(self, prepared: Sequence[bytes]) -> None:
+        for one in prepared:
+            (Path(self.folder) / hashlib.sha256(one).hexdigest()).write_bytes(one)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4])
+def test_a_sink_that_holds_back_its_first_records_is_not_followed(seed: int, tmp_path: Path) -> None:
+    """Its state has no value in the first checkpoints, from which standbys would follow. What it holds back in a later one
+    is in no standby, and in front of the cut."""
+    env = environment()
+    late = env.from_source(tr.sources.Sequence(0, N, rate=2_500)).rebalance().filter(lambda n: n >= N // 3)
+    late.sink_to(Numbers(str(tmp_path)))
+    faults = [Fault(20 + 90 * seed, "kill", seed, after="commit 10 done")]
+    job = tr.testing.simulate(env, seed=seed, faults=faults)
+    assert job.status == tr.JobStatus.FINISHED
+    assert any("has state, which follows from what it writes" in line for line in job.simulation.trace)
+    assert Counter(n for one in tmp_path.iterdir() for n in json.loads(one.read_bytes())) == Counter(range(N // 3, N))
 
 
 def test_a_loop_with_hot_standbys_is_refused() -> None:

@@ -159,6 +159,8 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
+NO_VALUES = _encoder.encode({})
+"""The part of an operator that declares states and has no value of any."""
 _decoder = msgspec.msgpack.Decoder(dict[str, _Saved])
 
 

@@ -273,6 +273,18 @@ def test_files_go_on_over_checkpoints_and_each_row_is_published_once(
         assert rows_in(place, ["yes"] if kind == "folders" else []) == rows
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_a_copy_has_its_batches_apart(text: bool) -> None:
+    """Joined they could be more than one column of texts can hold."""
+    rows = table(Random(1), 30)
+    if text:
+        assert list(holding._batches_of(holding._copy_of([["a", 1], ["b"]]))) == [["a", "1", "b"]]
+        return
+    batches = [pa.RecordBatch.from_pylist(rows[start : start + 10], SCHEMA) for start in (0, 10, 20)]
+    found = list(holding._batches_of(holding._copy_of(batches)))
+    assert found == batches
+
+
 def test_with_seconds_a_job_writes_fewer_files(tmp_path: Path) -> None:
     counts = {}
     for name, roll in {"each": None, "held": tr.Roll(seconds=3600)}.items():

@@ -9,6 +9,7 @@ input, and if it is lost before it is swept as all that was not prepared. See de
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -43,8 +44,9 @@ class HoldingWriter(SinkWriter):
         if not self._restored:
             self._restored = True
             for copy in self.held.value:
-                self.writer.write(_batch_of(copy))
-                self._begin()
+                for batch in _batches_of(copy):
+                    self.writer.write(batch)
+                    self._begin()
 
     def _begin(self) -> None:
         if self._begun_at is None:
@@ -109,12 +111,12 @@ def _copy_of(batches: list[Any]) -> bytes:
     return data
 
 
-def _batch_of(copy: bytes) -> Any:
+def _batches_of(copy: bytes) -> Iterator[Any]:
+    """The batches of a copy. They are not joined: a column of texts cannot hold more than 2 GiB."""
     with pa.ipc.open_stream(copy) as reader:
-        table = reader.read_all()
-    if (table.schema.metadata or {}).get(b"tailrace") == b"lines":
-        return table.column(0).to_pylist()
-    return table.combine_chunks().to_batches()[0]
+        lines = (reader.schema.metadata or {}).get(b"tailrace") == b"lines"
+        for batch in reader:
+            yield batch.column(0).to_pylist() if lines else batch
 
 
 def held_writer(writer: FileWriter | PartitionedWriter, roll: Roll | None) -> SinkWriter:

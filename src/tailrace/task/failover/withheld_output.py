@@ -68,8 +68,8 @@ def withhold(slice: RecordedSlice, checkpoint: int) -> None:
 
 
 def check_withheld(slice: RecordedSlice) -> None:
-    """Raises `GraphError` for a sink whose writer has state in the restored checkpoint: that follows from what it writes,
-    and it writes nothing here."""
+    """Raises `GraphError` for a sink whose writer declares state, as the restored checkpoint shows: that follows from what
+    it writes, and it writes nothing here."""
     for sink in sinks_of(slice):
         if sink.has_state:
             raise GraphError(

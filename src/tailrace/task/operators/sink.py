@@ -18,7 +18,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
-from tailrace.state.operator_state import OperatorStates, declared_operator_states
+from tailrace.state.operator_state import NO_VALUES, OperatorStates, declared_operator_states
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
@@ -93,7 +93,7 @@ class SinkTask(OperatorTask, SinkCutState):
 
     @property
     def has_state(self) -> bool:
-        """True if the restored checkpoint has state of the writer."""
+        """True if the restored checkpoint is of a writer that declares state, with or without a value."""
         return any(part.data for part in self._restored)
 
     def open_writer(self) -> None:
@@ -216,7 +216,8 @@ class SinkTask(OperatorTask, SinkCutState):
         self.unconfirmed += [(checkpoint, one) for one in prepared]
         if self.one_schema is not None and not self.widens:
             self.one_schema.close()
-        return None if self._state is None else self._state.snapshot()
+        # A writer that declares state has a part without a value, too: by it a hot standby knows not to follow.
+        return None if self._state is None else self._state.snapshot() or NO_VALUES
 
     def prepared_output(self, checkpoint: int) -> list[tuple[int, bytes]]:
         return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]
