@@ -20,7 +20,7 @@ from tailrace.elements.batches import Columns
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.keys import canonical_bytes, key_group
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import How, IntervalJoin
@@ -103,7 +103,7 @@ class Driven:
                 assert (np.diff(records.seqs) > 0).all()
                 there = records.marks & GONE == 0
                 assert np.count_nonzero(there) == one.alive + one.waiting
-                assert np.count_nonzero(records.times[there] + task.spans[port] <= reached) == one.waiting, "T27"
+                assert np.count_nonzero(records.times[there] <= reached - task.spans[port]) == one.waiting, "T27"
                 kept.update(records.chunks[there].tolist())
             del kept[UNWRITTEN]
             assert kept == {number: chunk.kept for number, chunk in task.front.chunks[port].items()}, "T26"
@@ -305,6 +305,23 @@ def test_a_checkpoint_writes_what_has_come_since_the_last_one() -> None:
         sizes.append(files.take(one.task.backend, i).size)
         files.confirm(one.task.backend, i)
     assert max(sizes) < 3 * sizes[0], sizes
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_an_interval_longer_than_time_ends_at_the_last_time(how: How) -> None:
+    """The results of unmatched records have the last time, and come when event time reaches it, not behind it."""
+    end = LAST_TIME // SECOND
+    for within in ((-2, end - 1), (1 - end, 3), (1 - end, end - 1)):
+        one = Driven(how, within)
+        one.push([("a", 10, 1), ("b", 11, 2)], 0)
+        one.push([("b", 12, 3), ("c", 14, 4)], 1)
+        one.advance(13 * SECOND)
+        one = one.restored()
+        one.advance(LAST_TIME - 1)
+        one.task.advance(LAST_TIME, 1_000)
+        expected = Counter({(found, min(time, end)): n for (found, time), n in model(how, within, *one.taken).items()})
+        assert Counter(one.found) == expected
+        assert one.task.next_event() is None and one.task.state_entries() == 0
 
 
 def test_records_whose_times_are_far_apart_are_joined() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Rows
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import How, IntervalJoin
@@ -249,3 +249,18 @@ def test_it_does_not_go_on_from_another_interval() -> None:
     data = one.task.snapshot(1)
     with pytest.raises(IncompatibleState, match=r"inner join within 0.0 s and 1.0 s.*left join within 0.0 s and 1.0 s"):
         Driven("left", (0, 1)).task.restore([MetaPart(0, 1, False, data)])
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_an_interval_longer_than_time_ends_at_the_last_time(how: How) -> None:
+    """The results of unmatched records have the last time, and come when event time reaches it."""
+    end = LAST_TIME // SECOND
+    for within in ((-2, end - 1), (1 - end, 3), (1 - end, end - 1)):
+        one = Driven(how, within)
+        one.push([("a", 10, 1), ("b", 11, 2)], 0)
+        one.push([("b", 12, 3), ("c", 14, 4)], 1)
+        one.advance(13 * SECOND)
+        one.task.advance(LAST_TIME, 1_000)
+        expected = Counter({(found, min(time, end)): n for (found, time), n in model(how, within, *one.taken).items()})
+        assert Counter(one.found) == expected
+        assert one.task.next_event() is None and one.task.state_entries() == 0

@@ -357,7 +357,8 @@ class ColumnJoinTask(OperatorTask):
         """Lets go of records that can have no more partners. Those that have to come out wait for that."""
         for port, (side, span) in enumerate(zip(self.sides, self.spans, strict=True)):
             for one in side.segments:
-                rows = one.pass_by(time if time == MAX_TIME else max(time - span, MIN_TIME))
+                # At the last time no record can come any more, however long the interval.
+                rows = one.pass_by(MAX_TIME if time >= LAST_TIME else max(time - span, MIN_TIME))
                 marks = one.records.marks[rows]
                 rows, marks = rows[marks & GONE == 0], marks[marks & GONE == 0]
                 if not len(rows):

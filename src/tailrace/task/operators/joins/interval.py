@@ -280,7 +280,7 @@ class IntervalJoinTask(OperatorTask):
     def next_event(self) -> int | None:
         # The record may have gone before; `advance` finds that out when the time comes.
         entries = self._next()
-        return None if entries is None else entries[0][0]
+        return None if entries is None else min(entries[0][0], LAST_TIME)
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
@@ -288,7 +288,7 @@ class IntervalJoinTask(OperatorTask):
         out: list[Any] = []
         times: list[int] = []
         get = self.table.get
-        while (entries := self._next()) is not None and entries[0][0] <= time:
+        while (entries := self._next()) is not None and min(entries[0][0], LAST_TIME) <= time:
             if limit <= 0:
                 break
             due, order, port, keyed = heapq.heappop(entries) if entries is self._heap else entries.popleft()
@@ -303,7 +303,7 @@ class IntervalJoinTask(OperatorTask):
         self.backend.relieve()
         self._report()
         self._emit(out, times)
-        return entries is None or entries[0][0] > time
+        return entries is None or min(entries[0][0], LAST_TIME) > time
 
     def _expire(
         self,
