@@ -87,3 +87,30 @@ def test_an_engine_executes_in_transactions_and_is_disposed_of() -> None:
 def test_wrong_arguments_are_refused(arguments: Any, reason: str) -> None:
     with pytest.raises(tr.ConfigError, match=reason):
         tr.sinks.Database(*arguments)
+
+
+def test_what_the_server_refuses_fails_the_job_at_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE t (n int CHECK (n > 1))")
+    for statement, reason in [("INSERT INTO u VALUES (?)", "no such table: u"), ("INSERT INTO t VALUES (?)", "CHECK")]:
+        env = tr.Environment(parallelism=1, restart=tr.NoRestart())
+        env.from_collection([1]).sink_to(tr.sinks.Database(lambda: sqlite3.connect(path), statement), name="store")
+        with pytest.raises(tr.JobFailed, match=reason) as failed:
+            tr.testing.run(env)
+        assert failed.value.operator == "store" and "ConfigError" in str(failed.value)
+        assert statement in str(failed.value)
+
+
+def test_a_locked_database_is_an_error_that_may_pass(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    sink = tr.sinks.Database(lambda: sqlite3.connect(path, timeout=0), "INSERT INTO t VALUES (?)")
+    writer = sink.writer(None)  # type: ignore[arg-type]
+    writer.write([1])
+    prepared = writer.prepare()
+    assert prepared is not None
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE t (n int)")
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            sink.publish([prepared])

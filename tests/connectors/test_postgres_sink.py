@@ -315,3 +315,65 @@ def test_no_repr_has_the_password() -> None:
     sink = tr.sinks.Postgres("postgresql://me:secret@host:5/db?sslpassword=secret", "t")
     assert repr(sink) == "Postgres('postgresql://me@host:5/db', 't', mode='append')"
     assert "secret" not in (sink.place or "")
+
+
+# Errors that no other try would help.
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("DROP TABLE IF EXISTS t", 'relation "t" does not exist'),
+        ("ALTER TABLE t ADD CHECK (n > 1)", "violates check constraint"),
+        ("ALTER TABLE t ALTER n TYPE smallint", "out of range for type smallint"),
+    ],
+)
+def test_a_table_that_has_changed_fails_the_job_at_once(db: Any, dsn: str, change: str, reason: str) -> None:
+    db.execute("CREATE TABLE t (n int)")
+    value = 100_000 if "smallint" in change else 1
+
+    def alter(record: dict[str, int]) -> dict[str, int]:
+        db.execute(change)
+        return record
+
+    env = tr.Environment(parallelism=1, restart=tr.NoRestart())
+    sink = tr.sinks.Postgres(f"{dsn}&password=secret-word", "t")
+    env.from_collection([{"n": value}]).map(alter).sink_to(sink, name="ledger")
+    with pytest.raises(tr.JobFailed) as failed:
+        tr.testing.run(env)
+    text = str(failed.value)
+    assert failed.value.operator == "ledger" and reason in text and "secret-word" not in text
+    assert f"ConfigError: sinks.Postgres: {sink.server.name}: table 't'" in text
+
+
+def test_a_refused_right_and_a_refused_login_are_errors_that_come_again(db: Any, dsn: str) -> None:
+    db.execute("CREATE TABLE t (n int)")
+    role = f"r{uuid.uuid4().hex[:12]}"
+    prepared = written(tr.sinks.Postgres(dsn, "t"), [{"n": 1}])
+    own = tr.sinks.Postgres(f"{dsn}&user={role}&password=secret-word", "t")
+    with pytest.raises(tr.errors.ConfigError, match=f'role "{role}" does not exist') as refused:
+        own.publish(prepared)
+    assert "secret-word" not in str(refused.value)
+    [schema] = db.execute("SELECT current_schema()").fetchone()
+    tr.sinks.Postgres(dsn, "t").check()  # makes the table of marks
+    db.execute(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}")
+    try:
+        with pytest.raises(tr.errors.ConfigError, match="permission denied for table tailrace_marks"):
+            own.publish(prepared)
+        db.execute(f"GRANT ALL ON tailrace_marks TO {role}")
+        with pytest.raises(tr.errors.ConfigError, match=r"permission denied for table t$"):
+            own.publish(prepared)
+    finally:
+        db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_errors_that_may_pass_are_raised_as_they_are(db: Any, dsn: str) -> None:
+    db.execute("CREATE TABLE t (n int)")
+    sink = tr.sinks.Postgres(dsn, "t")
+    prepared = written(sink, [{"n": 1}])
+    standby = tr.sinks.Postgres(f"{dsn}%20-cdefault_transaction_read_only%3Don", "t")
+    sink.check()
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        standby.publish(prepared)
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        tr.sinks.Postgres("postgresql://me:secret-word@127.0.0.1:1/db", "t").publish(prepared)

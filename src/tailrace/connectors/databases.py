@@ -10,10 +10,14 @@ from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.elements.callables import misfit_function
 from tailrace.elements.columns.named import names_of
 from tailrace.elements.convert import Row
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, error_text
+from tailrace.passwords import hide_passwords
 
 BATCH = 1_000
 """Number of records of one `executemany`."""
+
+_REFUSALS = ("ProgrammingError", "IntegrityError", "DataError", "NotSupportedError")
+"""Names of PEP 249 for errors that come again: of the statement, its objects and rights, constraints, and values."""
 
 
 class Database(Sink):
@@ -48,6 +52,15 @@ class Database(Sink):
         return _Writer(self.parameters or plain_parameters)
 
     def publish(self, prepared: Sequence[bytes]) -> None:
+        try:
+            self._execute(prepared)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            why = hide_passwords(error_text(error))
+            raise ConfigError(f"Database: the server refuses the statement {str(self.statement)!r}: {why}") from error
+
+    def _execute(self, prepared: Sequence[bytes]) -> None:
         made = self.connect()
         is_engine = hasattr(made, "dialect")
         try:
@@ -90,6 +103,14 @@ def plain_parameters(record: Any) -> Any:
         return record
     names = names_of(record)
     return (record,) if names is None else {name: getattr(record, name) for name in names}
+
+
+def is_refusal(error: Any) -> bool:
+    """True if an error of a driver would come again: PEP 249 has names of classes for it, which SQLAlchemy takes over. In
+    SQLite a table that is missing and a file that is locked have one class, and a code distinguishes them."""
+    if any(kind.__name__ in _REFUSALS for kind in type(error).__mro__):
+        return True
+    return getattr(getattr(error, "orig", error), "sqlite_errorname", None) == "SQLITE_ERROR"
 
 
 def _text(statement: Any) -> Any:

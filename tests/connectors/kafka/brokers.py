@@ -18,10 +18,10 @@ LIMIT = 20.0
 class Topic:
     """A topic with a name that no other test has."""
 
-    def __init__(self, server: Server, partitions: int = 1, name: str | None = None) -> None:
+    def __init__(self, server: Server, partitions: int = 1, name: str | None = None, **config: str) -> None:
         self.server, self.name = server, name or f"t-{uuid.uuid4().hex[:12]}"
         self._admin = AdminClient({"bootstrap.servers": server.url, **QUIET})
-        self._admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(LIMIT)
+        self._admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(LIMIT)
 
     def add_partitions(self, total: int) -> None:
         self._admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(LIMIT)

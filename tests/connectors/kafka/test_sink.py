@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.connectors.kafka import client, producing
+from tailrace.connectors.transactional import Scope
 from tailrace.errors import ConfigError, OutputLost
 from tailrace.testing import check_sink
 from tests.connectors.kafka.brokers import LIMIT, Topic, messages_of
@@ -262,3 +265,61 @@ def test_wrong_arguments_are_refused(arguments: tuple[Any, ...], wrong: str) -> 
 def test_wrong_options_are_refused(options: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ConfigError, match=wrong):
         tr.sinks.Kafka("h:1", "t", **options)
+
+
+# Errors that no other try would help.
+
+
+@pytest.mark.parametrize("kind", ["no topic", "too large"])
+def test_what_a_broker_refuses_fails_the_job_at_once(kafka: Server, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # noida-db makes a topic that is missing, as brokers with auto.create.topics.enable do, unless its name is wrong
+    name = "no topic" if kind == "no topic" else Topic(kafka, **{"max.message.bytes": "100"}).name
+    monkeypatch.setattr(tr.sinks.Kafka, "check", lambda self: None)  # the topic was there when the job started
+    reason = "TOPIC_EXCEPTION" if kind == "no topic" else "MSG_SIZE_TOO_LARGE"
+    env = tr.Environment(parallelism=1, restart=tr.NoRestart())
+    options = {"client.id": "secret-word"}
+    sink = tr.sinks.Kafka(kafka.url, name, value="text", options=options)
+    env.from_collection(["x" * 1_000]).sink_to(sink, name="bus")
+    with pytest.raises(tr.JobFailed, match=reason) as failed:
+        tr.testing.run(env)
+    text = str(failed.value)
+    assert failed.value.operator == "bus" and "secret-word" not in text
+    assert f"ConfigError: Kafka at {kafka.url}: writing to {name!r}" in text
+
+
+def _error(name: str, text: str = "an error") -> Any:
+    return confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, name), text)
+
+
+def test_errors_of_the_broker_are_those_that_pass_and_those_that_come_again() -> None:
+    """librdkafka shows a deleted topic as an unknown one, once it has looked for it for a while."""
+    passing = [
+        "_FENCED",
+        "_STATE",
+        "PRODUCER_FENCED",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "LEADER_NOT_AVAILABLE",
+        "_TRANSPORT",
+    ]
+    permanent = ["_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"]
+    permanent += ["MSG_SIZE_TOO_LARGE", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"]
+    assert {type(client.in_words("s", "writing", _error(one))) for one in passing} == {client.KafkaUnreachable}
+    assert {type(client.in_words("s", "writing", _error(one))) for one in permanent} == {ConfigError}
+    assert int(producing.DEFAULTS["topic.metadata.propagation.max.ms"]) < client.PATIENCE * 1_000
+
+
+def test_a_refused_login_is_an_error_that_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producing, "PATIENCE", 0.2)
+    options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    sink = tr.sinks.Kafka("127.0.0.1:1", "t", options={**options, "sasl.password": "secret-word"})
+    note = producing.Producing._note_error
+
+    def refuse(self: Any, error: Any) -> None:
+        note(self, _error("_AUTHENTICATION", "Authentication failed"))
+
+    with pytest.raises(client.KafkaUnreachable):
+        sink.transaction(Scope("run", "out", 0))
+    monkeypatch.setattr(producing.Producing, "_note_error", refuse)
+    with pytest.raises(ConfigError, match=r"127.0.0.1:1 refuses the login: .*sasl.password") as refused:
+        sink.transaction(Scope("run", "out", 0))
+    assert "secret-word" not in str(refused.value)

@@ -344,3 +344,35 @@ def test_a_stream_that_is_not_there_is_named_before_the_job_runs(nats: Server) -
 )
 def test_subjects_with_wildcards(pattern: str, subject: str, covers: bool) -> None:
     assert is_covered(pattern, subject) is covers
+
+
+# Errors that no other try would help.
+
+
+def test_a_deleted_stream_fails_the_job_at_once(nats: Server, streams: Streams, stream: str) -> None:
+    def delete(record: str) -> str:
+        streams.client.run(streams.client.jetstream.delete_stream(stream))
+        return record
+
+    url = nats.url.replace("nats://", "nats://me:secret-word@")
+    env = tr.Environment(parallelism=1, restart=tr.NoRestart())
+    env.from_collection(["a"]).map(delete).sink_to(
+        tr.sinks.Nats(url, f"{stream}.a", stream=stream, value="text"), name="wire"
+    )
+    with pytest.raises(tr.JobFailed, match="the server has no such stream") as failed:
+        tr.testing.run(env)
+    text = str(failed.value)
+    assert failed.value.operator == "wire" and "ConfigError" in text and "secret-word" not in text
+    assert nats.url.removeprefix("nats://") in text and repr(stream) in text
+    with pytest.raises(ConfigError, match=f"subject '{stream}.a': the server has no such stream"):
+        tr.sinks.Nats(url, f"{stream}.a", value="text").transaction(Scope("run", "out", 0))
+
+
+def test_a_message_above_the_limit_of_its_stream_is_an_error_that_comes_again(nats: Server, streams: Streams) -> None:
+    stream = streams.make(f"s{uuid.uuid4().hex[:12]}", max_msg_size=1_000)
+    sink = tr.sinks.Nats(nats.url, f"{stream}.a", stream=stream, value="text")
+    writer = sink.writer(Place())
+    writer.write(["x" * 5_000])
+    with pytest.raises(ConfigError, match=f"stream '{stream}': .*too large"):
+        sink.publish([writer.prepare()])
+    sink.close()

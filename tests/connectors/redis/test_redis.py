@@ -525,3 +525,49 @@ def test_a_server_that_is_too_old_is_refused(valkey: Server, monkeypatch: pytest
 
 def test_marks_are_compared_as_texts_of_one_length() -> None:
     assert len(str((1 << 63) - 1)) == DIGITS
+
+
+# Errors that no other try would help.
+
+
+def test_a_key_that_another_kind_has_taken_fails_the_job_at_once(valkey: Server, client: Any, key: str) -> None:
+    def take(record: dict[str, int]) -> dict[str, int]:
+        client.delete(key), client.set(key, "taken")
+        return record
+
+    url = valkey.url.replace("redis://", "redis://default:secret-word@")
+    for sink in (tr.sinks.RedisStream(url, key), tr.sinks.RedisHash(url, lambda _: key, marks=f"{key}-marks")):
+        env = tr.Environment(parallelism=1, restart=tr.NoRestart())
+        env.from_collection([{"n": 1}]).map(take).sink_to(sink, name="shelf")
+        with pytest.raises(tr.JobFailed, match="WRONGTYPE") as failed:
+            tr.testing.run(env)
+        text = str(failed.value)
+        assert failed.value.operator == "shelf" and "ConfigError" in text, text
+        assert "secret-word" not in text
+        for part in (url.rpartition("@")[2], repr(key), "which is a string"):
+            assert part in text
+
+
+@pytest.mark.parametrize("rule", ["-xadd", "-hget", "-info", "resetkeys", ">another-word"])
+def test_a_refused_right_or_password_is_an_error_that_comes_again(
+    valkey: Server, client: Any, key: str, rule: str
+) -> None:
+    url = valkey.url.replace("redis://", f"redis://{key}:secret-word@")
+    sink = tr.sinks.RedisStream(url, key)
+    writer = sink.writer(Place())
+    writer.write([{"n": 1}])
+    password = [] if rule.startswith(">") else [">secret-word"]
+    client.execute_command("ACL", "SETUSER", key, "on", "~*", "+@all", *password, rule)
+    try:
+        with pytest.raises(ConfigError, match=r"^Redis at .*: (a connection|the key|writing)") as refused:
+            sink.publish([writer.prepare()])
+        assert "secret-word" not in str(refused.value)
+    finally:
+        client.execute_command("ACL", "DELUSER", key)
+
+
+def test_errors_of_a_replica_or_a_full_server_may_pass(valkey: Server) -> None:
+    redis = servers.client_module()
+    for error in (redis.ReadOnlyError("x"), redis.exceptions.OutOfMemoryError("x"), redis.BusyLoadingError("x")):
+        with pytest.raises(type(error)), servers.refusing(valkey.url, lambda: "a key"):
+            raise error

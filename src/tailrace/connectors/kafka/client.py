@@ -13,6 +13,7 @@ PATIENCE = 10.0
 """Seconds without an answer after which a server counts as out of reach."""
 OF_ALL = {"log_level": 2, "client.id": "tailrace"}
 """Settings of each client. What it would write to standard error comes back in errors."""
+LOGIN_OPTIONS = "options sasl.mechanism, sasl.username, sasl.password"
 OURS = [
     "auto.offset.reset",
     "bootstrap.servers",
@@ -104,13 +105,22 @@ def _admin(servers: str, options: Options, errors: list[Any]) -> Any:
 def _unreachable(servers: str, errors: list[Any]) -> str:
     kinds = library().KafkaError
     settings = {
-        kinds._AUTHENTICATION: " (options sasl.mechanism, sasl.username, sasl.password)",
-        kinds.SASL_AUTHENTICATION_FAILED: " (options sasl.mechanism, sasl.username, sasl.password)",
+        kinds._AUTHENTICATION: f" ({LOGIN_OPTIONS})",
+        kinds.SASL_AUTHENTICATION_FAILED: f" ({LOGIN_OPTIONS})",
         kinds._SSL: " (options security.protocol, ssl.ca.location)",
     }
     shown = next((one for one in errors if one.code() in settings), errors[0])
     hint = settings.get(shown.code(), " (argument servers, option security.protocol)")
     return f"Kafka at {servers} cannot be used: {shown.str()}{hint}"
+
+
+def is_refused_login(error: Any, options: Options) -> bool:
+    """True if an error of the client means a user name or a password that the server refuses. With tokens and tickets it
+    may mean that the service that makes them is away."""
+    kinds = library().KafkaError
+    mechanism = str(options.get("sasl.mechanism", options.get("sasl.mechanisms", ""))).upper()
+    named = mechanism.startswith(("PLAIN", "SCRAM"))
+    return named and error.code() in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED)
 
 
 def check_topics(servers: str, options: Options, topics: list[str]) -> dict[str, int]:
@@ -148,6 +158,7 @@ def _passing() -> set[int]:
         "_PURGE_INFLIGHT _DESTROY _RETRY REQUEST_TIMED_OUT LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION "
         "COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS NOT_COORDINATOR CONCURRENT_TRANSACTIONS "
         "INVALID_PRODUCER_EPOCH INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED NOT_ENOUGH_REPLICAS UNKNOWN_PRODUCER_ID "
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND UNSTABLE_OFFSET_COMMIT KAFKA_STORAGE_ERROR BROKER_NOT_AVAILABLE INVALID_TXN_STATE"
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND UNSTABLE_OFFSET_COMMIT KAFKA_STORAGE_ERROR BROKER_NOT_AVAILABLE INVALID_TXN_STATE "
+        "OUT_OF_ORDER_SEQUENCE_NUMBER"
     )
     return {getattr(kinds, name) for name in names.split() if hasattr(kinds, name)}

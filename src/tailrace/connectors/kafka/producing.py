@@ -18,7 +18,17 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tailrace.api.connectors import SinkWriter
-from tailrace.connectors.kafka.client import PATIENCE, KafkaUnreachable, Options, calls, in_words, library, new_client
+from tailrace.connectors.kafka.client import (
+    LOGIN_OPTIONS,
+    PATIENCE,
+    KafkaUnreachable,
+    Options,
+    calls,
+    in_words,
+    is_refused_login,
+    library,
+    new_client,
+)
 from tailrace.connectors.transactional import Scope
 from tailrace.errors import ConfigError
 
@@ -30,6 +40,7 @@ DEFAULTS = {
     "partitioner": "murmur2_random",  # as producers in Java
     "linger.ms": 5,
     "message.timeout.ms": 30_000,
+    "topic.metadata.propagation.max.ms": 5_000,  # until a topic counts as missing; below `PATIENCE`, or it never would
 }
 STUCK = PATIENCE + 5.0
 """Seconds after which a call that has the limit `PATIENCE` counts as stuck."""
@@ -56,17 +67,24 @@ class Producing:
     """A producer, and the first error of what it could not deliver."""
 
     def __init__(self, servers: str, options: Options, own: Options) -> None:
-        self._servers = servers
+        self._servers, self._options = servers, options
         self.failed: list[Any] = []
+        self.topic = ""
+        """The topic of the first error."""
+        self.refused: list[Any] = []
+        """The last refused login."""
         settings = {**DEFAULTS, **options}
         self.client = new_client(library().Producer, servers, settings, {**OURS, **own, "error_cb": self._note_error})
 
     def _note_error(self, error: Any) -> None:
         logger.warning("Kafka at %s: %s", self._servers, error.str())
+        if is_refused_login(error, self._options):
+            self.refused[:] = [error]
 
     def _note_delivery(self, error: Any, message: Any) -> None:
         if error is not None and not self.failed:
             self.failed.append(error)
+            self.topic = message.topic()
 
     def send(self, packed: Packed) -> None:
         """Hands records to the client. Waits while its queue is full."""
@@ -131,16 +149,24 @@ class Producing:
     def check(self) -> None:
         """Raises the first error of a record that was not delivered."""
         if self.failed:
-            raise in_words(self._servers, "writing", self.failed[0])
+            raise in_words(self._servers, f"writing to {self.topic!r}", self.failed[0])
 
     def flush(self, seconds: float) -> None:
         """Waits until all records are delivered. Raises `KafkaUnreachable` if they are not."""
         left = self.client.flush(seconds)
         self.check()
         if left:
+            self.check_login()
             raise KafkaUnreachable(
                 f"Kafka at {self._servers}: {left} records were not acknowledged within {seconds:.0f} s"
             )
+
+    def check_login(self) -> None:
+        """Raises `ConfigError` if the server has refused the login."""
+        self.client.poll(0)
+        if self.refused:
+            error = self.refused[0]
+            raise ConfigError(f"Kafka at {self._servers} refuses the login: {error.str()} ({LOGIN_OPTIONS})")
 
     def close(self) -> None:
         """Gives up what is not delivered."""
@@ -178,6 +204,8 @@ class KafkaTransaction:
         def run() -> None:
             try:
                 found.set_result(calls(self._servers, what, call))
+            except KafkaUnreachable as error:
+                found.set_exception(self._login_error() or error)
             except BaseException as error:
                 found.set_exception(error)
 
@@ -187,6 +215,14 @@ class KafkaTransaction:
         except FutureTimeout:
             self._stuck = True
             raise KafkaUnreachable(f"Kafka at {self._servers}: {what}: no answer within {STUCK:.0f} s") from None
+
+    def _login_error(self) -> ConfigError | None:
+        """The error of a refused login, which the client takes as a server out of reach."""
+        try:
+            self._producer.check_login()
+        except ConfigError as error:
+            return error
+        return None
 
     def last(self) -> int | None:
         (found,) = self._call("reading the mark", lambda: self._marks.committed(self._where(-1001), PATIENCE))
@@ -201,11 +237,12 @@ class KafkaTransaction:
             self._producer.send(_unpack(piece))
         group = self._marks.consumer_group_metadata()
         mark = self._where(counter)
-        self._call("writing the mark", lambda: client.send_offsets_to_transaction(mark, group, PATIENCE))
         try:
+            self._call("writing the mark", lambda: client.send_offsets_to_transaction(mark, group, PATIENCE))
             self._call("committing a transaction", lambda: client.commit_transaction(PATIENCE))
         except (ConfigError, KafkaUnreachable):
-            self._producer.check()  # the error of a record says more
+            client.poll(0)
+            self._producer.check()  # the error of a record says more, and whether another try helps
             raise
 
     def close(self) -> None:

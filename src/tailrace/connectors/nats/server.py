@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from tailrace.errors import ConfigError, error_text
@@ -15,6 +15,9 @@ T = TypeVar("T")
 CONNECT_TIMEOUT = 5.0
 REQUEST_TIMEOUT = 10.0
 """Seconds until a request without an answer has failed."""
+
+NO_STREAM = 10059
+"""Code of the server's error for a stream that does not exist."""
 
 
 def check_servers(servers: Any, who: str) -> list[str]:
@@ -44,8 +47,10 @@ class NatsClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tailrace-nats", daemon=True)
         self._thread.start()
+        self.refused: list[str] = []
+        """Refused rights, of which the server sends no answer to the request."""
         try:
-            self.connection: Any = self.run(_connect(servers, options), CONNECT_TIMEOUT + REQUEST_TIMEOUT)
+            self.connection: Any = self.run(_connect(servers, options, self.refused), CONNECT_TIMEOUT + REQUEST_TIMEOUT)
         except BaseException:
             self._stop()
             raise
@@ -94,18 +99,39 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _connect(servers: Sequence[str], options: Mapping[str, Any]) -> Any:
-    async def ignore(
-        *_: Any,
-    ) -> None:  # requests raise their errors; this is for those of the connection, which comes back
-        pass
+async def _connect(servers: Sequence[str], options: Mapping[str, Any], refused: list[str]) -> Any:
+    async def note(error: Exception) -> None:  # others are of the connection, which comes back, or of requests
+        if "permissions violation" in str(error).lower():
+            refused[:] = [error_text(error)]
 
-    given = {"connect_timeout": CONNECT_TIMEOUT, "reconnect_time_wait": 0.2, "error_cb": ignore, **options}
+    given = {"connect_timeout": CONNECT_TIMEOUT, "reconnect_time_wait": 0.2, "error_cb": note, **options}
     # A first connection is tried twice with each server: whoever needs it tries again in its own way.
     connection = client_module().NATS()
     await connection.connect(servers=list(servers), **{**given, "allow_reconnect": False, "max_reconnect_attempts": 1})
     connection.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
     return connection
+
+
+@contextmanager
+def refusing(servers: Sequence[str], what: str, client: NatsClient | None = None) -> Iterator[None]:
+    """A context that makes `ConfigError` of errors of the server that would come again: a stream that does not exist, a
+    login or a right that is refused."""
+    nats = client_module()
+    if client is not None:
+        client.refused.clear()
+    try:
+        yield
+    except (nats.errors.Error, TimeoutError) as error:
+        code = getattr(error, "err_code", None)
+        missing = isinstance(error, nats.js.errors.NotFoundError) and code in (None, NO_STREAM)  # None: for a subject
+        login = isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in str(error).lower()
+        why = " ".join(client.refused) if client is not None else ""
+        if missing:
+            why = "the server has no such stream"
+        if not (missing or login or why):
+            raise
+        shown = hide_passwords(", ".join(servers))
+        raise ConfigError(f"NATS at {shown}: {what}: {hide_passwords(why or error_text(error))}") from error
 
 
 def ask(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +26,8 @@ LARGEST_BATCH = 1_000
 BATCH_BYTES = 8 << 20
 WRONG_SEQUENCE = 10071
 """Code of the server's error for a mark that is not the newest."""
-NO_ATOMIC = 10174
+REFUSALS = {10054: "a message is too large for it", 10174: "it does not allow atomic batches (allow_atomic)"}
+"""Codes of the server's errors that would come again, and what they mean."""
 MARKS = "tailrace.marks"
 """The beginning of the subjects of marks."""
 HEADERS = 512
@@ -143,9 +145,14 @@ class NatsTransaction:
 
     def __init__(self, sink: Nats, scope: Scope) -> None:
         self._scope = scope.name
-        self._client = server.NatsClient(sink.servers, sink.options)
+        self._servers = sink.servers
+        with server.refusing(sink.servers, "a connection"):
+            self._client = server.NatsClient(sink.servers, sink.options)
         try:
-            found = sink.stream or self._client.run(self._client.jetstream.find_stream_name_by_subject(sink.subject))
+            with server.refusing(sink.servers, f"subject {sink.subject!r}", self._client):
+                found = sink.stream or self._client.run(
+                    self._client.jetstream.find_stream_name_by_subject(sink.subject)
+                )
         except BaseException:
             self._client.close()
             raise
@@ -154,12 +161,17 @@ class NatsTransaction:
         self._known: KnownMark | None = None
 
     def last(self) -> int | None:
-        self._known = self._client.run(self._read())
+        with self._refusing():
+            self._known = self._client.run(self._read())
         mark = self._known.mark
         return None if mark is None else mark.last
 
     def commit(self, counter: int, pieces: Sequence[bytes]) -> None:
-        self._client.run(self._commit(counter, [_decode(one) for one in pieces]), 60 + len(pieces) / 100)
+        with self._refusing():
+            self._client.run(self._commit(counter, [_decode(one) for one in pieces]), 60 + len(pieces) / 100)
+
+    def _refusing(self) -> AbstractContextManager[None]:
+        return server.refusing(self._servers, f"stream {self._stream!r}", self._client)
 
     def close(self) -> None:
         self._client.close()
@@ -210,8 +222,13 @@ class NatsTransaction:
         return int(found["seq"]) - len(messages) + 1
 
     def _check_conflict(self, error: Mapping[str, Any]) -> None:
-        """Raises `RuntimeError` unless the server has refused a batch because of its mark."""
-        if error.get("err_code") != WRONG_SEQUENCE:
+        """Raises `RuntimeError`, or `ConfigError` for an error that would come again, unless the server has refused a batch
+        because of its mark."""
+        code = error.get("err_code")
+        if code in REFUSALS:
+            shown = hide_passwords(", ".join(self._servers))
+            raise ConfigError(f"NATS at {shown}: stream {self._stream!r}: {REFUSALS[code]}: {error.get('description')}")
+        if code != WRONG_SEQUENCE:
             raise RuntimeError(f"stream {self._stream!r}: {error.get('description')} ({error.get('err_code')})")
 
 

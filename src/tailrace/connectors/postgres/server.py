@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,15 @@ SETTINGS = {
 }
 """Settings of each session, whatever the server's are: the texts that it sends have one meaning, and a session whose client
 is gone holds no lock for ever."""
+
+_REFUSED_LOGIN = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|is not permitted to log in|"
+    r"permission denied for database|FATAL: +(role|database) .* does not exist"
+)
+"""A sign of a login that the server refuses, in the text of an error. libpq gives no code of an error of a connection that
+did not come up, so with a server of another language than English such an error counts as one that may pass."""
+_REFUSALS = ("28", "54")
+"""Classes of SQLSTATE that mean no disturbance, although their errors are operational: authorization, limits of a row."""
 
 _SET = "; ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items())
 
@@ -97,9 +107,9 @@ class Server:
         psycopg = client()
         try:
             yield
-        except passing_errors():
-            raise
         except psycopg.Error as error:
+            if is_passing(error):
+                raise
             raise self.refusal(what, error) from error
 
     def refusal(self, what: str, error: Exception) -> ConfigError:
@@ -119,7 +129,18 @@ def passing_errors() -> tuple[type[Exception], ...]:
     """The errors that may be over at the next attempt: the server is away or ends, or two transactions were in each other's
     way. After such an error of `COMMIT` it is open if the transaction was committed."""
     psycopg = client()
-    return psycopg.OperationalError, psycopg.InterfaceError
+    # A primary that became a standby is read-only; both come of class 25, which psycopg takes as internal.
+    states = psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout
+    return psycopg.OperationalError, psycopg.InterfaceError, *states
+
+
+def is_passing(error: Any) -> bool:
+    """True if an error of the client may be over at the next attempt. A refused login is not, and neither is a row above a
+    limit of the server."""
+    if not isinstance(error, passing_errors()):
+        return False
+    code = getattr(error, "sqlstate", None) or ""
+    return not code.startswith(_REFUSALS) and not _REFUSED_LOGIN.search(str(error))
 
 
 def identifier(name: str) -> str:

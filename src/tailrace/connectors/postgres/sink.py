@@ -168,7 +168,7 @@ class _Encoder:
 
     def __init__(self, sink: Postgres) -> None:
         self.sink = sink
-        with sink.server.connect("write") as connection:
+        with sink.server.refusing(f"table {sink.table!r}"), sink.server.connect("write") as connection:
             self.table = sink.table_at(connection)
         self._written = 0
 
@@ -294,8 +294,14 @@ class _Connection:
 
     def __init__(self, sink: Postgres, scope: Scope) -> None:
         self.sink, self.scope = sink, scope.name
-        self._connection = sink.server.connect("write")
-        _create_marks(self._connection, sink.marks)
+        with sink.server.refusing("a connection (dsn=)"):
+            self._connection = sink.server.connect("write")
+        try:
+            with sink.server.refusing(f"table {sink.marks!r} of marks (marks=)"):
+                _create_marks(self._connection, sink.marks)
+        except BaseException:
+            self.close()
+            raise
 
     def last(self) -> int | None:
         statement = f"SELECT mark FROM {self.sink.marks} WHERE scope = %s"

@@ -6,12 +6,13 @@ part: how many records of which transaction are written. Two publishers of one t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from tailrace.connectors.redis.server import connect
+from tailrace.connectors.redis.server import connect, refusing
 from tailrace.connectors.transactional import Scope
 
 PORTION = 2_000
@@ -64,11 +65,14 @@ class RedisTransaction:
 
     def __init__(self, url: str, marks: str, scope: Scope, script: Script) -> None:
         self._marks, self._scope, self._script = marks, scope.name, script
-        self._client = connect(url)
+        self._url = url
+        with refusing(url, lambda: "a connection"):
+            self._client = connect(url)
         self._run: Any = self._client.register_script(script.whole)
 
     def last(self) -> int | None:
-        found = self._client.hget(self._marks, self._scope)
+        with refusing(self._url, lambda: f"the key {self._marks!r} of marks"):
+            found = self._client.hget(self._marks, self._scope)
         return None if found is None else int(found)
 
     def commit(self, counter: int, pieces: Sequence[bytes]) -> None:
@@ -84,7 +88,18 @@ class RedisTransaction:
         arguments: list[Any] = [self._scope, f"{counter:0{DIGITS}d}", start, int(last), len(records)]
         for record in records:
             arguments += record[1:]
-        return int(self._run([self._marks, *keys], arguments))
+        with refusing(self._url, lambda: self._object_of([self._marks, *keys])):
+            return int(self._run([self._marks, *keys], arguments))
+
+    def _object_of(self, keys: Sequence[Any]) -> str:
+        """The key that a script of these keys cannot write because of its type; all of them if there is none."""
+        names = [key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys]
+        with contextlib.suppress(Exception):  # the server may refuse to say, too
+            for at, key in enumerate(keys):
+                found = self._client.type(key).decode()
+                if found not in ("none", "stream" if at and self._script.one_key else "hash"):
+                    return f"writing the key {names[at]!r}, which is a {found}"
+        return f"writing the key {names[1]!r}" + (f" and {len(names) - 2} others" if len(names) > 2 else "")
 
     def close(self) -> None:
         self._client.close()

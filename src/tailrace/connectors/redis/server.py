@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tailrace.errors import ConfigError, error_text
@@ -91,6 +92,30 @@ def ask(url: str, who: str, question: Callable[[Any], T]) -> T:
             client.close()
     except (redis.RedisError, OSError) as error:
         raise ConfigError(f"{who}: {hide_passwords(url)}: {error_text(error)}") from error
+
+
+REFUSALS = ("WRONGTYPE", "NOAUTH", "WRONGPASS", "NOPERM", "ACL failure", "CROSSSLOT")
+"""Beginnings of errors that come again: of a key of another type, of users and their rights. Others may pass: a server that
+loads its data, has no memory left, or is a replica."""
+
+
+@contextlib.contextmanager
+def refusing(url: str, what: Callable[[], str]) -> Iterator[None]:
+    """A context that makes `ConfigError` of errors of the server that would come again. `what` describes the object."""
+    errors = client_module().exceptions
+    try:
+        yield
+    except (errors.AuthenticationError, errors.AuthorizationError, errors.ResponseError) as error:
+        if isinstance(error, errors.ResponseError) and not is_refusal(error):
+            raise
+        raise ConfigError(f"Redis at {hide_passwords(url)}: {what()}: {hide_passwords(error_text(error))}") from error
+
+
+def is_refusal(error: Any) -> bool:
+    """True if an answer of the server would come again. The client has classes for some codes, and cuts them off."""
+    errors = client_module().exceptions
+    kinds = (errors.NoPermissionError, errors.AuthenticationWrongNumberOfArgsError, errors.ClusterCrossSlotError)
+    return isinstance(error, kinds) or str(error).startswith(REFUSALS)
 
 
 def check_type(url: str, who: str, key: str, expected: str) -> None:
