@@ -193,7 +193,18 @@ def _publish_before_commit() -> Patches:
 
         return early
 
-    return [method(Durability, "_commit_next", make)]
+    def once(publish: Any) -> Any:
+        def first(self: JobOutput, number: int, prepared: Any, now: int) -> Decisions:
+            sent = vars(self).setdefault("sent_early", set())
+            if number in sent:
+                return []  # the commit publishes nothing more
+            sent.add(number)
+            found: Decisions = publish(self, number, prepared, now)
+            return found
+
+        return first
+
+    return [method(Durability, "_commit_next", make), method(JobOutput, "_publish", once)]
 
 
 def _publish_with_every_checkpoint() -> Patches:

@@ -94,6 +94,8 @@ class Knowledge(Observer):
         if self._is_replaced(process):
             return
         self._dead = [one for one in self._dead if self._is_missed(one)]
+        if len({_home(one) for one in self._dead if one.driver is process.driver}) > self._depth:
+            return  # more than is covered: all start again when the coordinator has asked what is known
         there = [*self._world.processes.values(), *self._dead]
         processes = [one for one in there if one.driver is process.driver]
         owners = {_home(one) for one in processes if one.slot == slot and _slice(one) is not None}

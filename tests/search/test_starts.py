@@ -45,8 +45,8 @@ def test_whatever_users_and_readers_do_the_output_is_right() -> None:
 def test_what_a_start_from_a_checkpoint_does_not_publish_is_missed() -> None:
     send = JobOutput._send
 
-    def forgetful(self: JobOutput, number: int, prepared: Any, recover: Any) -> Any:
-        return send(self, number, prepared if number else [], recover)
+    def forgetful(self: JobOutput, number: int, prepared: Any, recover: Any, now: int) -> Any:
+        return send(self, number, prepared if number else [], recover, now)
 
     with mock.patch.object(JobOutput, "_send", forgetful):
         wrong = run(0).wrong + run(1).wrong
@@ -101,7 +101,7 @@ def test_a_start_that_never_ends_its_failures_says_the_last_one() -> None:
 
 
 def _refusing(self: Ledger, prepared: Any) -> None:
-    raise OSError("out of reach")
+    raise PermissionError("refused")
 
 
 def test_a_folder_in_memory_is_known_by_its_url() -> None:

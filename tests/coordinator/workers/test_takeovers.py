@@ -172,6 +172,26 @@ def test_the_workers_of_one_executor_are_one_loss_though_they_are_lost_one_after
     assert job.machine.takeovers.count == 2 and job.machine.attempts.restarts == 0
 
 
+@pytest.mark.parametrize("more", [False, True])
+def test_a_replacement_that_had_gone_on_counts_as_its_own_executor_though_it_could_not_report_so(more: bool) -> None:
+    """It has to start over with the worker lost next, and with it goes what it alone knew of that one."""
+    job = Job(slots=4, standbys=0, executors="aabb").run()
+    job.lose(0)
+    for survivor in (1, 2, 3):
+        job.says(survivor, KnownHistory(0, Gained(0, [b"a"]), [], 1))
+    job.hello(0, host="h", executor="c")
+    assert [slot for slot, _ in job.sent(Resume)] == [0]
+    job.lose(1)
+    job.actions()
+    for slot in (0, 1):
+        job.hello(slot, host="h", executor="c")
+    known = {0: [b"a", b"and then"] if more else [b"a"], 1: []}
+    for slot, survivor in ((0, 2), (0, 3), (1, 2), (1, 3)):
+        job.says(survivor, KnownHistory(slot, Gained(0, known[slot]), [], 2))
+    why = "worker 0 and worker 1 were lost with more executors than StandbyConfig(depth=1) covers at once"
+    assert [one.cause.message for one in job.actions(Restarting)] == ([why] if more else [])
+
+
 def test_a_worker_of_another_executor_is_another_loss() -> None:
     job = Job(slots=4, standbys=0, executors="aabb").run()
     job.lose(0)

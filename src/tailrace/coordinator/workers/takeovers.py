@@ -37,9 +37,13 @@ class Takeover:
     slot: int
     began_at: int
     home: str
-    """The executor of the lost worker."""
+    """The executor in which the work of the slice was done last."""
     new_home: str = ""
     """The executor of the replacement, once `Resume` was sent to it."""
+    last_home: str = ""
+    """The executor of a replacement that was lost, or has to start over, after `Resume` was sent to it."""
+    resumed_with: int = 0
+    """The number behind the last entry of the history that `Resume` had."""
     resumed: bool = False
     """True if `Resume` was sent to the replacement."""
     tries: int = 1
@@ -219,6 +223,8 @@ class Takeovers:
         useless = [one.slot for one in self.active.values() if one.resumed and one.slot != slot]
         self.requested = False
         for one in self.active.values():
+            if one.resumed:
+                one.last_home = one.new_home
             one.resumed, one.known = False, {}
             self._hearsay.forget(one.slot)
         self._severed = {link: since for link, since in self._severed.items() if self.active.keys().isdisjoint(link)}
@@ -263,7 +269,17 @@ class Takeovers:
         lost worker may have reported to other workers last, and not to the coordinator, that its history was cut short."""
         assert self.checkpoint is not None
         missing = [one.slot for one in self.active.values() if not self._history(one).reaches_back_to(self.checkpoint)]
-        return overgrowth(missing[0]) if missing else None
+        if missing:
+            return overgrowth(missing[0])
+        if len(set(map(self._home_lost, self.active.values()))) > self._depth:
+            lost = " and ".join(f"worker {slot}" for slot in self.active)
+            return f"{lost} were lost with more executors than StandbyConfig(depth={self._depth}) covers at once"
+        return None
+
+    def _home_lost(self, one: Takeover) -> str:
+        """The executor with which work of a slice was lost. Where a survivor knows more than a lost replacement was resumed
+        with, that one had gone on, though its report did not come: what it did was done in its own executor."""
+        return one.last_home if one.last_home and self.known_of(one.slot) > one.resumed_with else one.home
 
     def _history(self, one: Takeover) -> Gained:
         mine = self._copies[one.slot]
@@ -279,9 +295,10 @@ class Takeovers:
         `Resume`."""
         assert self.checkpoint is not None
         one = self.active[slot]
-        one.resumed = True
+        one.resumed, one.home = True, self._home_lost(one)
         one.new_home = next((peer.home for peer in deploy.peers if peer.slot == slot), one.home)
         history = self._history(one)
+        one.resumed_with = history.first + len(history.entries)
         self._copies[slot].gain(history)
         came = [came for known in one.known.values() for came in known.came]
         frames = [frames for known in one.known.values() for frames in known.frames]
