@@ -10,6 +10,8 @@ from typing import IO
 
 from tailrace.runtime.network.binding import Binding
 
+LOCKS = os.environ.get("TAILRACE_TESTS_TEMP") or tempfile.gettempdir()
+"""The folder of the locks, one for all processes of the tests: each has temporary files in a folder of its own."""
 _LOCKS: list[IO[str]] = []
 """Locks on the ports that this process has taken, for as long as it lives."""
 
@@ -32,7 +34,7 @@ def free_ports(expected: int) -> range:
 
 
 def _is_ours(port: int) -> bool:
-    lock = open(os.path.join(tempfile.gettempdir(), f"tailrace-test-port-{os.getuid()}-{port}"), "w")  # noqa: SIM115
+    lock = open(f"{LOCKS}/tailrace-test-port-{os.getuid()}-{port}", "w")  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
