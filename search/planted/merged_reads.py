@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from search.campaigns.replacements import executors_lost, several_at_once
+from search.campaigns.replacements import executors_lost, moving, several_at_once
 from search.planted.patches import Bug, Patches, method
+from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.elements.entrylog import EntryLog
 from tailrace.protocol.replay import Copy
 from tailrace.task.failover.recorded_slice import RecordedSlice
@@ -63,6 +64,11 @@ def _too_much_left_out() -> Patches:
     return [method(Copy, "report", lambda report: lambda self, known=0: report(self, known + 1 if known else 0))]
 
 
+def _home_of_the_one_before() -> Patches:
+    """Bug: a replacement that had gone on, and is lost, counts as in the executor of the worker before it."""
+    return [method(Takeovers, "_home_lost", lambda _: lambda self, one: one.home)]
+
+
 def _cut_unmentioned() -> Patches:
     """Bug: that a history was cut short is passed on only with entries behind the cut."""
 
@@ -76,6 +82,7 @@ def _cut_unmentioned() -> Patches:
 
 
 TOGETHER_BUGS = (
+    Bug("a lost replacement counts where the one before it was", "nested", _home_of_the_one_before, moving, seed=308),
     Bug("a cut history is passed on only with entries", "in_event_time", _cut_unmentioned, executors_lost, seed=80040),
     Bug("a party is not told which histories it needs", "counted", _nothing_needed, executors_lost, seed=4),
     Bug("a frame is used before the histories that it needs", "counted", _used_too_soon, executors_lost, seed=4),

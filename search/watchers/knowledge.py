@@ -30,6 +30,8 @@ class Knowledge(Observer):
         """That on which the frames depend that have arrived, by peer, in their order: a slice may hold frames."""
         self._dead: list[SimulatedProcess] = []
         """Processes that have died. They are among those that may be lost until they are replaced."""
+        self._beyond: list[str] = []
+        """What would be wrong, had not more executors been lost at once than are covered: all must start again."""
         self._sent: dict[int, tuple[bytes, Vector]] = {}
         """The frames under way, by the identity of their bytes, with that on which each depends."""
 
@@ -55,6 +57,7 @@ class Knowledge(Observer):
         held = _slice(process)
         if held is None or self.wrong or process.machine.failed:
             return  # a worker that has failed takes nothing more
+        self.wrong += self._judge_beyond()
         arrived = self._arrived.setdefault(held, {})
         for gone in held.gone:
             arrived.pop(gone, None)
@@ -94,17 +97,27 @@ class Knowledge(Observer):
         if self._is_replaced(process):
             return
         self._dead = [one for one in self._dead if self._is_missed(one)]
-        if len({_home(one) for one in self._dead if one.driver is process.driver}) > self._depth:
-            return  # more than is covered: all start again when the coordinator has asked what is known
         there = [*self._world.processes.values(), *self._dead]
         processes = [one for one in there if one.driver is process.driver]
         owners = {_home(one) for one in processes if one.slot == slot and _slice(one) is not None}
         mine, knows = _home(process), {_home(one) for one in processes if _knows(one, slot, end)} - owners
         if mine not in owners and mine not in knows and len(knows) < self._depth:
-            yield (
+            found = (
                 f"turn {self._world.turns}: worker {process.slot} in executor {mine} depends on entries of worker {slot} "
                 f"up to {end}, which only executors {sorted(knows)} know beside {sorted(owners)}"
             )
+            if len({_home(one) for one in self._dead if one.driver is process.driver}) > self._depth:
+                self._beyond.append(found)
+            else:
+                yield found
+
+    def _judge_beyond(self) -> Iterator[str]:
+        """What was lost with more executors than are covered is wrong if all are replaced, and not started again."""
+        if self._beyond and not self._world.coordinator.course.flowing:
+            self._beyond = []
+        elif self._beyond and not self._world.coordinator.takeovers.active:
+            beyond, self._beyond = self._beyond, []
+            yield from beyond
 
     def _is_replaced(self, process: SimulatedProcess) -> bool:
         """True for a process that was frozen while another one took its slot: nobody takes what it sends any more."""
