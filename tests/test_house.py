@@ -53,7 +53,7 @@ BANNED_MODULES = {
     "pyspark": "only tailrace.spark knows Spark: a launcher is reached through a contract, by name",
     **{
         f"tailrace.{room}": ABOVE
-        for room in ("cli", "connectors", "runtime", "server", "spark", "statedata", "storage", "testing")
+        for room in ("cli", "connectors", "runtime", "server", "spark", "statedata", "storage", "testing", "ui")
     },
 }
 

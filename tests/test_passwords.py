@@ -109,7 +109,8 @@ def explained() -> str:
     env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig(REDIS))
     env.from_collection([1], name=REDIS).map(lambda n: n, uid=f"u {REDIS}").sink_to(tr.sinks.Collect(), name=REDIS)
     plan = env._plan(env._pending())
-    return f"{env.explain()} {as_text(plan)} {as_mermaid(plan)} {env!r}"
+    picture = f"{env.graph().svg()} {env.graph().figures()}"
+    return f"{env.explain()} {as_text(plan)} {as_mermaid(plan)} {env!r} {picture}"
 
 
 def raised() -> str:

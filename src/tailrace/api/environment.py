@@ -23,6 +23,7 @@ from tailrace.errors import ConfigError, GraphError, short_repr
 from tailrace.graph import operators as ops
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder
+from tailrace.graph.picture import JobGraph
 from tailrace.graph.plan import Plan, make_plan
 
 
@@ -263,12 +264,21 @@ class Environment:
         jobs; if none is left, the plan of the last execution. Nothing runs. Raises `ConfigError` for another format."""
         if format not in ("text", "mermaid"):
             raise ConfigError(f"explain: format must be 'text' or 'mermaid', not {format!r}")
-        written = {node.id for node in self._graph.valid()}
-        last = set(self._runs[-1][1]) if self._runs else written
-        plan = self._plan(written - self._finished_nodes() or last)
+        plan = self._whole_plan()
         return as_text(plan) if format == "text" else as_mermaid(plan)
 
+    def graph(self) -> JobGraph:
+        """The graph of everything written so far, as `explain` has it: `env.graph().svg()` is a picture of it, and notebooks
+        show it as one. Nothing runs."""
+        return JobGraph(self._whole_plan())
+
     # Inside.
+
+    def _whole_plan(self) -> Plan:
+        """The plan of everything written so far without the operators of ended jobs, or that of the last execution."""
+        written = {node.id for node in self._graph.valid()}
+        last = set(self._runs[-1][1]) if self._runs else written
+        return self._plan(written - self._finished_nodes() or last)
 
     def _pending(self) -> set[int]:
         """The sinks that have not run yet. No sink runs twice. Raises `GraphError` if there are none."""

@@ -14,6 +14,7 @@ from tailrace.api.failing import Capsules
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
+from tailrace.graph.picture import JobGraph
 from tailrace.graph.plan import Plan
 
 if TYPE_CHECKING:
@@ -134,6 +135,10 @@ class JobHandle(Protocol):
 
     def explain(self) -> str:
         """The plan of the job as text."""
+        ...
+
+    def graph(self) -> JobGraph:
+        """The graph of the job: `job.graph().svg()` is a picture of it, and a notebook shows it as one."""
         ...
 
 

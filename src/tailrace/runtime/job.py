@@ -18,6 +18,7 @@ from tailrace.coordinator.view.slices import SliceStatus
 from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
+from tailrace.graph.picture import JobGraph
 from tailrace.runtime.driver.exits import EndingJob
 from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
@@ -178,6 +179,9 @@ class Job(JobHandle):
 
     def explain(self) -> str:
         return as_text(self._plan)
+
+    def graph(self) -> JobGraph:
+        return JobGraph(self._plan)
 
 
 def _as_savepoint(stats: SavepointStats) -> Savepoint:

@@ -42,6 +42,7 @@ def test_a_job_in_a_notebook_is_its_plan_with_figures() -> None:
     assert "<b>flights</b> RUNNING" in shown and "<td>1,240</td>" in shown
     assert "numbers &lt;9&gt;" in shown and "<9>" not in shown
     assert shown.count("<tr>") == 1 + len(plan.vertices)
+    assert shown.count("<svg") == 1 and "a dataflow" in shown.lower()
     progress = {
         "inputRowsPerSecond": 5.0,
         "tailrace": {"totalInputRows": 10, "totalOutputRows": 7, "busyShare": 0.5, "watermark": None},

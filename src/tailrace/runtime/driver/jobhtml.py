@@ -1,4 +1,4 @@
-"""A job in a notebook: its progress and its plan with figures, as HTML."""
+"""A job in a notebook: its progress, a picture of its graph, and its plan with figures, as HTML."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.progress import operator_figures
+from tailrace.graph.picture import JobGraph
 from tailrace.graph.plan import Plan
 from tailrace.passwords import hide_passwords
 from tailrace.protocol.deployment import SubtaskReport
@@ -18,6 +19,8 @@ COLUMNS = (
     ("state entries", "state_entries"),
 )  # fmt: skip
 """Heading of a column -> the figure of an operator."""
+DRAWN = 150
+"""The most operators that are drawn: a larger picture says little."""
 
 
 def job_html(
@@ -31,8 +34,9 @@ def job_html(
     heads = "".join(
         f"<th>{escape(head)}</th>" for head in ("operator", "from", "tasks", *(head for head, _ in COLUMNS))
     )
+    picture = JobGraph(plan).svg() if len(plan.graph.nodes) <= DRAWN else ""
     return (
-        f"<div><b>{_safe(name)}</b> {_safe(' | '.join(shown))}<table><thead><tr>{heads}</tr></thead>"
+        f"<div><b>{_safe(name)}</b> {_safe(' | '.join(shown))}{picture}<table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(_rows(plan, reports))}</tbody></table></div>"
     )
 
