@@ -28,6 +28,7 @@ from tailrace.coordinator.job.lifecycle import EDGES, JobStatus
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.slices import Slices, standby_figures
+from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.protocol import (
     deployment,
     following,
@@ -669,3 +670,9 @@ def test_the_keys_of_metrics_are_those_of_the_code() -> None:
     assert documented == set(figures) | {"restarts"}
     documented = {key for row in table(GUIDE / "running.md", "key of a subtask", "meaning") for key in code(row[0])}
     assert documented == set(figures["subtasks"][0])
+
+
+def test_the_parts_of_a_snapshot_are_in_the_guide() -> None:
+    page = (GUIDE / "page.md").read_text(encoding="utf-8").partition("## A snapshot")[2]
+    named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert named[: len(JobSnapshot.__struct_fields__)] == list(JobSnapshot.__struct_fields__)

@@ -4,6 +4,8 @@ since the runner may be in another process than the program that has started the
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -14,6 +16,7 @@ from tailrace.coordinator.actions import Told, WasPublished, WorkerPrinted
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import ProgressMaker
+from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.announcing import Announcer
 from tailrace.runtime.driver.answering import Answering
@@ -83,6 +86,7 @@ class ProgramMonitor(JobMonitor):
         """The status. A final one is set once everything is cleaned up."""
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self._maker = ProgressMaker(job_id, job_id, name, plan, self.clock.now())
+        self.snapshots = SnapshotMaker(job_id, name, plan, self.clock.now, os.getpid(), socket.gethostname())
         self._on_progress, self._on_end = on_progress, on_end
         self._announcer = Announcer(name, on_published)
         self._door: Answering | None = None
@@ -101,7 +105,10 @@ class ProgramMonitor(JobMonitor):
                 self._take_end(news)
             case WorkerPrinted():
                 show_printed(news, self.plan)
+            case StorageWarning():
+                warn(self.job_name, news)
             case _:
+                self.snapshots.note(news)
                 warn(self.job_name, news)
 
     def close(self) -> None:
@@ -115,6 +122,7 @@ class ProgramMonitor(JobMonitor):
             super().close()
 
     def _see(self, view: JobView) -> None:
+        self.snapshots.observe(view)
         if not view.status.final:
             self.status = view.status
         if view.due and view.status in REPORTED:
@@ -123,6 +131,7 @@ class ProgramMonitor(JobMonitor):
 
     def _take_end(self, end: JobEnd) -> None:
         status, self.crash = end.view.status, end.crash
+        self.snapshots.observe(end.view)
         if end.view.reports:
             self._report(end.view)
         self._announcer.close(ANNOUNCE_SECONDS if status is JobStatus.FINISHED else 0.0)

@@ -1,0 +1,207 @@
+"""The maker of a job's snapshots. It keeps the views of the last seconds, for rates and shares, and the last failures.
+Nothing is computed before a snapshot is requested."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+
+import msgspec
+
+from tailrace.coordinator.actions import CheckpointFailed, Replacing, Restarting, Stalled, Told
+from tailrace.coordinator.job.failures import Cause
+from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.stats import Books, CheckpointStats
+from tailrace.coordinator.view.diagnosis import sentence_of
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.operators import Reports
+from tailrace.coordinator.view.progress import STALLED_MICROS, inflight_bytes, overall_watermark
+from tailrace.coordinator.view.shape import shape_of
+from tailrace.coordinator.view.snapshot import (
+    CheckpointFailure,
+    CheckpointFigures,
+    CheckpointsFigures,
+    CheckpointUnderWay,
+    FailureFigures,
+    JobFigures,
+    JobSnapshot,
+    PlaceOutage,
+    StalledStep,
+)
+from tailrace.elements.timestamps import isoformat
+from tailrace.graph.plan import Plan
+
+WINDOW = 6
+"""Views over which rates and shares are: some five seconds."""
+KEPT = 50
+"""Failures of a job, and failed checkpoints, that are kept."""
+_FRAME = re.compile(r'  File "(.+)", line (\d+)')
+
+
+class SnapshotMaker:
+    """The maker of the snapshots of one job. The driver brings each view and each report of what went wrong, and any
+    thread requests snapshots."""
+
+    def __init__(
+        self, job_id: str, name: str, plan: Plan, now: Callable[[], int], process: int = 0, host: str = ""
+    ) -> None:
+        """`now` gives the time (int64 microseconds since 1970); `process` and `host` are those of the job's program."""
+        self._id, self._name, self._plan, self._now = job_id, name, plan, now
+        self._process, self._host = process, host
+        self._shape = shape_of(plan)
+        self._started = self._since = now()
+        self._status = JobStatus.CREATED
+        self._views: tuple[JobView, ...] = ()
+        """The views of the last seconds since the last restart, the oldest first."""
+        self._failures = deque[FailureFigures](maxlen=KEPT)
+        self._failed_checkpoints = deque[CheckpointFailure](maxlen=KEPT)
+        self._stacks: dict[tuple[str | None, int], str] = {}
+        names = [node.name for node in plan.graph.nodes]
+        self._uids = {node.name: node.uid for node in plan.graph.nodes if names.count(node.name) == 1}
+
+    def observe(self, view: JobView) -> None:
+        """Takes a view of the job."""
+        if view.status is not self._status:
+            self._status, self._since = view.status, view.at or self._now()
+        last = self._views[-1] if self._views else None
+        if last is not None and last.restarts != view.restarts:
+            self._views, self._stacks = (), {}
+        if view.due:
+            self._views = (*self._views[1 - WINDOW :], view)
+
+    def note(self, event: Told) -> None:
+        """Takes a report of something that went wrong."""
+        at = self._now() / 1e6
+        match event:
+            case Restarting():
+                failure = self._failure(at, event.cause, event.advice)
+                self._failures.append(msgspec.structs.replace(failure, restart=event.attempt))
+            case Replacing():
+                failure = self._failure(at, event.cause)
+                self._failures.append(msgspec.structs.replace(failure, worker=event.slot))
+            case CheckpointFailed():
+                self._failed_checkpoints.append(CheckpointFailure(event.checkpoint, at, event.reason))
+            case Stalled():
+                self._stacks[event.under_way.operator, event.slot] = event.under_way.stack
+
+    def make(self, view: JobView, *, subtasks: bool = False) -> JobSnapshot:
+        """The snapshot of the job, whose newest view this is. `subtasks`: with the figures of each subtask."""
+        views = self._views if self._views and self._views[-1].restarts == view.restarts else ()
+        reports = Reports(self._plan, view, views)
+        failures = list(self._failures)
+        if view.cause is not None:
+            failures.append(self._failure(self._since / 1e6, view.cause))
+        made = JobSnapshot(
+            view.at / 1e6,
+            self._job(view, reports, failures),
+            "",
+            self._shape,
+            reports.operators(),
+            reports.inputs(),
+            reports.sources(),
+            reports.loops(),
+            None if view.books is None else self._checkpoints(view.books),
+            [asdict(one) for one in view.slices.all],
+            None if view.slices.standbys is None else list(view.slices.standbys),
+            failures,
+            self._stalls(reports),
+            reports.subtasks() if subtasks else None,
+        )
+        return msgspec.structs.replace(made, sentence=sentence_of(made))
+
+    def _job(self, view: JobView, reports: Reports, failures: list[FailureFigures]) -> JobFigures:
+        newest = reports.newest
+        watermark = overall_watermark(newest)
+        reason = ""
+        if view.status not in (JobStatus.RUNNING, JobStatus.FINISHED) and failures:
+            reason = failures[-1].text
+        return JobFigures(
+            self._id,
+            self._name,
+            str(view.status),
+            self._since / 1e6,
+            self._started / 1e6,
+            reason,
+            view.restarts,
+            self._process,
+            self._host,
+            self._plan.slots,
+            sum(bool(slot.reports) for slot in view.slots),
+            sum(one.records_in for one in newest if one.source) if newest else None,
+            sum(one.records_sunk for one in newest) if newest else None,
+            reports.rate(lambda one: one.records_in if one.source else 0),
+            reports.rate(lambda one: one.records_sunk),
+            reports.workers_busy(),
+            None if watermark is None else isoformat(watermark),
+            reports.lag(watermark),
+            inflight_bytes(newest) if newest else None,
+            dict(view.refused),
+        )
+
+    def _failure(self, at: float, cause: Cause, advice: str = "") -> FailureFigures:
+        name = cause.operator
+        return FailureFigures(
+            at,
+            cause.kind.value,
+            cause.message.partition("\n")[0],
+            cause.message,
+            None if name is None else self._uids.get(name),
+            name,
+            cause.subtask,
+            cause.record,
+            _line_of(cause.message),
+            advice,
+        )
+
+    def _checkpoints(self, books: Books) -> CheckpointsFigures:
+        return CheckpointsFigures(
+            books.completed,
+            books.aborted,
+            books.in_a_row,
+            [CheckpointUnderWay(one.id, one.age / 1e6, one.phase, list(one.slots)) for one in books.pending],
+            [_complete(one) for one in books.history],
+            list(self._failed_checkpoints),
+            [PlaceOutage(one.place, one.reason, one.tries, one.age / 1e6) for one in books.waits],
+        )
+
+    def _stalls(self, reports: Reports) -> list[StalledStep]:
+        nodes = self._plan.graph.node
+        found = []
+        for one in sorted(reports.newest, key=lambda one: -one.under_way_micros):
+            if one.under_way_micros >= STALLED_MICROS:
+                chain = [nodes(ident) for ident in self._plan.vertices[one.vertex].nodes]
+                stacks = {node.uid: self._stacks.get((node.name, one.subtask)) for node in chain}
+                uid, stack = next(((uid, stack) for uid, stack in stacks.items() if stack), (chain[0].uid, ""))
+                found.append(StalledStep(uid, one.subtask, one.under_way_micros / 1e6, stack or ""))
+        return found
+
+
+def _complete(one: CheckpointStats) -> CheckpointFigures:
+    return CheckpointFigures(
+        one.id,
+        one.timestamp / 1e6,
+        one.path,
+        one.duration / 1e6,
+        one.trigger / 1e6,
+        one.alignment / 1e6,
+        one.freeze / 1e6,
+        one.write / 1e6,
+        one.size,
+        one.full_size,
+        one.policy,
+        one.inflight,
+    )
+
+
+def _line_of(message: str) -> str | None:
+    """The last line of the user's program in a text with a traceback: its file, number and text."""
+    found = None
+    lines = message.splitlines()
+    for at, line in enumerate(lines):
+        frame = _FRAME.match(line)
+        if frame is not None:
+            text = lines[at + 1].strip() if at + 1 < len(lines) and lines[at + 1].startswith("    ") else ""
+            found = f"{frame[1]}:{frame[2]}" + (f": {text}" if text else "")
+    return found
