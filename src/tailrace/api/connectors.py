@@ -363,7 +363,7 @@ class Sink:
     def settled(self, prepared: Sequence[bytes]) -> None:
         """Called when these were published and no checkpoint will require them again. The sink may remove the notes by
         which its `publish` knows what is published. After a failure this call may never come. Where it raises, what it was
-        given comes again with the next call."""
+        given comes again with the next call, and the log of the worker has a warning."""
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
         """Removes what writers of this sink (`uid`) left unpublished in these runs and in lower incarnations: nothing needs
@@ -376,7 +376,7 @@ class Sink:
 
     def close(self) -> None:
         """Releases what `publish` holds, such as connections. Called in the thread of `publish`, when a worker publishes no
-        more with this object. What it raises is printed."""
+        more with this object. What it raises is a warning."""
 
 
 _OF_THE_PROGRAM = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)

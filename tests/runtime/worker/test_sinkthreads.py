@@ -35,6 +35,9 @@ class Gated:
     def settled(self, prepared: list[bytes]) -> None:
         raise ConnectionError("no route")
 
+    def close(self) -> None:
+        pass
+
 
 class Loop:
     """A loop, its threads, and the answers that have come."""
@@ -46,9 +49,9 @@ class Loop:
         self.threads.on_answer = self.answers.append
         self._number = 0
 
-    def call(self, sink: Any, uid: str, data: str, method: str = "publish") -> None:
+    def call(self, sink: Any, uid: str, data: str, method: str = "publish", name: str = "") -> None:
         self._number += 1
-        self.threads.call(CallSink(self._number, uid, method, ([data.encode()],), sink))
+        self.threads.call(CallSink(self._number, uid, method, ([data.encode()],), sink, name))
 
     def until(self, count: int) -> None:
         while len(self.answers) < count:
@@ -110,8 +113,13 @@ def test_what_is_left_is_done_at_the_end_and_a_call_that_hangs_ends_the_process(
     stuck.gate.set()
 
 
-def test_what_settled_raises_is_printed_in_the_worker(one: Loop, capfd: pytest.CaptureFixture[str]) -> None:
-    one.call(Gated(), "sink", "0", "settled")
-    one.until(1)
+def test_an_error_of_settled_is_a_warning_with_the_name_of_the_sink(
+    one: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("wire", "wire", "archive"):
+        one.call(Gated(), "sink", "0", "settled", name)
+    one.until(3)
     assert one.answers[0].error == "ConnectionError: no route"
-    assert "settled() of sink 'sink' raised ConnectionError: no route" in capfd.readouterr().err
+    wire, archive = (record.getMessage() for record in caplog.records)  # a warning that repeats is held back
+    assert wire.startswith("sink 'wire': settled() raised ConnectionError: no route\n") and "in settled" in wire
+    assert archive.startswith("sink 'archive': ")

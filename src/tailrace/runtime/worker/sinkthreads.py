@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 
 from tailrace.api.connectors import Sink
+from tailrace.log import log
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.task.contract.actions import CallSink
@@ -37,22 +37,21 @@ class SinkThreads:
             thread = self._threads[action.uid] = StorageThread(self._loop, "tailrace-publish")
         before, self._sinks[action.uid] = self._sinks.get(action.uid), action.sink
         if before is not None and before is not action.sink:  # that of an earlier attempt
-            thread.do(lambda: close_sink(before, _report))
+            thread.do(lambda: close_sink(before, _warn))
         thread.do(lambda: thread.post(self._call(action)))
 
     def _call(self, action: CallSink) -> Callable[[], object]:
         """Makes the call in the thread. Returns what the loop is to do."""
         answer = call_sink(action)
         if answer.error and action.method == "settled":  # what it was given comes again
-            print(f"tailrace: settled() of sink {action.uid!r} raised {answer.error}", file=sys.stderr)
-            print(answer.traceback, file=sys.stderr)
+            log.warning("sink %r: settled() raised %s\n%s", action.name or action.uid, answer.error, answer.traceback)
         return lambda: self.on_answer(answer)
 
     def end(self) -> None:
         """Ends the threads, as far as their calls come back."""
         for uid, thread in self._threads.items():
             sink = self._sinks[uid]
-            thread.do(lambda sink=sink: close_sink(sink, _report))  # type: ignore[misc]
+            thread.do(lambda sink=sink: close_sink(sink, _warn))  # type: ignore[misc]
             thread.close(END_SECONDS)
 
     def end_process(self) -> None:
@@ -62,5 +61,5 @@ class SinkThreads:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _report(text: str) -> None:
-    print(f"tailrace: {text}", file=sys.stderr)
+def _warn(text: str) -> None:
+    log.warning("%s", text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 from collections.abc import Callable
 
+from tailrace.log import log
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.task.contract.beside import Beside
 
@@ -77,4 +77,4 @@ class WorkerThreads(Beside):
             self.warn(f"operator {uid!r}: a call behind a complete checkpoint takes longer than {CLOSE_SECONDS:g} s")
 
     def warn(self, text: str) -> None:
-        print(f"tailrace: {text}", file=sys.stderr)
+        log.warning("%s", text)

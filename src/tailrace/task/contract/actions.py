@@ -135,6 +135,8 @@ class CallSink:
     method: str
     args: tuple[Any, ...]
     sink: Any = field(compare=False, repr=False)
+    name: str = field(default="", compare=False)
+    """The name of the sink's operator, for warnings."""
 
 
 Action = (

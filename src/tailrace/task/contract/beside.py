@@ -24,4 +24,4 @@ class Beside:
         """Waits for the calls of an operator, for a limited time."""
 
     def warn(self, text: str) -> None:
-        """Prints a warning."""
+        """Writes a warning to the log."""

@@ -121,10 +121,10 @@ class Publisher:
         return [ToCoordinator(Published(message.number, publication.skipped, message.part))]
 
     def _call(self, whose: _Publication | _Settlement, call: _Call) -> CallSink:
-        number, operator = next(self._numbers), self._sinks[call.uid].operator
-        assert isinstance(operator, Sink)
+        number, node = next(self._numbers), self._sinks[call.uid]
+        assert isinstance(node.operator, Sink)
         self._calls[number] = whose
-        return CallSink(number, *call, operator.sink)
+        return CallSink(number, *call, node.operator.sink, node.name)
 
     def take_answer(self, answer: SinkAnswered) -> list[Action]:
         """Takes the end of a call; one of an earlier attempt is ignored. Raises `UserCodeError` for an error that would come
