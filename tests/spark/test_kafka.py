@@ -35,7 +35,7 @@ def test_a_topic_is_written_exactly_once_while_workers_are_killed(jobs: Any, kaf
     numbers, counts = Topic(kafka, 3), Topic(kafka, 2)
     checkpoint = tr.CheckpointConfig(str(jobs.folder / "checkpoints"), interval=0.2)
     env = jobs.env(checkpoint=checkpoint, restart=tr.FixedDelay(attempts=100, delay=0.0))
-    read = env.from_source(tr.sources.Kafka(kafka.url, numbers.name, until={n: RECORDS // 3 for n in range(3)}))
+    read = env.from_source(tr.sources.Kafka(kafka.url, numbers.name, until=dict.fromkeys(range(3), RECORDS // 3)))
     keyed = read.key_by(lambda n: n % KEYS).process(Occurrences())
     keyed.sink_to(tr.sinks.Kafka(kafka.url, counts.name, key="key"))
     job = jobs.start(env, "counts")

@@ -25,7 +25,10 @@ class Reader:
     """A reader of one split. One task calls it, in bounded steps."""
 
     lost: int = 0
-    """Number of bytes that the reader had seen and can no longer read; `lost_bytes` in the job's metrics."""
+    """Number of bytes, or of other units, that the reader can no longer read; `lost_bytes` in the job's metrics. The task
+    adds it up and sets it to 0."""
+    lost_unit: str = "bytes"
+    """Unit of `lost`, which names the metric: "records" for `lost_records`."""
 
     def read(self, limit: int, now: float) -> Any:
         """At most `limit` records: a list, or a `pyarrow.RecordBatch` in columns. An empty one means that there is nothing
@@ -79,7 +82,10 @@ class SplitReader:
     """
 
     lost: int = 0
-    """Number of bytes that the reader had seen and can no longer read; `lost_bytes` in the job's metrics."""
+    """Number of bytes, or of other units, that the reader can no longer read; `lost_bytes` in the job's metrics. The task
+    adds it up and sets it to 0."""
+    lost_unit: str = "bytes"
+    """Unit of `lost`, which names the metric: "records" for `lost_records`."""
 
     def assign(self, splits: Sequence[AssignedSplit]) -> None:
         """Adds splits, each to be read from its position on."""

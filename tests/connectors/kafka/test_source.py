@@ -268,3 +268,14 @@ def test_a_missing_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_wrong_arguments_are_refused(options: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ConfigError, match=wrong):
         tr.sources.Kafka("h:1", options.pop("topics", "t"), **options)
+
+
+def test_lost_records_are_in_the_metrics_of_the_job(kafka: Server) -> None:
+    topic = Topic(kafka)
+    topic.write(b"%d" % n for n in range(10))
+    topic.remove_before(6)
+    env = tr.Environment(parallelism=1)
+    source = tr.sources.Kafka(kafka.url, topic.name, start={0: 2}, until={0: 10}, if_lost="count")
+    out = env.from_source(source, name="numbers").sink_to(tr.sinks.Collect())
+    (subtask,) = tr.testing.run(env).metrics()["subtasks"]
+    assert out.result() == [6, 7, 8, 9] and subtask["custom"]["numbers.lost_records"] == 4

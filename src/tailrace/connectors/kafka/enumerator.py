@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tailrace.api.connectors import Enumerator
 from tailrace.connectors.kafka.client import PATIENCE, Options, calls, library, new_client
+from tailrace.connectors.kafka.identity import check_ids, topic_ids
 from tailrace.elements.timestamps import floor_micros
 from tailrace.errors import ConfigError
 
@@ -27,6 +28,8 @@ class PartitionSplit(NamedTuple):
     partition: int
     start: int
     end: int | None
+    topic_id: str | None = None
+    """The id of the topic that the offsets belong to; None: its server gives none."""
 
 
 class Topics(NamedTuple):
@@ -52,18 +55,22 @@ class Topics(NamedTuple):
 class PartitionEnumerator(Enumerator):
     """The enumerator of partitions. It asks the server in a thread of its own, so that no task waits for a server.
 
-    `position` is the set of known partitions. Those of the first look are read from `start`, each from a number that is
-    taken once and stays in the split; those that are found later from their beginning.
+    `position` is the set of known partitions, each with the id of its topic. Those of the first look are read from `start`,
+    each from a number that is taken once and stays in the split; those that are found later from their beginning.
     """
 
-    def __init__(self, topics: Topics, every: float, position: Sequence[Partition] | None) -> None:
+    def __init__(self, topics: Topics, every: float, position: Sequence[tuple[Any, ...]] | None) -> None:
         self.topics, self.every = topics, every
         self._first = position is None
-        self._known: set[Partition] = set(map(tuple, position or ()))  # type: ignore[arg-type]
+        self._known: set[Partition] = {(one[0], one[1]) for one in position or ()}
+        self._ids: dict[str, str] = {one[0]: one[2] for one in position or () if len(one) > 2}
+        """Ids of topics, where the server gives them."""
         self._over = False
         self._due: float | None = None
         self._looking: threading.Thread | None = None
         self._found: list[PartitionSplit] | Exception = []
+        self._seen: dict[str, str] = {}
+        """Ids at the last look."""
 
     def discover(self, now: float) -> Sequence[PartitionSplit] | None:
         if self._over:
@@ -83,6 +90,7 @@ class PartitionEnumerator(Enumerator):
             raise found
         self._first = False
         self._known |= {(split.topic, split.partition) for split in found}
+        self._ids |= self._seen
         self._over = self.topics.end is not None
         return [split for split in found if split.end is None or split.start < split.end]
 
@@ -92,18 +100,22 @@ class PartitionEnumerator(Enumerator):
         return max(now, self._due)
 
     @property
-    def position(self) -> list[Partition]:
-        return sorted(self._known)
+    def position(self) -> list[tuple[Any, ...]]:
+        ids = {topic: (id,) for topic, id in self._ids.items()}
+        return [(*one, *ids.get(one[0], ())) for one in sorted(self._known)]
 
     def _look(self) -> None:
         try:
-            self._found = found_splits(self.topics, self._known, self._first)
+            self._found, self._seen = found_splits(self.topics, self._known, self._first, self._ids)
         except Exception as error:
             self._found = error
 
 
-def found_splits(topics: Topics, known: set[Partition], first: bool) -> list[PartitionSplit]:
-    """The partitions that are not known, with the offsets to read."""
+def found_splits(
+    topics: Topics, known: set[Partition], first: bool, ids: Mapping[str, str]
+) -> tuple[list[PartitionSplit], dict[str, str]]:
+    """The partitions that are not known, with the offsets to read, and the present ids of all topics. Raises `ConfigError`
+    for a topic that has not the id that it had."""
     servers = topics.servers
     consumer = new_client(
         library().Consumer,
@@ -119,11 +131,14 @@ def found_splits(topics: Topics, known: set[Partition], first: bool) -> list[Par
             if name not in listed or listed[name].error is not None:
                 raise ConfigError(f"Kafka at {servers} has no topic {name!r} (any more)")
             partitions += [(name, number) for number in sorted(listed[name].partitions)]
+        present = topic_ids(servers, topics.options, [name for name, _ in partitions])
+        check_ids(servers, ids, present)
         new = [one for one in partitions if one not in known]
         offsets = _Offsets(topics, consumer)
         starts = offsets.at(topics.start if first else "earliest", new, "start")
         ends = [None] * len(new) if topics.end is None else offsets.at(topics.end, new, "until")
-        return [PartitionSplit(*one, start, end) for one, start, end in zip(new, starts, ends, strict=True)]
+        placed = zip(new, starts, ends, strict=True)
+        return [PartitionSplit(*one, start, end, present.get(one[0])) for one, start, end in placed], present
     finally:
         consumer.close()
 

@@ -14,6 +14,7 @@ from tailrace.api.connectors import AssignedSplit, SourceLag, SplitReader
 from tailrace.connectors.kafka.client import PATIENCE, Options, calls, in_words, library, new_client
 from tailrace.connectors.kafka.enumerator import PartitionSplit
 from tailrace.connectors.kafka.formats import Decode, columns_of, decode_all
+from tailrace.connectors.kafka.identity import IdentityCheck
 from tailrace.connectors.kafka.records import KafkaRecord
 from tailrace.errors import ConfigError
 
@@ -172,8 +173,15 @@ class KafkaReader(SplitReader):
     of its own.
     """
 
+    lost_unit = "records"
+
     def __init__(self, servers: str, options: Options, group: str, form: Form, committed: bool, if_lost: str) -> None:
-        self._servers, self._form, self._if_lost = servers, form, if_lost
+        self._servers, self._options, self._form, self._if_lost = servers, options, form, if_lost
+        self._ids: dict[str, str] = {}
+        """Ids of the topics of all splits so far, as far as they are known."""
+        self._checked: dict[str, str] = {}
+        self._identity: IdentityCheck | None = None
+        """A check of ids that is not over."""
         ours = {"group.id": group, "enable.auto.commit": False}
         self._committer = Committer(servers, options, ours)
         own = {
@@ -192,8 +200,6 @@ class KafkaReader(SplitReader):
         self._stopped: set[int] = set()
         """Partitions of which the client fetches nothing."""
         self._waiter = Waiter(self._consumer, servers, lambda: self.wake(), self._look_at_ends)
-        self.lost_records = 0
-        """Number of records that retention has removed before they were read, since the task last looked."""
 
     def assign(self, splits: Sequence[AssignedSplit]) -> None:
         added: list[Any] = []
@@ -202,9 +208,20 @@ class KafkaReader(SplitReader):
             self._splits[number] = self._places[reading.split[:2]] = reading
             if not reading.over:
                 added.append(self._partition(reading))
+                if reading.split.topic_id is not None:
+                    self._ids[reading.split.topic] = reading.split.topic_id
+        self._check_identity()
         if added:
             self._waiter.take_back()
             self._call("reading", lambda: self._consumer.incremental_assign(added))
+
+    def _check_identity(self) -> None:
+        """Begins to look whether topics are still those of the splits. Nothing is read before that is known."""
+        if self._ids.keys() - self._checked.keys():
+            if self._identity is not None:
+                self._identity.close()
+            self._checked = dict(self._ids)
+            self._identity = IdentityCheck(self._servers, self._options, self._checked, lambda: self.wake())
 
     def revoke(self, splits: Sequence[int]) -> None:
         early = self._waiter.take_back()
@@ -240,6 +257,10 @@ class KafkaReader(SplitReader):
         self._stopped = held
 
     def read(self, limit: int, now: float) -> Iterable[tuple[int, Any]]:
+        if self._identity is not None:
+            if not self._identity.is_over():
+                return ()
+            self._identity = None
         found: list[tuple[int, Any]] = []
         for one in [each for each in self._splits.values() if each.held and each.number not in self._paused]:
             messages, one.held = one.held[:limit], one.held[limit:]
@@ -332,7 +353,7 @@ class KafkaReader(SplitReader):
                 f'source if_lost="count"'
             )
         logger.warning("%s: %d that were not read are lost", text, low - one.position)
-        self.lost_records += low - one.position
+        self.lost += low - one.position
         self._call("reading", lambda: self._consumer.incremental_unassign([where]))
         one.position = one.seen = low
         self._call("reading", lambda: self._consumer.incremental_assign([self._partition(one)]))
@@ -348,7 +369,8 @@ class KafkaReader(SplitReader):
         logger.warning("Kafka at %s: %s", self._servers, error.str())
 
     def next_at(self, now: float) -> float:
-        return now + FALLBACK if self._waiter.waits or not self._splits else now
+        waits = self._waiter.waits or self._identity is not None or not self._splits
+        return now + FALLBACK if waits else now
 
     # Positions.
 
@@ -382,6 +404,8 @@ class KafkaReader(SplitReader):
         return found
 
     def close(self) -> None:
+        if self._identity is not None:
+            self._identity.close()
         self._waiter.close()
         self._consumer.close()
         self._committer.close()

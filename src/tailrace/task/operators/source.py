@@ -38,7 +38,7 @@ from tailrace.task.operators.contracts import (
 from tailrace.task.operators.sources.completions import Completions, ReadUpTo, takes_reports
 from tailrace.task.operators.sources.enumerators import Finder
 from tailrace.task.operators.sources.lags import measures_lag
-from tailrace.task.operators.sources.split_readers import SharedReader, reads_many
+from tailrace.task.operators.sources.split_readers import SharedReader, lost_metric, reads_many
 from tailrace.task.operators.splits import (
     LARGEST_SPLIT,
     Ask,
@@ -352,7 +352,7 @@ class SourceTask(OperatorTask, SourceCutState):
         take = lambda most, later=0.0: self._take_from(split, most, now / 1_000_000 + later)  # noqa: E731 - the user's
         batch, lost = super().call_user(lambda: self.outside.read(take, limit), what="reading a split")
         if lost:
-            self.ctx.metrics.inc("lost_bytes", lost)
+            self.ctx.metrics.inc(lost_metric(split.reader), lost)
         if batch is None:
             self._end(split)
             return 0
@@ -399,7 +399,7 @@ class SourceTask(OperatorTask, SourceCutState):
         take = lambda most, later=0.0, only=None: shared.take(most, now / 1_000_000 + later, only)  # noqa: E731
         parts, lost = super().call_user(lambda: self.outside.read_parts(take, limit), what="reading splits")
         if lost:
-            self.ctx.metrics.inc("lost_bytes", lost)
+            self.ctx.metrics.inc(lost_metric(shared.reader), lost)
         by_index = {split.index: split for split in self.splits}
         found = {number for number, batch in parts if batch is not None and not len(batch)}
         self.empty_splits += sorted(found)
@@ -452,8 +452,8 @@ class SourceTask(OperatorTask, SourceCutState):
         self.call_user(lambda: close_all(closing), what="closing a split")
 
     def _take_from(self, split: _OpenSplit, limit: int, now: float) -> Taken:
-        """Batch that the reader returns, in the source's form, or None at the end of the split; and the number of bytes
-        that it has lost since it was read last."""
+        """Batch that the reader returns, in the source's form, or None at the end of the split; and how much it
+        has lost since it was read last."""
         reader: Any = split.reader
         given, who = reader.read(limit, now), f"{of_class(reader)}.read"
         lost = getattr(reader, "lost", 0)

@@ -16,6 +16,11 @@ def reads_many(source: Source) -> bool:
     return type(source).split_reader is not Source.split_reader
 
 
+def lost_metric(reader: Any) -> str:
+    """The name of the metric that counts what a reader has lost."""
+    return f"lost_{getattr(reader, 'lost_unit', 'bytes')}"
+
+
 class SplitOfMany(Reader):
     """A split of a `SplitReader`, as its task sees the reader of one split. Reading is `SharedReader.take`."""
 
@@ -67,8 +72,8 @@ class SharedReader:
         return self.next_read <= now or held != self.held or woken
 
     def take(self, limit: int, now: float, only: int | None) -> TakenParts:
-        """Records that the reader returns, and the number of bytes that it has lost since it was read last. `only`: of one
-        split alone."""
+        """Records that the reader returns, and how much it has lost since it was read last. `only`: of one split
+        alone."""
         reader: Any = self.reader
         held = self.held if only is None else self._assigned - {only}
         self._pause(held & self._assigned)
