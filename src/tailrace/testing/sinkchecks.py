@@ -7,6 +7,7 @@ transactions were lost, written twice, or written though no checkpoint has them.
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import time
@@ -21,7 +22,7 @@ from tailrace.errors import ConfigError
 from tailrace.testing.sinkworkers import CutStep, SinkAnswer, SinkProcess, WriterPlace, batch_of
 
 TRIES = 14
-"""Number of tries of a publication; the last ones are left alone."""
+"""Number of tries of a publication, and more while `patience` lasts; the last ones are left alone."""
 FAULTLESS = 8
 """Number of tries at the end of a publication in which nothing goes wrong."""
 HOLDS_OTHERS = 0.4
@@ -118,7 +119,8 @@ def check_sink(
       slow or restarted in the middle of publications, too.
     - `ordered`: True if the place keeps the order of each subtask's records, and the function returns them in order.
     - `rounds`: the number of drawn stories; round `i` follows `seed + i`.
-    - `patience`: the seconds after which a call of the sink counts as stuck.
+    - `patience`: the seconds after which a call of the sink counts as stuck. On a machine that gives this process no time
+      they last longer.
     """
     if guarantee not in ("exactly-once", "at-least-once"):
         raise ConfigError(f'check_sink: guarantee is "exactly-once" or "at-least-once", not {guarantee!r}')
@@ -355,8 +357,10 @@ class _Story:
         return publisher
 
     def _publish_prepared(self, prepared: list[bytes]) -> SinkProcess:
-        error = ""
-        for number in range(TRIES):
+        error, start = "", time.monotonic()
+        for number in itertools.count():
+            if number >= TRIES and time.monotonic() - start > self._setting.patience:
+                break
             faults = ["kill", "kill", "kill", "freeze", "two", "none", *(["server"] if self._setting.server else [])]
             fault = self._chance.choice(faults) if number < TRIES - FAULTLESS else "none"
             process = self._other() if self._worker is None or self._chance.random() < 0.5 else self._worker
@@ -369,7 +373,7 @@ class _Story:
                 return process
             error = answer.error
             self._say(f"publishing raised {error.splitlines()[0]}")
-            time.sleep(min(0.5, 0.01 * 2**number))
+            time.sleep(min(0.5, 0.01 * 2 ** min(number, 6)))
         raise SinkFault(f"publishing fails again and again: {error}")
 
     def _attempt(self, process: SinkProcess, prepared: list[bytes], fault: str) -> SinkAnswer | None:

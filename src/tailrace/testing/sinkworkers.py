@@ -28,6 +28,8 @@ import pyarrow as pa
 from tailrace.api.connectors import Sink, SinkWriter
 
 RETURNS = ("return", "c_return", "c_exception")
+LOOK, LONGEST_LOOK = 0.002, 0.01
+"""Seconds between two looks for an answer, and the seconds that one counts at most."""
 
 
 class CutStep(NamedTuple):
@@ -120,12 +122,17 @@ class SinkProcess:
             self.pipe.send((request, args, cut))
 
     def receive(self, patience: float) -> SinkAnswer | None:
-        """The answer; None if the process is gone or stopped. Raises `TimeoutError` if it does nothing of these."""
-        limit = time.monotonic() + patience
-        while not self.pipe.poll(0.002):
+        """The answer; None if the process is gone or stopped. Raises `TimeoutError` if it does nothing of these.
+
+        Where the machine gives this process no time, it gives none to the other one and to the server either: a look that
+        comes late counts as `LONGEST_LOOK`."""
+        waited, last = 0.0, time.monotonic()
+        while not self.pipe.poll(LOOK):
             if self._has_stopped():
                 return None
-            if time.monotonic() > limit:
+            now = time.monotonic()
+            waited, last = waited + min(now - last, LONGEST_LOOK), now
+            if waited > patience:
                 raise TimeoutError
         try:
             return SinkAnswer(*self.pipe.recv())

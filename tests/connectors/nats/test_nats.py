@@ -209,6 +209,26 @@ def test_a_message_that_is_too_large_is_refused_when_it_is_written(nats: Server,
         sink.writer(Place()).write(["x" * 1_500_000])
 
 
+def test_a_request_does_not_wait_for_a_server_that_is_gone() -> None:
+    with nats_server() as server:
+        if not server.ours:
+            pytest.skip("the server is not ours to kill")
+        made = Streams(server.url)
+        made.make("s")
+        transaction = tr.sinks.Nats(server.url, "s.x", stream="s").transaction(Scope("run", "out", 0))
+        assert transaction.last() is None
+        server.freeze()  # it has the request, and gives no answer
+        killing = threading.Timer(0.2, server.kill)
+        killing.start()
+        with pytest.raises(ConnectionError, match="the connection to the server was lost"):
+            transaction.last()  # and no time-out
+        killing.join()
+        with pytest.raises(ConnectionError):
+            transaction.last()
+        transaction.close()
+        made.client.close()
+
+
 # The source.
 
 

@@ -41,7 +41,8 @@ def client_module() -> Any:
 
 
 class NatsClient:
-    """A connection, whose work is done in a thread of its own."""
+    """A connection, whose work is done in a thread of its own. It serves until it is lost: whoever needs it opens another
+    one. The client's own way back would hold requests whose answers never come, each until its time is up."""
 
     def __init__(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -49,15 +50,19 @@ class NatsClient:
         self._thread.start()
         self.refused: list[str] = []
         """Refused rights, of which the server sends no answer to the request."""
+        self._lost = asyncio.Event()
         try:
-            self.connection: Any = self.run(_connect(servers, options, self.refused), CONNECT_TIMEOUT + REQUEST_TIMEOUT)
+            self.connection: Any = self._do(self._connect(servers, options), CONNECT_TIMEOUT + REQUEST_TIMEOUT)
         except BaseException:
             self._stop()
             raise
         self.jetstream: Any = self.connection.jetstream(timeout=REQUEST_TIMEOUT)
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = 3 * REQUEST_TIMEOUT) -> T:
-        """The result of a coroutine, which the thread runs."""
+        """The result of a coroutine, which the thread runs. Raises `ConnectionError` as soon as the connection is lost."""
+        return self._do(self._unless_lost(work), timeout)
+
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float | None) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
@@ -65,26 +70,44 @@ class NatsClient:
             future.cancel()
             raise
 
-    def start(self, work: Coroutine[Any, Any, None]) -> Callable[[], None]:
-        """Starts a coroutine in the thread. Returns a function that cancels it, and waits for its end."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+    async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        task, lost = asyncio.ensure_future(work), asyncio.ensure_future(self._lost.wait())
+        try:
+            if not self._lost.is_set():
+                await asyncio.wait((task, lost), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ConnectionError("the connection to the server was lost")
+            return task.result()
+        finally:
+            for one in (task, lost):
+                one.cancel()
+            await asyncio.gather(task, lost, return_exceptions=True)
 
-        def cancel() -> None:
-            future.cancel()
-            with suppress(BaseException):
-                future.result(REQUEST_TIMEOUT)
+    async def _connect(self, servers: Sequence[str], options: Mapping[str, Any]) -> Any:
+        async def note(error: Exception) -> None:  # others are of the connection, or of requests
+            if "permissions violation" in str(error).lower():
+                self.refused[:] = [error_text(error)]
 
-        return cancel
+        async def note_loss() -> None:
+            self._lost.set()
+
+        # A connection is tried twice with each server: whoever needs it tries again in its own way.
+        own = {"disconnected_cb": note_loss, "allow_reconnect": False, "max_reconnect_attempts": 1}
+        connection = client_module().NATS()
+        given = {"connect_timeout": CONNECT_TIMEOUT, "reconnect_time_wait": 0.2, "error_cb": note, **options, **own}
+        await connection.connect(servers=list(servers), **given)
+        self._lost.clear()  # a first try may have failed
+        return connection
 
     def close(self) -> None:
         """Closes the connection and ends the thread."""
         with suppress(Exception):
-            self.run(self.connection.close(), CONNECT_TIMEOUT)
+            self._do(self.connection.close(), CONNECT_TIMEOUT)
         self._stop()
 
     def _stop(self) -> None:
         with suppress(Exception):
-            self.run(_cancel_others(), CONNECT_TIMEOUT)
+            self._do(_cancel_others(), CONNECT_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CONNECT_TIMEOUT)
         if not self._loop.is_running():
@@ -99,19 +122,6 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _connect(servers: Sequence[str], options: Mapping[str, Any], refused: list[str]) -> Any:
-    async def note(error: Exception) -> None:  # others are of the connection, which comes back, or of requests
-        if "permissions violation" in str(error).lower():
-            refused[:] = [error_text(error)]
-
-    given = {"connect_timeout": CONNECT_TIMEOUT, "reconnect_time_wait": 0.2, "error_cb": note, **options}
-    # A first connection is tried twice with each server: whoever needs it tries again in its own way.
-    connection = client_module().NATS()
-    await connection.connect(servers=list(servers), **{**given, "allow_reconnect": False, "max_reconnect_attempts": 1})
-    connection.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
-    return connection
-
-
 @contextmanager
 def refusing(servers: Sequence[str], what: str, client: NatsClient | None = None) -> Iterator[None]:
     """A context that makes `ConfigError` of errors of the server that would come again: a stream that does not exist, a
@@ -121,7 +131,7 @@ def refusing(servers: Sequence[str], what: str, client: NatsClient | None = None
         client.refused.clear()
     try:
         yield
-    except (nats.errors.Error, TimeoutError) as error:
+    except (nats.errors.Error, OSError) as error:
         code = getattr(error, "err_code", None)
         missing = isinstance(error, nats.js.errors.NotFoundError) and code in (None, NO_STREAM)  # None: for a subject
         login = isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in str(error).lower()
