@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -176,6 +176,37 @@ class Environment:
                 "tr.Source for the system that the records come from"
             )
         return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
+
+    def from_data_source(
+        self,
+        source: Any,
+        options: Mapping[str, Any] | None = None,
+        *,
+        schema: Any = None,
+        form: Form = "rows",
+        follow: bool | None = None,
+        **settings: Any,
+    ) -> DataStream:
+        """A stream of a Python Data Source of PySpark (`pyspark.sql.datasource.DataSource`), which runs in the workers,
+        without Spark's micro-batches.
+
+        - `source`: the class, or the name under which it is registered (`spark.dataSource.register`) or imported.
+        - `options`: a dict of options, as `spark.read.options` takes them.
+        - `schema`: DDL text, a `StructType` or a `pyarrow.Schema`, in place of the schema that the data source has.
+        - `form`: "rows" with names, or "columns" for record batches.
+        - `follow`: True for the stream reader of the data source, False for its batch reader, which ends; None for its
+          stream reader, or the batch reader if it has none.
+        - `settings` are `uid`, `name` and `parallelism`.
+
+        Raises `GraphError` for a name that is not known and for a data source that has no such reader or schema, and
+        `ConfigError` for what the data source refuses when it is made.
+        """
+        if form not in ("rows", "columns"):
+            raise GraphError(f"from_data_source: form must be 'rows' or 'columns', not {form!r}")
+        if follow not in (None, True, False):
+            raise GraphError(f"from_data_source: follow must be True, False or None, not {follow!r}")
+        made = launcher().data_source(self._spark, source, options, schema, form, follow)
+        return self._source(made, f"from_data_source: {made.name}", settings)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
         """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name`, `parallelism`,

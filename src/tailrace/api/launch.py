@@ -223,6 +223,10 @@ class Launcher(Protocol):
         """A source that reads a Spark DataFrame."""
         ...
 
+    def data_source(self, spark: Any, given: Any, options: Any, schema: Any, form: str, follow: bool | None) -> Any:
+        """A source that runs a Python Data Source, a class or a name. Raises `GraphError` or `ConfigError`."""
+        ...
+
     def table_reader(self, df: Any, verb: str) -> Any:
         """A function that reads the files of a Spark DataFrame anew, in a worker. Raises `GraphError` for a DataFrame that
         is more than files."""

@@ -29,20 +29,29 @@ _DDL_TYPES = {
 def arrow_schema(schema: Any) -> pa.Schema:
     """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`. Raises `GraphError` for anything else."""
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
     if isinstance(schema, pa.Schema):
         return schema
+    struct = struct_type(schema, "a schema")
+    check_types(struct, "schema", void=True)
+    # TIMESTAMP is a moment. From 4.1 on PySpark takes the zone that it is shown in as an argument.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(struct, **zone)
+
+
+def struct_type(schema: Any, who: str) -> Any:
+    """DDL text, a `StructType` or a `pyarrow.Schema` as a `StructType`. Raises `GraphError` for anything else."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, pa.Schema):
+        return spark_schema(schema)
     if isinstance(schema, str):
         schema = _from_ddl(schema)
     if not isinstance(schema, StructType):
         raise GraphError(
-            f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
+            f'{who} is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
         )
-    check_types(schema, "schema", void=True)
-    # TIMESTAMP is a moment. From 4.1 on PySpark takes the zone that it is shown in as an argument.
-    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)
+    return schema
 
 
 def spark_schema(schema: pa.Schema) -> Any:

@@ -23,6 +23,7 @@ from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.data.places import checked_work_dir
 from tailrace.spark.data.scans import table_reader
 from tailrace.spark.data.schemas import arrow_schema
+from tailrace.spark.datasources.source import data_source
 from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.spark.start.allocation import allocate_slots, claim, coordinator_of
 from tailrace.spark.start.checks import Submission, check
@@ -37,6 +38,7 @@ __all__ = [
     "check_restore",
     "collect_sink",
     "collection",
+    "data_source",
     "dataframe_sink",
     "dataframe_source",
     "default_checkpoint",

@@ -1,0 +1,10 @@
+"""Python Data Sources of PySpark (`pyspark.sql.datasource.DataSource`), read by the workers of a job, without micro-batches.
+
+| question | module |
+|---|---|
+| which class has a name? | `classes` |
+| what does a class read, with these options and this schema? | `declared` |
+| how do its tuples, rows and record batches become records? | `records` |
+| how is an iterator read that may wait? | `ahead` |
+| the source of a batch reader | `batch` |
+"""
