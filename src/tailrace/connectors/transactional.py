@@ -111,14 +111,8 @@ class TransactionalSink(Sink):
 
     def _write(self, connection: ServerTransaction, transactions: Sequence[PreparedTransaction]) -> None:
         """Commits the transactions of one scope that are above its mark."""
-        last = connection.last()
-        for one in transactions:
-            if last is not None and one.counter <= last:
-                continue
-            if self.lost_output == "fail" and one.misses(last) and not (last is None and self.marks_expire):
-                raise OutputLost(_loss_text(self, one, last))
+        for one in unwritten(self, connection.last(), transactions):
             connection.commit(one.counter, one.pieces)
-            last = one.counter
 
     def close(self) -> None:
         """Closes all connections. A later `publish` opens new ones."""
@@ -150,6 +144,20 @@ class TransactionalSink(Sink):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_publishing", "_open")}
+
+
+def unwritten(
+    sink: TransactionalSink, last: int | None, transactions: Iterable[PreparedTransaction]
+) -> Iterator[PreparedTransaction]:
+    """The transactions of one scope, in order, that are above its mark `last`. Each is written before the next one is
+    requested. Raises `OutputLost` where the server has lost one."""
+    for one in transactions:
+        if last is not None and one.counter <= last:
+            continue
+        if sink.lost_output == "fail" and one.misses(last) and not (last is None and sink.marks_expire):
+            raise OutputLost(_loss_text(sink, one, last))
+        yield one
+        last = one.counter
 
 
 def first_counter(incarnation: int, attempt: int) -> int:

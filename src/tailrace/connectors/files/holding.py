@@ -16,9 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.connectors import SinkWriter
-from tailrace.connectors.files.partitioned import PartitionedWriter
 from tailrace.connectors.files.rolling import Roll
-from tailrace.connectors.filesinks import FileWriter
 from tailrace.state.operator_state import OperatorState
 
 MOST_HELD = 32 << 20
@@ -119,6 +117,6 @@ def _batches_of(copy: bytes) -> Iterator[Any]:
             yield batch.column(0).to_pylist() if lines else batch
 
 
-def held_writer(writer: FileWriter | PartitionedWriter, roll: Roll | None) -> SinkWriter:
+def held_writer(writer: SinkWriter, roll: Roll | None) -> SinkWriter:
     """The writer, in one that holds its files back if the roll has a time."""
     return writer if roll is None or roll.seconds is None else HoldingWriter(writer, roll.seconds)

@@ -1,0 +1,198 @@
+"""Delta tables through `deltalake`: opening them, their columns, and what the sink cannot write into."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from tailrace.connectors.hidden import SinkFolder, protocol_of
+from tailrace.connectors.lake.datafiles import StoreFolder
+from tailrace.connectors.localfiles import LocalSinkFolder
+from tailrace.errors import ConfigError
+
+KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz", "changeDataFeed", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Features of a writer that files without more notes satisfy. Invariants are looked for in the columns."""
+ONLY_APPEND = {"deletionVectors"}
+"""Features that an append satisfies, and a merge of `deltalake` does not."""
+
+
+def client() -> ModuleType:
+    """The module deltalake. Raises `ConfigError` where it is not installed."""
+    try:
+        import deltalake
+    except ImportError:
+        raise ConfigError('Delta tables need deltalake: pip install "tailrace[delta]"') from None
+    return deltalake
+
+
+def errors() -> ModuleType:
+    """The exceptions of deltalake."""
+    import deltalake.exceptions
+
+    return deltalake.exceptions
+
+
+class DeltaFacts(NamedTuple):
+    """The properties of a table that its writers need. It can be pickled."""
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+
+class DeltaPlace:
+    """The place of a Delta table: its path or URL, and how to get there."""
+
+    def __init__(self, base: str, options: Mapping[str, str] | None, owner: str) -> None:
+        if options is not None and not (
+            isinstance(options, Mapping) and all(isinstance(x, str) for pair in options.items() for x in pair)
+        ):
+            raise ConfigError(f"{owner}: storage_options takes texts by name, as deltalake has them")
+        self.base, self.options, self.owner = base, dict(options or {}), owner
+
+    def table(self, **options: Any) -> Any | None:
+        """The table, as `deltalake` opens it; None if there is none."""
+        if protocol_of(self.base) is None and not os.path.isdir(os.path.join(self.base, "_delta_log")):
+            client()
+            return None
+        delta = client()
+        with contextlib.suppress(errors().TableNotFoundError):
+            return delta.DeltaTable(self.base, storage_options=self.options or None, **options)
+        return None
+
+    def create(self, schema: pa.Schema, partition_by: tuple[str, ...]) -> Any:
+        """The table, created if there is none."""
+        if protocol_of(self.base) is None:
+            os.makedirs(self.base, exist_ok=True)
+        delta = client()
+        made = delta.Schema.from_arrow(schema)
+        options = {"partition_by": list(partition_by), "mode": "ignore", "storage_options": self.options or None}
+        return delta.DeltaTable.create(self.base, made, **options)
+
+    def has_version(self, version: int) -> bool:
+        """True if the log still has this version: the table was not made anew since it was opened, nor is its log so old
+        that it must be read again."""
+        path = f"_delta_log/{version:020}.json"
+        if protocol_of(self.base) is None:
+            return os.path.exists(os.path.join(self.base, path))
+        return bool(self.filesystem().get_file_info(path).is_file)
+
+    def folder(self) -> SinkFolder:
+        """The folder of the table's files."""
+        if protocol_of(self.base) is None:
+            return LocalSinkFolder(self.base)
+        files = self.filesystem()
+        return StoreFolder(self.base, files.open_output_stream)
+
+    def filesystem(self) -> Any:
+        """The files below the table's folder, as a `pyarrow.fs.FileSystem`."""
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        return PyFileSystem(DeltaStorageHandler(self.base, self.options))
+
+    @contextlib.contextmanager
+    def checking(self) -> Iterator[None]:
+        """Context in which errors of the table and its store are `ConfigError`s that name the place."""
+        client()
+        try:
+            yield
+        except (errors().DeltaError, OSError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            text = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ConfigError(f"{self.owner}: {self.base}: {text} (url=, storage_options=)") from error
+
+
+def facts_of(table: Any) -> DeltaFacts:
+    """The properties of a table."""
+    return DeltaFacts(pa.schema(table.schema().to_arrow()), tuple(table.metadata().partition_columns))
+
+
+def check_features(table: Any, merges: bool) -> None:
+    """Raises `ConfigError` for a table that requires more of its writers than the sink does."""
+    protocol, settings = table.protocol(), table.metadata().configuration
+    for setting in settings:
+        if setting.startswith("delta.constraints."):
+            raise ConfigError(f"the table has the constraint {setting[18:]!r}, which the sink does not check: drop it")
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        raise ConfigError(
+            "the table's files name columns in their own way (delta.columnMapping.mode), which the sink does not"
+        )
+    if "delta.setTransactionRetentionDuration" in settings:
+        raise ConfigError(
+            "the table forgets transactions of applications (delta.setTransactionRetentionDuration), and the sink knows "
+            "by them what it has written: unset it"
+        )
+    if merges and settings.get("delta.appendOnly", "false").lower() == "true":
+        raise ConfigError("the table only takes appends (delta.appendOnly), and mode='upsert' changes rows")
+    for name, marks in _columns_with_rules(table):
+        raise ConfigError(f"column {name!r} has a rule ({marks}) that the sink does not apply")
+    features = set(protocol.writer_features or ()) if protocol.min_writer_version >= 7 else set()
+    unknown = sorted(features - KNOWN_FEATURES - (set() if merges else ONLY_APPEND))
+    idle = {"checkConstraints", "columnMapping", "generatedColumns", "identityColumns"}  # looked for above
+    unknown = [one for one in unknown if one not in idle]
+    if unknown:
+        what = "mode='upsert' cannot keep" if unknown[0] in ONLY_APPEND else "the sink does not know"
+        raise ConfigError(f"the table has the feature {unknown[0]!r}, which {what}: let Spark write into it")
+
+
+_RULES = re.compile(r"delta\.(invariants|generationExpression|identity\.\w+)")
+
+
+def _columns_with_rules(table: Any) -> Iterator[tuple[str, str]]:
+    for field in table.schema().fields:
+        for name in field.metadata or {}:
+            if _RULES.fullmatch(name):
+                yield field.name, name
+
+
+def delta_schema(schema: pa.Schema, who: str) -> pa.Schema:
+    """The columns of a Delta table for records with these columns. Raises `ConfigError` for a type that Delta does not
+    have."""
+    return pa.schema([_field(field, who, field.name) for field in schema])
+
+
+def _field(field: pa.Field, who: str, path: str) -> pa.Field:
+    return pa.field(field.name, _type(field.type, who, path), field.nullable)
+
+
+def _type(kind: pa.DataType, who: str, path: str) -> pa.DataType:
+    if t.is_dictionary(kind):
+        return _type(kind.value_type, who, path)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if t.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if t.is_decimal(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
+    if t.is_struct(kind):
+        return pa.struct([_field(one, who, f"{path}.{one.name}") for one in kind])
+    if t.is_map(kind):
+        return pa.map_(_type(kind.key_type, who, path), _field(kind.item_field, who, path))
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return pa.list_(_field(kind.value_field, who, path).with_name("element"))
+    advice = "cast it before the sink" if not t.is_null(kind) else "give the sink a schema"
+    raise ConfigError(f"{who}: column {path!r} is {kind}, a type that tables of this format do not have: {advice}")
+
+
+_PLAIN = {
+    **{kind: kind for kind in (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())},
+    **{kind: kind for kind in (pa.string(), pa.binary(), pa.date32())},
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
