@@ -111,6 +111,8 @@ class Environment:
                 f'another master give SparkSession.builder.master("…").getOrCreate(), or use tailrace run --master'
             )
         self._spark = spark
+        if spark is not None:
+            launcher().note_session(spark)
         self.parallelism = chosen
         self.max_parallelism = max_parallelism
         self.memory = memory_bytes(memory)
@@ -144,6 +146,7 @@ class Environment:
         if self._spark is None:
             standing_by = 0 if self.standby is None else self.standby.processes(slots)
             self._spark = launcher().session(slots + standing_by)
+            launcher().note_session(self._spark)
         return self._spark
 
     # Sources.

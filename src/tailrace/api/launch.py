@@ -207,6 +207,10 @@ class Launcher(Protocol):
         """The active Spark session, or a new local one with slots for two such jobs and one to spare."""
         ...
 
+    def note_session(self, spark: Any) -> None:
+        """Makes `spark.readStream.format("tailrace")` known to a session."""
+        ...
+
     def arrow_schema(self, schema: Any) -> Any:
         """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`."""
         ...
@@ -234,6 +238,10 @@ class Launcher(Protocol):
 
     def dataframe_sink(self, schema: Any) -> Any:
         """A sink whose result is a Spark DataFrame."""
+        ...
+
+    def streaming_sink(self, schema: Any) -> Any:
+        """A sink whose output Spark reads while the job runs."""
         ...
 
     def dump_job(self, spec: Any, *, stays: bool = False) -> bytes:

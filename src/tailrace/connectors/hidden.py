@@ -30,6 +30,9 @@ class CoveredFile(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
     final: str
     columns: Columns | None = None
     """Columns of the file if they are not declared: all files of a sink must agree (`filesinks.Agreement`)."""
+    rows: int = 0
+    """The number of rows of a segment (`connectors.segments`), and its size in bytes."""
+    size: int = 0
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):

@@ -9,6 +9,7 @@ parse it.
     <incarnation>/kept/w<slot>-<epoch>-<k>.frames  frames that one worker has sent and keeps, and has no room for in memory
     <incarnation>/inputs/...                       files of DataFrames that the run reads
     capsules/<incarnation>-<slot>-<epoch>.capsule  a failed call of user code
+    streams/<sink>/...                             output that Spark reads as a stream (`connectors.segments.log`)
 
 A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
 

@@ -3,5 +3,7 @@
 - `dataframes`, `row_files`, `places`: rows of DataFrames and of results, and where their files lie meanwhile.
 - `schemas`, `types`, `texts`: schemas as users write them, and which types of Spark come out as they went in.
 - `tables`: Spark tables as sinks.
+- `streaming`, `outputsource`: the output of a job as a stream: its sink, and the data source that reads it.
 - `statesource`, `savepoints`: checkpoints read as a data source, and written from DataFrames.
+- `readoptions`: the options of both data sources.
 """

@@ -166,7 +166,7 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-class _ResultWriter(ParquetWriter):
+class ResultWriter(ParquetWriter):
     """A writer of Parquet that Spark can read again."""
 
     def __init__(self, place: SinkFolder, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
@@ -206,7 +206,7 @@ class DataFrame(Result):
             check_names(self.schema, _WHO, case_sensitive=self.case_sensitive)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
-        return _ResultWriter(self._writes_into(), ctx, self.schema, self.case_sensitive)
+        return ResultWriter(self._writes_into(), ctx, self.schema, self.case_sensitive)
 
     def dataframe(self) -> Any:
         """The published records. Raises `GraphError` before the job has run, and where it ran without Spark."""

@@ -23,6 +23,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from tailrace.api.config import memory_bytes
+from tailrace.connectors.segments.log import STREAMS
 from tailrace.connectors.travelling import SEEN, folder_of, is_local, leave_sign
 from tailrace.errors import ConfigError
 from tailrace.passwords import hide_passwords
@@ -34,7 +35,7 @@ from tailrace.state.paths import inputs_folder
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import absolute
 from tailrace.storage.remote import check_scheme
-from tailrace.storage.store import Store
+from tailrace.storage.store import Store, folder_name
 
 
 class FilePlace(NamedTuple):
@@ -122,6 +123,16 @@ class Places:
         if self._store is None:
             return self._folder(), False
         return self._stored_place(inputs_folder(self._incarnation)), True
+
+    def stream(self, uid: str) -> tuple[FilePlace, str]:
+        """The place of the stream that a sink writes for readers in Spark, and the name of its job. It outlives the runs of
+        the job. Raises `ConfigError` for a job without checkpoints."""
+        if self._store is None:
+            raise ConfigError(
+                f"to_streaming: the output of sink {uid!r} is published with checkpoints, and the job takes none: give the "
+                f'Environment checkpoint=tr.CheckpointConfig(dir="...")'
+            )
+        return self._stored_place(f"{STREAMS}/{folder_name(uid)}"), self._store.job
 
     def results(self) -> FilePlace:
         """The place for results."""

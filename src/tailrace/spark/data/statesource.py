@@ -13,7 +13,6 @@ registered, with the places where the program finds its modules.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import sys
@@ -25,11 +24,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tailrace.errors import ConfigError
 from tailrace.spark.cluster.application import application
+from tailrace.spark.data.readoptions import from_folder, positive_number, storage_options, with_known_names
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.shipping import program
 from tailrace.statedata.listings import View, view_of
 from tailrace.statedata.stored import StoredCheckpoint
-from tailrace.storage.filesystem import scheme_of
 
 FORMAT = "tailrace-state"
 _OPTIONS = ("path", "what", "uid", "state", "keys", "values", "partitions", "storageOptions")
@@ -52,48 +51,24 @@ class ReadOptions:
     def of(cls, options: Mapping[str, str], folder: str) -> ReadOptions:
         """The options, from a mapping. A relative path starts at `folder`. Raises `ConfigError` for an unknown option, or
         an invalid value."""
-        given = {name.lower(): value for name, value in options.items()}
-        known = {name.lower(): name for name in _OPTIONS}
-        for name in given:
-            if name not in known:
-                raise ConfigError(f"{FORMAT} has no option {name!r}; it has {', '.join(_OPTIONS)}")
+        given = with_known_names(options, _OPTIONS, FORMAT)
         if "path" not in given:
             raise ConfigError(f'{FORMAT} needs the path of a checkpoint: .option("path", "...") or .load("...")')
-        partitions = given.get("partitions")
-        if partitions is not None and (not partitions.isdecimal() or not int(partitions)):
-            raise ConfigError(f'option "partitions" is a number above zero, not {partitions!r}')
         return cls(
-            _from(folder, given["path"]),
+            from_folder(folder, given["path"]),
             given.get("what", "state"),
             given.get("uid"),
             given.get("state"),
             given.get("keys", "columns"),
             given.get("values"),
-            None if partitions is None else int(partitions),
-            _storage(given.get("storageoptions")),
+            positive_number(given, "partitions"),
+            storage_options(given.get("storageOptions")),
         )
 
     def view(self) -> View:
         """The view that these options describe. Raises what `view_of` raises, and `CheckpointNotFound`."""
         stored = StoredCheckpoint.open(self.path, self.storage)
         return view_of(stored, self.what, self.uid, self.state, self.keys, self.values)
-
-
-def _from(folder: str, path: str) -> str:
-    plain = scheme_of(path) == "file" and not path.lower().startswith("file:")
-    return os.path.join(folder, os.path.expanduser(path)) if plain else path
-
-
-def _storage(text: str | None) -> Mapping[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(f'option "storageOptions" is a JSON object for the filesystem, not {text!r}')
-    return found
 
 
 class StatePartition(InputPartition):

@@ -13,6 +13,7 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.outpost.hosting import Host, forget, host_of
 from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.data.places import Places
+from tailrace.spark.data.streaming import Streaming
 from tailrace.spark.data.tables import prepare_table
 from tailrace.storage.origins import Origin
 from tailrace.task.operators.expected import expected_schema
@@ -47,6 +48,8 @@ def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None)
                 weakref.finalize(operator.sink, forget, place.url).atexit = False
             if isinstance(operator.sink, DataFrame):
                 operator.sink.prepare(spark, partial(expected_schema, plan.graph, node))
+        elif isinstance(operator, Sink) and isinstance(operator.sink, Streaming):
+            operator.sink.prepare(spark, places, node.uid, partial(expected_schema, plan.graph, node))
         elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
             prepare_table(spark, operator.sink)
     return _host(plan)

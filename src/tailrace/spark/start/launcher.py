@@ -18,7 +18,7 @@ from tailrace.runtime.driver.exits import watch
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.cluster.session import active_or_local
-from tailrace.spark.data import savepoints
+from tailrace.spark.data import outputsource, savepoints, streaming
 from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.data.places import checked_work_dir
 from tailrace.spark.data.scans import table_reader
@@ -46,8 +46,10 @@ __all__ = [
     "default_standby",
     "dump_job",
     "load_job",
+    "note_session",
     "open_checkpoint",
     "session",
+    "streaming_sink",
     "submit",
     "table_reader",
     "work_dir",
@@ -58,6 +60,7 @@ collection = Collection
 collect_sink = Collect
 dataframe_source = DataFrameSource
 dataframe_sink = DataFrame
+streaming_sink = streaming.Streaming
 
 
 def default_parallelism() -> int:
@@ -130,6 +133,13 @@ def write_savepoint(
     sessions = [one.df.sparkSession for one in writer.new.values() if one.df is not None]
     spark = sessions[0] if sessions else session(default_parallelism())
     return savepoints.write_savepoint(writer, path, name, storage_options, spark)
+
+
+def note_session(spark: Any) -> None:
+    """Makes `spark.readStream.format("tailrace")` known to a session. One that is over is refused when a job starts."""
+    if hasattr(spark, "dataSource"):
+        with contextlib.suppress(Exception):
+            outputsource.register(spark)
 
 
 def session(slots: int) -> Any:

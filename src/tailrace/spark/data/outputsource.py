@@ -1,0 +1,355 @@
+"""The output of a job, as a data source of Spark: `spark.readStream.format("tailrace")`, and `spark.read`.
+
+Spark makes the source anew in one process for the columns, in another one for the offsets, and reads each segment in a
+task. Each of them opens the log of the stream for itself (`connectors.segments.log`).
+
+An offset is the number of an entry of the log. It also has the id of the log and the hash of the entry: so an offset never
+means other rows than when it was made. Where the folder was removed and made anew, or has come back from a backup, the
+query fails instead of going on elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from tailrace.connectors.segments.log import SEGMENTS, STREAMS, Publication, SegmentLog
+from tailrace.connectors.travelling import Reading
+from tailrace.elements.columns.schemas import batch_as
+from tailrace.errors import CheckpointNotFound, ConfigError
+from tailrace.spark.cluster.application import application
+from tailrace.spark.data.readoptions import from_folder, positive_number, storage_options, with_known_names
+from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
+from tailrace.spark.shipping import program
+from tailrace.storage.filesystem import Folder
+from tailrace.storage.opening import open_folder
+from tailrace.storage.store import folder_name
+
+try:  # Spark 4.2 and later limit what a batch reads
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+    LIMITS = False
+else:
+    LIMITS = True
+
+T = TypeVar("T")
+FORMAT = "tailrace"
+_OPTIONS = (
+    "path",
+    "job",
+    "sink",
+    "startingOffset",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "storageOptions",
+)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The options of a read, checked. They travel to the tasks."""
+
+    path: str
+    job: str | None = None
+    sink: str | None = None
+    start: str = "earliest"
+    rows: int | None = None
+    """The number of rows that a batch reads, about."""
+    bytes: int | None = None
+    storage: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], folder: str) -> OutputOptions:
+        """The options, from a mapping. A relative path starts at `folder`. Raises `ConfigError` for an unknown option, or an
+        invalid value."""
+        given = with_known_names(options, _OPTIONS, FORMAT)
+        if "path" not in given:
+            raise ConfigError(f'{FORMAT} needs the checkpoint folder of the job: .option("path", "...")')
+        start = given.get("startingOffset", "earliest")
+        if start not in ("earliest", "latest"):
+            raise ConfigError(f'option "startingOffset" is "earliest" or "latest", not {start!r}')
+        rows, size = (positive_number(given, name) for name in ("maxRowsPerTrigger", "maxBytesPerTrigger"))
+        if rows is not None and size is not None:
+            raise ConfigError(f"{FORMAT}: give maxRowsPerTrigger or maxBytesPerTrigger, not both")
+        if (rows or size) and not LIMITS:
+            raise ConfigError(f"{FORMAT}: a limit of what a batch reads needs Spark 4.2 or later")
+        storage = storage_options(given.get("storageOptions"))
+        return cls(from_folder(folder, given["path"]), given.get("job"), given.get("sink"), start, rows, size, storage)
+
+    def log(self) -> SegmentLog:
+        """The log of the stream, which may not be there yet. Raises `ConfigError` if the options do not say which one."""
+        folder = open_folder(self.path, self.storage)
+        if self.job is not None:
+            folder = open_folder(folder.url_of(folder_name(self.job)), self.storage)
+        elif not self._streams_in(folder):
+            inside = [open_folder(folder.url_of(one.name), self.storage) for one in folder.entries() if one.folder]
+            jobs = {streams[0].about().job: one for one in inside if (streams := self._streams_in(one))}
+            folder = _only(jobs, "job", folder)
+        if self.sink is not None:
+            return SegmentLog(open_folder(folder.url_of(f"{STREAMS}/{folder_name(self.sink)}"), self.storage))
+        return _only({one.about().uid: one for one in self._streams_in(folder)}, "sink", folder)
+
+    def _streams_in(self, job_folder: Folder) -> list[SegmentLog]:
+        """The streams in the folder of a job."""
+        folders = [one.name for one in job_folder.entries(STREAMS) if one.folder]
+        logs = [SegmentLog(open_folder(job_folder.url_of(name), self.storage)) for name in folders]
+        return [log for log in logs if log.exists()]
+
+
+def _only(found: Mapping[str, T], option: str, folder: Folder) -> T:
+    """The only one. Raises `ConfigError` if there are several, or none."""
+    if len(found) == 1:
+        return next(iter(found.values()))
+    there = f"there are {', '.join(map(repr, sorted(found)))}" if found else "there is no stream of a job"
+    raise ConfigError(f'{FORMAT}: in {folder.url} {there}; name one: .option("{option}", ...)')
+
+
+def options_for(job_folder: str, uid: str, storage: Mapping[str, Any] | None) -> dict[str, str]:
+    """The options with which the stream of a sink is read."""
+    found = {"path": job_folder, "sink": uid}
+    return found if not storage else {**found, "storageOptions": json.dumps(dict(storage))}
+
+
+class Offset(NamedTuple):
+    """A place behind an entry of a log."""
+
+    stream: str = ""
+    """The id of the log; empty where there was none."""
+    number: int = 0
+    entry: str = ""
+    """The hash of the entry; empty for the place before the first one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The offset as Spark stores it."""
+        return self._asdict()
+
+
+class SegmentPartition(InputPartition):
+    """A segment, by its name; empty for no rows."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+
+class OutputReader:
+    """The part of a reader that is the same for batches and for streams."""
+
+    def __init__(self, options: OutputOptions, schema: Any) -> None:
+        self.read_options = options
+        self.columns = arrow_schema(schema)
+        self._log: SegmentLog | None = None
+
+    @property
+    def log(self) -> SegmentLog:
+        """The log of the stream."""
+        if self._log is None:
+            self._log = self.read_options.log()
+        return self._log
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a segment, as record batches."""
+        name = partition.value
+        if name:
+            try:
+                file = pq.ParquetFile(Reading(self.log.folder, f"{SEGMENTS}/{name}"))
+            except FileNotFoundError:
+                raise CheckpointNotFound(
+                    f"segment {name} of the stream in {self.log.folder.url} is gone: it was removed while it was read"
+                ) from None
+            for batch in file.iter_batches():
+                yield batch_as(batch, self.columns, select=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_log": None}
+
+
+class BatchReader(OutputReader, DataSourceReader):
+    """`spark.read.format("tailrace")`: all that is retained."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The segments. Without any there is one empty partition: Spark would make one without a value."""
+        self.log.about()
+        numbers = self.log.numbers()
+        found = self.log.entries(numbers[0], numbers[-1]) if numbers else iter(())
+        return [SegmentPartition(one.name) for entry in found for one in entry.segments] or [SegmentPartition("")]
+
+
+class StreamReader(OutputReader, DataSourceStreamReader):
+    """`spark.readStream.format("tailrace")`."""
+
+    def __init__(self, options: OutputOptions, schema: Any) -> None:
+        super().__init__(options, schema)
+        self._target: int | None = None
+        """The entry at which a query ends that reads what is available."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The place before the first entry that is retained, or behind the newest one."""
+        if not self.log.exists():
+            return Offset().to_dict()
+        if self.read_options.start == "latest":
+            return self._offset(self.log.newest()).to_dict()
+        numbers = self.log.numbers()
+        return Offset(self.log.about().stream, numbers[0] - 1 if numbers else 0).to_dict()
+
+    def latest(self, start: Offset, rows: int | None = None, size: int | None = None) -> Offset:
+        """The place behind the newest entry, or behind the last one within a limit: at least one entry is read."""
+        if not self.log.exists():
+            if start.stream:
+                raise CheckpointNotFound(f"the stream that this query reads is gone: {self.log.folder.url}")
+            return start
+        newest = self.log.newest()
+        self._check(start, newest)
+        last = newest if self._target is None else max(start.number, min(newest, self._target))
+        if rows is not None or size is not None:
+            last = self._within(start.number, last, rows, size)
+        return self._offset(last)
+
+    def _within(self, start: int, last: int, rows: int | None, size: int | None) -> int:
+        reached, read, taken = start, 0, 0
+        for entry in self.log.entries(start + 1, last):
+            read, taken = read + entry.rows, taken + entry.bytes
+            above = (rows is not None and read > rows) or (size is not None and taken > size)
+            if above and reached > start:
+                break
+            reached = entry.number
+        return reached
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The place behind the newest entry, for progress reports."""
+        return self._offset(self.log.newest()).to_dict() if self.log.exists() else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The segments between two places."""
+        first, last = Offset(**start), Offset(**end)
+        if first.number >= last.number:
+            return []
+        self._check(first, last.number)
+        self._check(last, last.number)
+        entries = self.log.entries(first.number + 1, last.number)
+        return [SegmentPartition(one.name) for entry in entries for one in entry.segments]
+
+    def _offset(self, number: int) -> Offset:
+        digest = self.log.entry(number).digest if number else ""
+        return Offset(self.log.about().stream, number, digest)
+
+    def _check(self, offset: Offset, newest: int) -> None:
+        """Raises `CheckpointNotFound` if an offset is none of this log."""
+        about, url = self.log.about(), self.log.folder.url
+        if offset.stream and offset.stream != about.stream:
+            raise CheckpointNotFound(
+                f"the stream in {url} is another one than this query has read from: it was removed, and made anew. Start "
+                f"the query with a new checkpointLocation to read the new one"
+            )
+        there = self._entry(offset.number) if offset.entry else None
+        if offset.number > newest or (there is not None and there.digest != offset.entry):
+            raise CheckpointNotFound(
+                f"entry {offset.number} of the stream in {url}, to which this query has read, is not there or has other "
+                f"rows: the folder is a copy, or has come back from a backup, and has gone another way since. Start the "
+                f"query with a new checkpointLocation to read what is there"
+            )
+
+    def _entry(self, number: int) -> Publication | None:
+        with contextlib.suppress(FileNotFoundError):  # it was committed, and removed
+            return self.log.entry(number)
+        return None
+
+
+if LIMITS:
+
+    class LimitedReader(StreamReader, SupportsTriggerAvailableNow):
+        """The reader of Spark 4.2 and later."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:
+            """The limit that the options give."""
+            if self.read_options.rows is not None:
+                return ReadMaxRows(self.read_options.rows)
+            size = self.read_options.bytes
+            return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+            """The end of the next batch."""
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+            return self.latest(Offset(**start), rows, size).to_dict()
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            """Sets the end of the query to what is there."""
+            self._target = self.log.newest() if self.log.exists() else 0
+
+    _READER: type[StreamReader] = LimitedReader
+else:
+
+    class UnlimitedReader(StreamReader):
+        """The reader of Spark 4.0 and 4.1, which does not say where a batch starts."""
+
+        def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+            """The end of the next batch."""
+            return self.latest(Offset()).to_dict()
+
+    _READER = UnlimitedReader
+
+
+class OutputSource(DataSource):
+    """`spark.read.format("tailrace")` and `spark.readStream.format("tailrace")`."""
+
+    folder = ""
+    """Working folder of the program that registers the source: Spark's processes have other working folders."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def schema(self) -> Any:
+        """The columns, where the user gives none."""
+        log = OutputOptions.of(self.options, self.folder).log()
+        found = log.about().schema
+        if found is None:
+            numbers = log.numbers()
+            names = (
+                [one.name for entry in log.entries(numbers[0], numbers[0]) for one in entry.segments] if numbers else []
+            )
+            if not names:
+                raise ConfigError(
+                    f"{FORMAT}: {log.folder.url} has no rows yet, so its columns are not known: give them with "
+                    f".schema(...), or give them to to_streaming(name, schema)"
+                )
+            found = pq.read_schema(Reading(log.folder, f"{SEGMENTS}/{names[0]}"))
+        return spark_schema(spark_columns(found, FORMAT))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """A reader of all that is retained."""
+        return BatchReader(OutputOptions.of(self.options, self.folder), schema)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """A reader of what comes."""
+        return _READER(OutputOptions.of(self.options, self.folder), schema)
+
+
+_registered: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Sessions that know the format."""
+
+
+def register(spark: Any) -> None:
+    """Makes the format known to a session, if it is not."""
+    if spark in _registered:
+        return
+    application(spark).choose_interpreter()
+    # A class of `__main__` travels by value, and so with what it carries; one of a module would travel as its name.
+    carrying = {"folder": os.getcwd(), "__module__": program.MAIN}
+    spark.dataSource.register(type(OutputSource.__name__, (OutputSource,), carrying))
+    _registered.add(spark)
