@@ -64,7 +64,7 @@ from tailrace.api.streams import (
 )
 from tailrace.api.windowfunctions import WindowBounds
 from tailrace.api.windows import CountWindow, Every, Global, Session, Sliding, Tumbling
-from tailrace.connectors import KafkaRecord, Roll, TransactionalSink, lookups, sinks, sources
+from tailrace.connectors import KafkaAvro, KafkaProtobuf, KafkaRecord, Roll, TransactionalSink, lookups, sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import (
@@ -145,6 +145,8 @@ __all__ = [
     "JobAlreadyFinished",
     "JobFailed",
     "JobStatus",
+    "KafkaAvro",
+    "KafkaProtobuf",
     "KafkaRecord",
     "KeyedProcessFunction",
     "KeyedStream",

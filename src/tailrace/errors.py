@@ -103,6 +103,11 @@ class OutOfReachError(UserCodeError):
         return hide_passwords(f"the sink {self.operator!r}: {self.args[0]}")
 
 
+class ServiceUnreachable(TailraceError, ConnectionError):
+    """The error for a service that reading or writing records needs, and that does not answer. No record is to blame: none
+    is set aside for it (`on_error`), and the job may start again."""
+
+
 class OutputLost(TailraceError):
     """The error for a server that has lost what a `tr.TransactionalSink` had committed."""
 

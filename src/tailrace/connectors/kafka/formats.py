@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json
 
+from tailrace.connectors.kafka.registry import RegistryFormat
 from tailrace.errors import ConfigError
 
 NAMES = ("json", "text", "bytes")
@@ -44,8 +45,14 @@ def decode_all(decode: Decode, values: Iterable[bytes | None]) -> list[Any]:
     return [None if value is None else decode(value) for value in values]
 
 
-def encoder(form: Any, who: str, what: str = "value") -> Callable[[Any], bytes | None]:
-    """The function that encodes a record as a value. Raises `ConfigError` for an unknown form."""
+def encoder(form: Any, who: str, subject: str | None = None) -> Callable[[Any], bytes | None]:
+    """The function that encodes a record as a value. `subject` is that of a schema registry. Raises `ConfigError` for an
+    unknown form."""
+    if isinstance(form, RegistryFormat):
+        if subject is None:
+            raise ConfigError(f"{who}: a topic that is a function needs the subject of its values: subject=...")
+        return form.encoder(subject)
+    what = "value"
     known: dict[str, Callable[[Any], bytes | None]] = {"json": encode_json, "text": _encode_text, "bytes": _same_bytes}
     if callable(form):
         return partial(_encode_by, form, what)

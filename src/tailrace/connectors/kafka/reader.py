@@ -16,7 +16,7 @@ from tailrace.connectors.kafka.enumerator import PartitionSplit
 from tailrace.connectors.kafka.formats import Decode, columns_of, decode_all
 from tailrace.connectors.kafka.identity import IdentityCheck
 from tailrace.connectors.kafka.records import KafkaRecord
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TailraceError
 
 WAIT = 0.1
 """Seconds that the waiting thread stays in the client at a time: a change of partitions waits for it."""
@@ -43,6 +43,8 @@ class Form(NamedTuple):
         that cannot be decoded."""
         try:
             return self._records(messages)
+        except TailraceError:  # no record is to blame
+            raise
         except Exception as error:
             raise self._error_of(messages, error) from error
 
@@ -51,6 +53,8 @@ class Form(NamedTuple):
             for message in messages:
                 try:
                     self._records([message])
+                except TailraceError:
+                    raise
                 except Exception as own:
                     return self._error_of([message], own)
         (one, *_) = messages

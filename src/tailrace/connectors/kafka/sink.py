@@ -13,10 +13,11 @@ from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.kafka.client import KafkaUnreachable, check_options, check_servers, check_topics
 from tailrace.connectors.kafka.formats import as_bytes, encoder
 from tailrace.connectors.kafka.producing import DirectWriter, KafkaTransaction, Packed
+from tailrace.connectors.kafka.registry import RegistryFormat, check_format
 from tailrace.connectors.transactional import Scope, TransactionalSink
 from tailrace.elements.convert import rows_of
 from tailrace.elements.timestamps import floor_micros
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, ServiceUnreachable
 
 LARGEST = 1_000_000
 """Default of `message.max.bytes`, the size above which the client refuses a record."""
@@ -33,7 +34,8 @@ class Kafka(TransactionalSink):
       `topics`, the names of all that it returns.
     - `key`: a function of the record, or the name of its field or column; bytes, text, a whole number or None. Records of a
       key go to one partition, in order; `options={"partitioner": ...}` says to which (Java's by default).
-    - `value`: "json", "text", "bytes", or a function of the record that returns bytes, text or None. None is a tombstone.
+    - `value`: "json", "text", "bytes", a `tr.KafkaAvro` or `tr.KafkaProtobuf`, or a function of the record that returns
+      bytes, text or None. None is a tombstone.
     - `headers`, `partition`, `timestamp`: functions of the record. Headers are a dict or pairs of a name and bytes or text.
     - `guarantee`: "exactly-once" writes the records of a checkpoint in one transaction when it is complete: readers have to
       read with `isolation.level=read_committed`. "at-least-once" writes them as they come.
@@ -77,7 +79,8 @@ class Kafka(TransactionalSink):
         if key is not None and not callable(key) and not isinstance(key, str):
             raise ConfigError(f"{who}: key is a function of the record, or the name of a field, not {key!r}")
         self._guarantee, self.lost_output = guarantee, lost_output
-        self._key, self._value, self._format = key, encoder(value, who), value
+        self._subject = _subject(value, topic)
+        self._key, self._value, self._format = key, encoder(value, who, self._subject), value
         self._headers, self._partition, self._timestamp = headers, partition, timestamp
         self._largest = int(self._options.get("message.max.bytes", LARGEST)) - OVERHEAD
 
@@ -87,10 +90,12 @@ class Kafka(TransactionalSink):
 
     @property
     def out_of_reach(self) -> tuple[type[Exception], ...]:
-        return (KafkaUnreachable,)
+        return (KafkaUnreachable, ServiceUnreachable)
 
     def check(self) -> None:
         check_topics(self._servers, self._options, list(self._topics))
+        if isinstance(self._format, RegistryFormat):
+            check_format(self._format, self._subject)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         if self._guarantee == "exactly-once":
@@ -137,7 +142,8 @@ class Kafka(TransactionalSink):
                 )
             values = [as_bytes(one, "value") for one in batch.column("value").to_pylist()]
         else:
-            records = batch.to_pylist() if self._format == "json" else rows_of(batch)
+            plain = self._format == "json" or isinstance(self._format, RegistryFormat)
+            records = batch.to_pylist() if plain else rows_of(batch)
             values = list(map(self._value, records))
         if self._key is None:
             return None, values
@@ -164,6 +170,12 @@ class Kafka(TransactionalSink):
                     f"a record of {size} bytes is too large for Kafka: options may raise 'message.max.bytes' above "
                     f"{self._largest + OVERHEAD}, and so must the topic's 'max.message.bytes'"
                 )
+
+
+def _subject(value: Any, topic: Any) -> str | None:
+    """The subject of the values in a schema registry."""
+    named = value.subject if isinstance(value, RegistryFormat) else None
+    return named or (f"{topic}-value" if isinstance(topic, str) else None)
 
 
 def _topics(topic: Any, topics: Any, who: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from tailrace.connectors.kafka.client import check_options, check_servers, check
 from tailrace.connectors.kafka.enumerator import PartitionEnumerator, Place, Topics
 from tailrace.connectors.kafka.formats import decoder
 from tailrace.connectors.kafka.reader import MORE, Form, KafkaReader
+from tailrace.connectors.kafka.registry import RegistryFormat, check_format
 from tailrace.elements.timestamps import floor_micros
 from tailrace.errors import ConfigError
 
@@ -34,8 +35,9 @@ class Kafka(Source):
       job begins.
     - `until`: None for no end, or "latest", a time or a dict of offsets: the source ends before these offsets, which are
       numbers as soon as the job begins.
-    - `format`: "json", "text", "bytes", or a function of the bytes of a value. A tombstone is None. `record=True` gives
-      `tr.KafkaRecord`s with key, value, headers, timestamp, topic, partition and offset, the key by `key_format`.
+    - `format`: "json", "text", "bytes", a `tr.KafkaAvro` or `tr.KafkaProtobuf`, or a function of the bytes of a value. A
+      tombstone is None. `record=True` gives `tr.KafkaRecord`s with key, value, headers, timestamp, topic, partition and
+      offset, the key by `key_format`.
     - `schema`: DDL text, a `StructType` or a `pyarrow.Schema` of the values, for record batches instead of rows.
       `form="columns"` does so for "text" and "bytes", which have the one column `value`. `record=True` adds columns.
     - `isolation`: "read_committed", or "read_uncommitted" for records of open and aborted transactions as well.
@@ -88,7 +90,7 @@ class Kafka(Source):
         if isinstance(discover_every, bool) or not isinstance(discover_every, (int, float)) or discover_every <= 0:
             raise ConfigError(f"{who}: discover_every is a number of seconds, not {discover_every!r}")
         self._isolation, self._if_lost, self._every = isolation, if_lost, float(discover_every)
-        self._format, self._whole = format, record
+        self._format, self._key_format, self._whole = format, key_format, record
         self._decode, self._decode_key = decoder(format, who), decoder(key_format, f"{who}: key_format")
         self._decodes = True
         self._values = _schema(schema, form, format, who)
@@ -109,6 +111,9 @@ class Kafka(Source):
             if self.bounded:
                 raise ConfigError(text)
             logger.warning("%s yet", text)
+        for form in (self._format, self._key_format):
+            if isinstance(form, RegistryFormat):
+                check_format(form, None)
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         raise NotImplementedError("partitions are found by the enumerator")

@@ -10,7 +10,15 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from tailrace.elements.convert import Row, missing_column
-from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, short_repr
+from tailrace.errors import (
+    OWN_FOLDER,
+    CheckpointError,
+    ServiceUnreachable,
+    TailraceError,
+    UserCodeError,
+    error_text,
+    short_repr,
+)
 from tailrace.passwords import hide_passwords
 from tailrace.task.contract.failedcall import NOTHING, FailedCall
 
@@ -38,7 +46,7 @@ def user_error(
     restart."""
     message = what if what is not None else raised_text(error)
     shown = None if record is NOTHING else short_repr(record)
-    refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
+    refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError | ServiceUnreachable)
     made = UserCodeError(
         message,
         operator=operator,
