@@ -52,7 +52,7 @@ def test_a_picture_has_each_operator_each_edge_and_each_loop() -> None:
     assert {one["name"] for one in figures["operators"]} <= set(texts)
     assert {"loop outer loop", "loop inner loop"} <= set(texts) and texts.count("feedback") == 2
     edges = [one for one in picture.iter(f"{SVG}path") if "edge" in one.get("class", "")]
-    assert len(edges) == sum(one["partitioning"] != "chained" for one in figures["edges"])
+    assert len(edges) == sum(not one["chained"] for one in figures["edges"])
     assert sum("feedback" in one.get("class", "") for one in edges) == 2
     boxes = [one for one in picture.iter(f"{SVG}rect") if one.get("class") == "box"]
     assert len(boxes) == len(chains_of(figures)) < len(figures["operators"])
@@ -62,16 +62,17 @@ def test_the_figures_of_a_graph_name_its_operators_with_kind_chain_loop_and_line
     figures = two_loops().graph().figures()
     by_name = {one["name"]: one for one in figures["operators"]}
     count = by_name["count"]
-    assert (count["uid"], count["kind"], count["parallelism"], count["scope"]) == ("the count", "Aggregate", 2, "")
+    assert (count["uid"], count["kind"], count["parallelism"], count["scope"]) == ("the count", "aggregate", 2, "")
     assert f"{__file__}:" in count["line"] and "count(" in count["line"]
     assert by_name["sink: collect"]["chain"] == count["chain"] != by_name["first"]["chain"]
-    assert [one["loop"] for one in figures["scopes"]] == [None, "outer loop", "inner loop"]
+    assert [one["loop"] for one in figures["scopes"]] == ["outer loop", "inner loop"]
     parents = {one["id"]: one["parent"] for one in figures["scopes"]}
-    assert parents[by_name["inner step"]["scope"]] == by_name["outer step"]["scope"] and parents[""] is None
+    assert parents[by_name["inner step"]["scope"]] == by_name["outer step"]["scope"]
+    assert parents[by_name["outer step"]["scope"]] == ""
     back = [one for one in figures["edges"] if one["feedback"]]
     names = {one["uid"]: one["name"] for one in figures["operators"]}
     assert sorted(names[one["to"]] for one in back) == ["inner loop", "outer loop"]
-    assert {one["partitioning"] for one in figures["edges"]} >= {"hash(str)", "rebalance", "chained", "feedback"}
+    assert {one["partitioning"] for one in figures["edges"]} >= {"hash(str)", "rebalance", "forward"}
 
 
 def test_equal_graphs_have_equal_pictures() -> None:

@@ -141,6 +141,11 @@ class JobHandle(Protocol):
         """The graph of the job: `job.graph().svg()` is a picture of it, and a notebook shows it as one."""
         ...
 
+    def save_page(self, path: str | PathLike[str]) -> None:
+        """Writes the page of the job, as it is at this moment, into a file: HTML that needs no server and nothing else.
+        Raises `OSError` where the file cannot be written."""
+        ...
+
 
 class Settings(Protocol):
     """The part of an environment that a launcher knows: the settings of a job."""

@@ -71,14 +71,15 @@ def _items(plan: Plan, scope: StreamScope) -> list[Vertex | StreamScope]:
 
 
 def _loop_text(plan: Plan, scope: StreamScope) -> str:
-    loop = _loops(plan)[scope]
+    loop = loops_of(plan)[scope]
     if loop.rounds is None:
         return f"loop {loop.name}"
     most = "" if loop.rounds.max is None else f", at most {loop.rounds.max}"
     return f"loop {loop.name}, in rounds{most}"
 
 
-def _loops(plan: Plan) -> dict[StreamScope, Loop]:
+def loops_of(plan: Plan) -> dict[StreamScope, Loop]:
+    """The loops of a plan, by scope."""
     operators = (node.operator for node in plan.graph.nodes)
     return {op.loop.scope: op.loop for op in operators if isinstance(op, Head | Tail | EnterLoop | LeaveLoop | Judge)}
 

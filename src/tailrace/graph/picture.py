@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from tailrace.graph.explain import as_mermaid, as_text
+from tailrace.graph.explain import as_mermaid, as_text, loops_of
 from tailrace.graph.graph import Node
 from tailrace.graph.layout import BoxLink, Layout, Point, layout
 from tailrace.graph.loops import tails_of
-from tailrace.graph.operators import MARKERS, Head
+from tailrace.graph.operators import MARKERS, Head, Loop, Sink, Source
 from tailrace.graph.plan import Plan, physical
-from tailrace.graph.scope import StreamScope
 from tailrace.passwords import hide_passwords
+
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 ROW, TOP, PADDING = 20.0, 24.0, 10.0
 """Of a box: height of an operator's row, height above the rows, and margin."""
@@ -34,55 +36,66 @@ COLORS = {
 
 
 def outline(plan: Plan) -> dict[str, Any]:
-    """The operators, the edges that records travel, and the loops of a plan, as the page and the HTTP interface have them.
-    Operators of one chain have one number `chain`; an edge inside a chain has the partitioning `"chained"`."""
+    """The operators, the edges that records travel, and the loops of a plan: the part `graph` of a snapshot. An edge in a
+    chain is `chained`."""
     graph = plan.graph
-    chain_of = {node: vertex.id for vertex in plan.vertices for node in vertex.nodes}
-    uid = {node.id: hide_passwords(node.uid) for node in graph.nodes}
+    chains = {node: vertex.id for vertex in plan.vertices for node in vertex.nodes}
     heads = {node.scope: node for node in graph.nodes if isinstance(node.operator, Head)}
-    scopes = {node.scope.at_level(level) for node in graph.nodes for level in range(node.scope.level + 1)}
-    operators = [
-        {
-            "uid": uid[node.id],
-            "name": hide_passwords(node.name),
-            "kind": type(node.operator).__name__,
-            "parallelism": node.parallelism,
-            "scope": str(node.scope),
-            "chain": chain_of[node.id],
-            "line": node.written,
-        }
-        for node in graph.nodes
-    ]
     edges = [
-        {"from": uid[source.id], "to": uid[node.id], "partitioning": how, "feedback": False}
+        _edge(
+            graph.node(edge.source),
+            node,
+            str(physical(edge.partitioning, graph.node(edge.source), node)),
+            chained=chains[edge.source] == chains[node.id],
+            port=edge.port,
+            tag=edge.tag,
+        )
         for node in graph.nodes
-        for source, how in _inputs(plan, node, chain_of)
+        for edge in node.inputs
+        if edge.tag != MARKERS
     ]
-    for scope, tails in tails_of(graph).items():
-        edges += [
-            {"from": uid[tail], "to": uid[heads[scope].id], "partitioning": "feedback", "feedback": True}
-            for tail in tails
-        ]
-    return {"operators": operators, "edges": edges, "scopes": [_loop(one, heads) for one in sorted(scopes, key=str)]}
+    edges += [
+        _edge(graph.node(tail), heads[scope], "forward", feedback=True)
+        for scope, tails in tails_of(graph).items()
+        for tail in tails
+    ]
+    operators = [_operator(node, chains[node.id]) for node in graph.nodes]
+    loops = sorted(loops_of(plan).values(), key=lambda loop: (loop.scope.level, str(loop.scope)))
+    return {"operators": operators, "edges": edges, "scopes": [_scope(loop) for loop in loops]}
 
 
-def _inputs(plan: Plan, node: Node, chain_of: Mapping[int, int]) -> Iterator[tuple[Node, str]]:
-    """The operators that records come from, and how they come."""
-    for edge in node.inputs:
-        if edge.tag == MARKERS:
-            continue
-        source = plan.graph.node(edge.source)
-        chained = chain_of[source.id] == chain_of[node.id]
-        how = "chained" if chained else str(physical(edge.partitioning, source, node))
-        yield source, how if edge.tag is None else f"{how}, side output {edge.tag}"
+def _edge(source: Node, target: Node, partitioning: str, **more: Any) -> dict[str, Any]:
+    found = {"from": hide_passwords(source.uid), "to": hide_passwords(target.uid), "partitioning": partitioning}
+    return {**found, "feedback": False, "chained": False, "port": 0, "tag": None, **more}
 
 
-def _loop(scope: StreamScope, heads: Mapping[StreamScope, Node]) -> dict[str, Any]:
-    head = heads.get(scope)
+def _operator(node: Node, chain: int) -> dict[str, Any]:
+    operator, described = node.operator, ""
+    if isinstance(operator, Source):
+        described = operator.source.description
+    elif isinstance(operator, Sink):
+        described = operator.sink.description
     return {
-        "id": str(scope),
-        "parent": str(scope.unnest()) if scope.level else None,
-        "loop": None if head is None else hide_passwords(head.name),
+        "uid": hide_passwords(node.uid),
+        "name": hide_passwords(node.name),
+        "kind": _HUMP.sub("_", type(operator).__name__).lower(),
+        "parallelism": node.parallelism,
+        "chain": chain,
+        "scope": str(node.scope),
+        "form": str(node.form),
+        "line": node.written,
+        "description": hide_passwords(described),
+    }
+
+
+def _scope(loop: Loop) -> dict[str, Any]:
+    rounds = loop.rounds
+    return {
+        "id": str(loop.scope),
+        "parent": str(loop.scope.unnest()),
+        "loop": hide_passwords(loop.name),
+        "rounds": rounds is not None,
+        "max_rounds": None if rounds is None else rounds.max,
     }
 
 
@@ -143,13 +156,13 @@ def chains_of(figures: Mapping[str, Any]) -> list[ChainBox]:
     ]
 
 
-def layout_of(figures: Mapping[str, Any], row: float = ROW, least: float = 120.0) -> Layout:
-    """The places of the chains and edges of an outline. `row`: the height of an operator; `least`: the least width of a box.
-    Edges inside a chain have no points."""
+def layout_of(figures: Mapping[str, Any], row: float = ROW, top: float = TOP, least: float = 120.0) -> Layout:
+    """The places of the chains and edges of an outline. `row`: the height of an operator; `top`: the height above the rows
+    of a box; `least`: the least width of a box. Edges inside a chain have no points."""
     chains = chains_of(figures)
-    parents = {one["id"]: one["parent"] for one in figures["scopes"]}
-    sizes = {one.id: (max(least, *map(_width, one.names)), TOP + row * len(one.names) + PADDING / 2) for one in chains}
-    rows = {uid: (chain.id, TOP + row * (place + 0.5)) for chain in chains for place, uid in enumerate(chain.uids)}
+    parents = {"": None, **{one["id"]: one["parent"] for one in figures["scopes"]}}
+    sizes = {one.id: (max(least, *map(_width, one.names)), top + row * len(one.names) + PADDING / 2) for one in chains}
+    rows = {uid: (chain.id, top + row * (place + 0.5)) for chain in chains for place, uid in enumerate(chain.uids)}
     links, numbers = [], []
     for number, edge in enumerate(figures["edges"]):
         (source, out), (target, into) = rows[edge["from"]], rows[edge["to"]]
@@ -190,10 +203,10 @@ def as_svg(figures: Mapping[str, Any]) -> str:
 
 def _scopes_of(figures: Mapping[str, Any], places: Layout) -> Iterator[str]:
     for scope in figures["scopes"]:
-        if scope["parent"] is None or scope["id"] not in places.scopes:
+        if scope["id"] not in places.scopes:
             continue
         x, y, width, height = places.scopes[scope["id"]]
-        name = escape(_short(scope["loop"] or ""))
+        name = escape(_short(scope["loop"]))
         yield f'<rect class="loop" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="8"/>'
         yield f'<text class="name" x="{x + 10:.1f}" y="{y + 17:.1f}">loop {name}</text>'
 
@@ -203,7 +216,8 @@ def _edges_of(figures: Mapping[str, Any], places: Layout) -> Iterator[str]:
         if points:
             kind = "edge feedback" if edge["feedback"] else "edge"
             path = _straight(points) if edge["feedback"] else _curve(points)
-            title = escape(hide_passwords(edge["partitioning"]))
+            way = "feedback" if edge["feedback"] else edge["partitioning"]
+            title = escape(hide_passwords(way if edge["tag"] is None else f"{way}, side output {edge['tag']}"))
             yield f'<path class="{kind}" d="{path}" marker-end="url(#tailrace-tip)"><title>{title}</title></path>'
         if points and edge["feedback"]:
             (x, y), (other, _) = points[2], points[3]

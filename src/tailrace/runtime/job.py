@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.api.hints import JOB, missing
@@ -24,6 +27,7 @@ from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.storage.opening import absolute
+from tailrace.ui.export import as_html
 
 JOBS: deque[Job] = deque(maxlen=100)
 """The last jobs that this process started, the newest last."""
@@ -182,6 +186,10 @@ class Job(JobHandle):
 
     def graph(self) -> JobGraph:
         return JobGraph(self._plan)
+
+    def save_page(self, path: str | os.PathLike[str]) -> None:
+        snapshot = self._monitor.snapshots.make(self._runner.view, subtasks=True)
+        Path(path).write_text(as_html(msgspec.to_builtins(snapshot)), encoding="utf-8")
 
 
 def _as_savepoint(stats: SavepointStats) -> Savepoint:

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import LATE, inflight_bytes, largest_lags
-from tailrace.coordinator.view.shape import loops_of
 from tailrace.coordinator.view.snapshot import (
     InputFigures,
     LoopFigures,
@@ -19,6 +18,7 @@ from tailrace.coordinator.view.snapshot import (
     SubtaskFigures,
 )
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
+from tailrace.graph.explain import loops_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Head, Sink, Source
 from tailrace.graph.plan import Plan, Vertex
