@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,7 @@ from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.partitioned import check_keys
 from tailrace.connectors.files.rolling import Roll, check_roll
 from tailrace.connectors.hidden import protocol_of
+from tailrace.connectors.lake.changes import GONE, ChangesWriter, changes_in, check_key_columns, check_rule
 from tailrace.connectors.lake.datafiles import DataFile, FilesWriter, check_size, files_in, schema_in, uncover
 from tailrace.connectors.lake.deltatable import (
     DeltaFacts,
@@ -28,10 +29,11 @@ from tailrace.connectors.lake.lakesink import CONFLICTS, LakeSink, check_lost_ou
 from tailrace.connectors.lake.outputs import new_marks, unwritten_outputs
 from tailrace.connectors.schemas import declared_schema
 from tailrace.connectors.transactional import PreparedTransaction, Scope
+from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError
 from tailrace.log import log
 
-Mode = Literal["append"]
+Mode = Literal["append", "upsert"]
 
 
 class Delta(LakeSink):
@@ -43,6 +45,11 @@ class Delta(LakeSink):
       them.
     - `schema`: DDL text, a `StructType` or a `pyarrow.Schema`; a stream in columns, or a table that exists, does not need
       it. Columns that may be null may be left out.
+    - `mode`: "append" adds rows. "upsert" writes over the row with the same `keys`, by a merge. The last record of a key
+      wins, so all records of a key must come from one subtask: `stream.key_by(...).sink_to(...)`.
+    - `delete`: with "upsert", a function that returns True for a record that deletes the row with its keys, or the name of a
+      column with truth values, or "-" and "+", which is not written. Such a record needs nothing but the keys.
+    - `changes`: with "upsert", True for a stream of changes: ("+", record) upserts, ("-", record) deletes.
     - `partition_by`: the partition columns of a table that is created.
     - `merge_schema`: True to add columns that the table does not have; False refuses them.
     - `compact`: after this many commits small files are joined to larger ones; None: never.
@@ -53,7 +60,7 @@ class Delta(LakeSink):
     sink cannot write into."""
 
     description = "delta"
-    form = "columns"
+    form: Form | None = "columns"
 
     def __init__(
         self,
@@ -61,6 +68,9 @@ class Delta(LakeSink):
         schema: Any = None,
         *,
         mode: Mode = "append",
+        keys: str | Sequence[str] | None = None,
+        delete: str | Callable[[Any], bool] | None = None,
+        changes: bool = False,
         partition_by: str | Sequence[str] | None = None,
         merge_schema: bool = False,
         compact: int | None = None,
@@ -70,7 +80,7 @@ class Delta(LakeSink):
     ) -> None:
         who = "sinks.Delta"
         if mode not in get_args(Mode):
-            raise ConfigError(f"{who}: mode must be 'append', not {mode!r}")
+            raise ConfigError(f"{who}: mode must be 'append' or 'upsert', not {mode!r}")
         if compact is not None and (isinstance(compact, bool) or not isinstance(compact, int) or compact < 1):
             raise ConfigError(f"{who}: compact is a number of commits, or None, not {compact!r}")
         self.base: str = hidden.folder_for_files(url, who)
@@ -78,6 +88,11 @@ class Delta(LakeSink):
         self.mode, self.merge_schema, self.compact = mode, bool(merge_schema), compact
         self.declared = None if schema is None else delta_schema(declared_schema(schema, "the sink"), who)
         self.roll = check_roll(roll, who)
+        self.rule = check_rule(mode, keys, delete, changes, self.declared, who)
+        if self.rule is not None:
+            self.form = None
+            if roll is not None:
+                raise ConfigError(f"{who}: roll is for mode='append': in an upsert the files are those of the merge")
         self.partition_by = check_keys(partition_by, self.declared, who)
         self.lost_output = check_lost_output(lost_output, who)
         self._at = DeltaPlace(self.base, storage_options, who)
@@ -97,8 +112,16 @@ class Delta(LakeSink):
         return (*super().permanent, errors().SchemaMismatchError, errors().DeltaProtocolError)
 
     @property
+    def writes_files(self) -> bool:
+        return self.rule is None
+
+    @property
     def schema(self) -> pa.Schema | None:
-        """The columns of the records; None if those of the stream are taken."""
+        """The columns of the records; None if those of the stream are taken, or if records have more than columns."""
+        return self._columns() if self.rule is None else None
+
+    def _columns(self) -> pa.Schema | None:
+        """The columns that are written; None if they are those of the stream."""
         facts = self._facts_found()
         if facts is None:
             return self.declared
@@ -155,7 +178,7 @@ class Delta(LakeSink):
     def _check_table(self, table: Any, facts: DeltaFacts) -> None:
         """Raises `ConfigError` for a table that the sink cannot write into."""
         try:
-            check_features(table, merges=False)
+            check_features(table, merges=self.rule is not None)
         except ConfigError as error:
             raise ConfigError(f"sinks.Delta: {self.base}: {error}") from None
         if self.partition_by and self.partition_by != facts.partition_by:
@@ -167,9 +190,13 @@ class Delta(LakeSink):
         check_keys(facts.partition_by, facts.schema, "sinks.Delta")
         if self.declared is not None:
             self._fit_schema(self.declared)
+        if self.rule is not None:
+            check_key_columns(facts.schema, self.rule.keys, "sinks.Delta")
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         facts = self._facts_found()
+        if self.rule is not None:
+            return ChangesWriter(self, ctx, self.rule, self._columns(), self._fit_schema, "sinks.Delta")
         keys = self.partition_by if facts is None else facts.partition_by
         made = FilesWriter(self, ctx, self.base, self._at.folder(), self.schema, self._fit_schema, keys, self.roll)
         return held_writer(made, self.roll)
@@ -213,21 +240,36 @@ class Delta(LakeSink):
 
     def _commit(self, table: Any, outputs: Sequence[PreparedTransaction]) -> None:
         """Commits transactions to the version of the table that was looked at. Raises `CommitFailedError` if another
-        process has committed one of them since."""
-        delta, files = client(), [file for one in outputs for file in files_in(one)]
+        process has committed one of them since, or, with "upsert", has changed the table."""
+        files = [file for one in outputs for file in files_in(one)] if self.rule is None else []
         times = self._finish_files(files)
-        facts = facts_of(table)
-        self._check_columns(table, facts, outputs)
-        properties = delta.CommitProperties(
-            app_transactions=[delta.Transaction(name, mark) for name, mark in new_marks(outputs).items()]
-        )
+        self._check_columns(table, facts_of(table), outputs)
+        if self.rule is not None:
+            self._merge(table, changes_in(outputs, self.rule.keys), self.rule.keys, outputs)
+            if all(table.transaction_version(name) == mark for name, mark in new_marks(outputs).items()):
+                return  # a merge that changes nothing commits nothing, and so no mark
         table.create_write_transaction(
             list(map(_action, files, times)),
             "append",
             table.schema(),
-            list(facts.partition_by),
-            commit_properties=properties,
+            table.metadata().partition_columns,
+            commit_properties=_with_marks(outputs),
         )
+
+    def _merge(
+        self, table: Any, changes: pa.Table, keys: Sequence[str], outputs: Sequence[PreparedTransaction]
+    ) -> None:
+        """Merges changes into the table, and brings the table to the version with them."""
+        columns = {quote(name): f"source.{quote(name)}" for name in changes.schema.names if name != GONE}
+        same = " AND ".join(f"target.{quote(key)} = source.{quote(key)}" for key in keys)
+        others = {name: value for name, value in columns.items() if name not in map(quote, keys)}
+        gone = f"source.{quote(GONE)}"
+        merge = table.merge(
+            changes, same, source_alias="source", target_alias="target", commit_properties=_with_marks(outputs)
+        )
+        merge = merge.when_matched_delete(gone)
+        merge = merge.when_matched_update(others, f"NOT {gone}") if others else merge
+        merge.when_not_matched_insert(columns, f"NOT {gone}").execute()
 
     def _finish_files(self, files: Sequence[DataFile]) -> list[int]:
         """Has all files under their names, and returns the times of their last writes, in milliseconds since 1970. Raises
@@ -278,6 +320,18 @@ class Delta(LakeSink):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_table_open"}
+
+
+def _with_marks(outputs: Sequence[PreparedTransaction]) -> Any:
+    """The properties of a commit of these transactions."""
+    delta = client()
+    marks = [delta.Transaction(name, mark) for name, mark in new_marks(outputs).items()]
+    return delta.CommitProperties(app_transactions=marks)
+
+
+def quote(name: str) -> str:
+    """A name of a column in SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _mark_in(table: Any, scope: Scope) -> int | None:
